@@ -1,0 +1,37 @@
+# Every target makes .venv by itself when it is missing or when the pins have changed.
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full lint protos bench clean
+
+PYTHON ?= python3
+export PYTHON
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.installed ## both services and the decode loop with the bundled pair, on this machine
+	.venv/bin/orchestrator demo
+
+test: .venv/.installed ## what CI runs: lint, protos, and the tests
+	scripts/check
+	scripts/test
+
+test-full: .venv/.installed ## the same, with the slow tests
+	scripts/check
+	scripts/test -m "not gpu"
+
+lint: .venv/.installed ## ruff, mypy and import-linter
+	scripts/lint
+
+protos: ## generate specgate/v1 from protos/
+	scripts/gen_protos
+
+bench: .venv/.installed ## measure, with the services pinned to their own cores
+	.venv/bin/orchestrator bench --pin
+
+clean: ## remove environments, caches and what was built
+	rm -rf .venv .venv-protos node_modules build dist *.egg-info
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.installed: pyproject.toml constraints.txt scripts/install
+	scripts/install

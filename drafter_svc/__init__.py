@@ -1,0 +1,1 @@
+"""The drafter service: one draft model, proposals over gRPC."""

@@ -1,0 +1,138 @@
+"""One drafting session: follow the committed tokens, draft up to gamma tokens after them."""
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from specgate.errors import InvalidArgument, OutOfSync
+from specgate.runtime import noise, sampling
+from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.model_runner import PREFILL_CHUNK, Rows, feed
+from specgate.runtime.noise import Purpose
+from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistribution, Verification
+
+DRAFT_SUPPORT = 64
+"""Tokens of the draft's distribution that rejection mode samples from, and ships."""
+
+Drafting = Generator[Rows, torch.Tensor, Proposal]
+
+
+class DraftToken(NamedTuple):
+    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode."""
+
+    token_id: int
+    distribution: SparseDistribution | None
+
+
+class DraftSession:
+    """A session's tokens and pages on the draft model. Lives on the engine's thread.
+
+    Args:
+        spec: what the session was opened with.
+        pool: where its pages are reserved from.
+        vocab_size, context_length: the draft model's own.
+
+    Raises:
+        InvalidArgument: the prompt does not fit into the draft model's context.
+        KVCacheFull: no pages.
+    """
+
+    def __init__(self, spec: SessionSpec, pool: PagePool, vocab_size: int, context_length: int) -> None:
+        self.spec = spec
+        self.capacity = min(spec.max_length, context_length)
+        committed = spec.committed_token_ids
+        if len(committed) > self.capacity:
+            raise InvalidArgument("prompt_token_ids", f"{len(committed)} tokens, the draft model takes {context_length}")
+        # The draft may only propose what the target knows.
+        self.vocab_size = min(vocab_size, spec.vocab_size or vocab_size)
+        self.num_committed = len(committed)
+        self._num_rows = vocab_size
+        self._pool = pool
+        self.sequence = pool.reserve(self._readable(committed), self.capacity)
+
+    def free(self) -> None:
+        self._pool.free(self.sequence)
+
+    @property
+    def last_proposal(self) -> list[int]:
+        """Draft tokens that are not committed yet."""
+        return self.sequence.token_ids[self.num_committed :]
+
+    def _readable(self, token_ids: Sequence[int]) -> list[int]:
+        """Read an id that the draft model has no row for as id 0: a worse guess, never a wrong text."""
+        return [token_id if token_id < self._num_rows else 0 for token_id in token_ids]
+
+    def warm(self) -> Drafting:
+        """Fill the KV up to the last committed token, which the next draft needs as its input."""
+        while (pending := self._fitting_length() - 1 - self.sequence.num_cached) > 0:
+            yield Rows(self.sequence, min(pending, PREFILL_CHUNK), 0)
+        return Proposal()
+
+    def commit(self, request: DraftRequest) -> None:
+        """Follow the target: keep the KV of what was accepted, drop the rest.
+
+        Raises:
+            OutOfSync: the round starts from another length.
+        """
+        if request.position != self.num_committed:
+            raise OutOfSync(f"the round starts at {request.position}, the session is at {self.num_committed}")
+        committed, drafted, kept = self._readable(request.token_ids), self.last_proposal, 0
+        while kept < min(len(drafted), len(committed)) and drafted[kept] == committed[kept]:
+            kept += 1
+        self.sequence.truncate(self.num_committed + kept)
+        self.sequence.append(committed[kept:])
+        self.num_committed += len(committed)
+
+    def draft(self, request: DraftRequest) -> Drafting:
+        """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
+        context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
+        """
+        self.commit(request)
+        if request.gamma == 0:
+            return (yield from self.warm())
+        drafted: list[DraftToken] = []
+        for _ in range(min(request.gamma, self.capacity - len(self.sequence))):
+            logits = (yield from feed(self.sequence, 1))[:, : self.vocab_size]
+            drafted.append(self._pick(logits, request.round))
+            self.sequence.append([drafted[-1].token_id])
+            if self._should_stop(logits, drafted[-1].token_id, request.stop_below):
+                break
+        return Proposal(
+            tuple(token.token_id for token in drafted),
+            tuple(token.distribution for token in drafted if token.distribution is not None),
+        )
+
+    def _fitting_length(self) -> int:
+        return min(len(self.sequence), self.capacity)
+
+    def _should_stop(self, logits: torch.Tensor, token_id: int, stop_below: float) -> bool:
+        if token_id in self.spec.stop_token_ids:
+            return True
+        return stop_below > 0 and float(logits.float().softmax(-1)[0, token_id]) < stop_below
+
+    def _pick(self, logits: torch.Tensor, round_index: int) -> DraftToken:
+        params, position = self.spec.sampling, len(self.sequence)
+        adjusted = sampling.adjust(logits, params, self._counts(logits))
+        if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
+            choice = sampling.sample_shared(adjusted, params, self.spec.seed, position)
+            return DraftToken(choice.token_ids[0], None)
+        probs = sampling.log_probs(adjusted, params)[0].exp()
+        return self._sample_support(probs, position, round_index)
+
+    def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> DraftToken:
+        """Sample from the top of the distribution, by the very float32 numbers that are shipped."""
+        top = probs.topk(min(DRAFT_SUPPORT, len(probs)))
+        weights, ids = top.values.cpu(), top.indices.cpu()
+        weights, ids = weights[weights > 0], ids[weights > 0]
+        key = noise.row_key(self.spec.seed, position, Purpose.DRAFT, round_index)
+        index = sampling.sample_weights(weights.double(), noise.uniform(key))
+        distribution = SparseDistribution(tuple(ids.tolist()), tuple(weights.tolist()))
+        return DraftToken(distribution.token_ids[index], distribution)
+
+    def _counts(self, logits: torch.Tensor) -> sampling.TokenCounts | None:
+        if not self.spec.sampling.has_penalties:
+            return None
+        num_prompt = len(self.spec.prompt_token_ids)
+        known = [i if i < self.vocab_size else 0 for i in self.sequence.token_ids]
+        return sampling.token_counts(known[:num_prompt], known[num_prompt:], (), logits)

@@ -1,0 +1,52 @@
+"""gRPC DrafterService: convert, call, convert."""
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from drafter_svc.drafter import DraftSession
+from specgate.errors import InvalidArgument
+from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
+from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
+from specgate.rpc.validate import check_token_ids
+from specgate.service.model import ServedModel
+from specgate.service.stream import open_spec, round_of
+from specgate.types import DraftRequest
+from specgate.v1 import drafter_service_pb2 as pb
+from specgate.v1 import drafter_service_pb2_grpc, types_pb2
+
+
+class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
+    """One drafter's sessions; each stream is one session."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+
+    async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> AsyncIterator[pb.DraftResponse]:
+        """Answer ``open``, then every round that asks for tokens."""
+        spec = session_spec_from_pb(await open_spec(requests))
+        async with self._model.open(spec, DraftSession) as session:
+            yield pb.DraftResponse(opened=True)
+            await self._model.engine.run(session.warm())
+            vocab_size = self._model.known_vocab_size(spec)
+            async for message in requests:
+                arrived_s = time.perf_counter()
+                request = self._request(round_of(message), session, vocab_size)
+                proposal = await self._model.engine.run(session.draft(request))
+                if request.gamma:
+                    draft_us = int((time.perf_counter() - arrived_s) * 1e6)
+                    yield draft_response_to_pb(request.round, replace(proposal, draft_us=draft_us))
+
+    def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
+        request = draft_round_from_pb(message, tuple(session.last_proposal))
+        check_token_ids("round.token_ids", request.token_ids, vocab_size)
+        if request.position + len(request.token_ids) > session.spec.max_length:
+            raise InvalidArgument("round.token_ids", f"pass the session's {session.spec.max_length} tokens")
+        return request
+
+    async def GetModelInfo(
+        self, request: types_pb2.GetModelInfoRequest, context: Any
+    ) -> types_pb2.GetModelInfoResponse:
+        """Say what is loaded."""
+        return model_info_to_pb(self._model.info())

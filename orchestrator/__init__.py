@@ -1,0 +1,1 @@
+"""The orchestrator: decode loop, gate, pools of services, command line."""

@@ -1,0 +1,1 @@
+"""The commands of ``orchestrator``, one module each, and what they share."""

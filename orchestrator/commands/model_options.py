@@ -1,0 +1,125 @@
+"""Which models, and where they run: the flags of every command that needs the two services."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import specgate
+from specgate.errors import InvalidArgument
+from specgate.rpc.endpoint import split_endpoint
+
+_DEMO_PAIR = Path(specgate.__file__).parent / "demo_pair"
+BUNDLED_TARGET = str(_DEMO_PAIR / "target")
+BUNDLED_DRAFT = str(_DEMO_PAIR / "draft")
+MAX_THREADS = 1024
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_MODELS = "Models and services"
+_TLS = "TLS to named services"
+
+
+class Dtype(StrEnum):
+    """The number formats that the services load weights in."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Services of our own on this machine, or services that are already there, and what reaches them."""
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Target model, a folder or a hub id. [default: bundled]", rich_help_panel=_MODELS
+        ),
+    ] = None
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Draft model, a folder or a hub id. [default: bundled]", rich_help_panel=_MODELS
+        ),
+    ] = None
+    verifier: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="HOST:PORT", help="Use this verifier and start none. Repeatable.", rich_help_panel=_MODELS
+        ),
+    ] = ()
+    drafter: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS
+        ),
+    ] = ()
+    dtype: Annotated[Dtype, typer.Option(help="Number format of the weights.", rich_help_panel=_MODELS)] = (
+        Dtype.FLOAT32
+    )
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
+    ] = "auto"
+    threads: Annotated[
+        int, typer.Option(min=1, max=MAX_THREADS, help="CPU threads of each service.", rich_help_panel=_MODELS)
+    ] = 1
+    pin: Annotated[
+        bool,
+        typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
+    ] = False
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS),
+    ] = None
+    tls_certificate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Our own certificate (mutual TLS).", rich_help_panel=_TLS)
+    ] = None
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The key of our own certificate.", rich_help_panel=_TLS)
+    ] = None
+
+    def __post_init__(self) -> None:
+        for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
+            for endpoint in endpoints:
+                check_endpoint(flag, endpoint)
+        if not _DEVICE.fullmatch(self.device):
+            raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidArgument("tls_certificate", "goes with --tls-key; give both or neither")
+        if self.tls_certificate is not None and self.tls_ca is None:
+            raise InvalidArgument("tls_ca", "is needed beside --tls-certificate")
+        if self.tls_ca is not None and not self.verifier:
+            raise InvalidArgument("tls_ca", "is for services named by --verifier and --drafter; none is named")
+
+    @property
+    def is_bundled_pair(self) -> bool:
+        return not (self.target or self.draft or self.verifier or self.drafter)
+
+    @property
+    def target_model(self) -> str | None:
+        """The target's files, None where a named verifier alone knows them."""
+        return self.target or (None if self.verifier else BUNDLED_TARGET)
+
+    @property
+    def draft_model(self) -> str | None:
+        """The draft's files, None where a named drafter alone knows them.
+
+        Raises:
+            InvalidArgument: a target of the caller's own has no draft beside it.
+        """
+        if self.target and not self.draft and not self.drafter:
+            raise InvalidArgument("draft", "is needed beside --target; or --gamma 0 for the target alone")
+        return self.draft or (None if self.drafter else BUNDLED_DRAFT)
+
+
+def check_endpoint(flag: str, endpoint: str) -> None:
+    """Raise InvalidArgument, with the flag's name, unless ``endpoint`` is HOST:PORT."""
+    try:
+        split_endpoint(endpoint)
+    except InvalidArgument as error:
+        raise InvalidArgument(flag, error.problem) from None

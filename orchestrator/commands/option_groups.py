@@ -1,0 +1,53 @@
+"""Flags that several commands share are declared once, as the annotated fields of a frozen dataclass."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+
+def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a typer command take option groups: a parameter whose type is a dataclass becomes that class's flags."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters = [
+        flag
+        for parameter in inspect.signature(command).parameters.values()
+        for flag in _flags(parameter.replace(annotation=hints[parameter.name]), groups)
+    ]
+
+    @functools.wraps(command)
+    def flat(**values: Any) -> None:
+        command(**{name: _build(group, values) for name, group in groups.items()}, **values)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
+
+
+def _flags(parameter: inspect.Parameter, groups: dict[str, Any]) -> Iterator[inspect.Parameter]:
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    if parameter.name not in groups:
+        yield parameter.replace(kind=keyword_only)
+        return
+    group = groups[parameter.name]
+    hints = get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        annotation = _repeatable(hints[field.name])
+        yield inspect.Parameter(field.name, keyword_only, default=field.default, annotation=annotation)
+
+
+def _repeatable(annotation: Any) -> Any:
+    """``tuple[X, ...]`` is what a frozen dataclass holds; ``list[X]`` is how typer writes a repeatable flag."""
+    inner, *extras = get_args(annotation)
+    if get_origin(inner) is not tuple:
+        return annotation
+    annotated: Any = Annotated
+    return annotated[(list[get_args(inner)[0]], *extras)]
+
+
+def _build(group: Any, values: dict[str, Any]) -> Any:
+    """Take the group's own flags out of ``values``."""
+    taken = {field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+    return group(**{name: tuple(v) if isinstance(v, list) else v for name, v in taken.items()})

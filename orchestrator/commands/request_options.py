@@ -1,0 +1,149 @@
+"""What to ask of the pair: the flags that become a ``GenerationRequest``."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from orchestrator.request import DEFAULT_THRESHOLD, MAX_STOP_STRINGS, Gate, GenerationRequest
+from specgate.types import MAX_GAMMA, MAX_LOGPROBS, SamplingParams, SessionSpec, Verification
+
+DEFAULT_GAMMA = 5
+BUNDLED_GAMMA = 3
+DEFAULT_MAX_TOKENS = 128
+_DRAFTING = "Drafting"
+_SAMPLING = "Sampling"
+_LENGTH = "Length"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftingOptions:
+    """How far the draft goes, when it is asked, and how its tokens are judged."""
+
+    gamma: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. "
+            f"[default: {DEFAULT_GAMMA}; {BUNDLED_GAMMA} for the bundled pair]",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = None
+    gate: Annotated[Gate, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = (
+        Gate.TARGET_CONFIDENCE
+    )
+    gate_threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help=f"The gate's confidence, 0 to 1. [default: {DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]}; "
+            f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence]",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = None
+    verification: Annotated[
+        Verification,
+        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_DRAFTING),
+    ] = Verification.SHARED_NOISE
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How the target's logits become tokens, and when to stop."""
+
+    temperature: Annotated[
+        float, typer.Option(help="0 is greedy: always the likeliest token.", rich_help_panel=_SAMPLING)
+    ] = 0.0
+    top_k: Annotated[
+        int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.", rich_help_panel=_SAMPLING)
+    ] = 0
+    top_p: Annotated[
+        float, typer.Option(help="Keep the likeliest tokens up to this sum.", rich_help_panel=_SAMPLING)
+    ] = 1.0
+    min_p: Annotated[
+        float, typer.Option(help="Drop tokens below this share of the likeliest.", rich_help_panel=_SAMPLING)
+    ] = 0.0
+    repetition_penalty: Annotated[float, typer.Option(help="1 is off.", rich_help_panel=_SAMPLING)] = 1.0
+    presence_penalty: Annotated[float, typer.Option(help="-2 to 2, 0 is off.", rich_help_panel=_SAMPLING)] = 0.0
+    frequency_penalty: Annotated[float, typer.Option(help="-2 to 2, 0 is off.", rich_help_panel=_SAMPLING)] = 0.0
+    seed: Annotated[
+        int | None,
+        typer.Option(help="The same seed gives the same text. [default: random]", rich_help_panel=_SAMPLING),
+    ] = None
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help=f"Log-probabilities of the N likeliest, 0 to {MAX_LOGPROBS}.", rich_help_panel=_SAMPLING
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(help=f"The most tokens to emit. [default: {DEFAULT_MAX_TOKENS}]", rich_help_panel=_LENGTH),
+    ] = None
+    stop: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="TEXT", help=f"End before this text. Repeatable, up to {MAX_STOP_STRINGS}.", rich_help_panel=_LENGTH
+        ),
+    ] = ()
+    stop_token_id: Annotated[
+        tuple[int, ...], typer.Option(metavar="ID", help="End at this token. Repeatable.", rich_help_panel=_LENGTH)
+    ] = ()
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on past the end-of-sequence token.", rich_help_panel=_LENGTH)
+    ] = False
+
+
+def request_from(
+    drafting: DraftingOptions,
+    sampling: SamplingOptions,
+    *,
+    gamma: int = DEFAULT_GAMMA,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+) -> GenerationRequest:
+    """Return the request that the flags describe, its prompt still empty; ``gamma`` and ``max_tokens`` are defaults.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the field.
+    """
+    request = GenerationRequest(
+        prompt_token_ids=(),
+        sampling=_sampling_params(sampling),
+        max_tokens=max_tokens if sampling.max_tokens is None else sampling.max_tokens,
+        seed=sampling.seed,
+        stop=sampling.stop,
+        stop_token_ids=frozenset(sampling.stop_token_id),
+        ignore_eos=sampling.ignore_eos,
+        gamma=gamma if drafting.gamma is None else drafting.gamma,
+        gate=drafting.gate,
+        gate_threshold=drafting.gate_threshold,
+        verification=drafting.verification,
+        logprobs=sampling.logprobs,
+    )
+    check_limits(request)
+    return request
+
+
+def check_limits(request: GenerationRequest) -> None:
+    """Raise InvalidArgument for a value that only a session would refuse; so it is told before services start."""
+    SessionSpec(
+        prompt_token_ids=request.prompt_token_ids or (0,),
+        sampling=request.sampling,
+        seed=request.seed or 0,
+        verification=request.verification,
+        max_tokens=request.max_tokens,
+        stop_token_ids=request.stop_token_ids,
+        logprobs=request.logprobs,
+    )
+
+
+def _sampling_params(options: SamplingOptions) -> SamplingParams:
+    return SamplingParams(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+    )

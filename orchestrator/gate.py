@@ -1,0 +1,136 @@
+"""When the draft is asked, and for how many tokens: one small class a policy.
+
+A policy looks at committed tokens, their confidences and past rounds, never at a proposal or at a verdict that is
+still to come. That is what keeps every policy lossless in rejection mode too.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.ports import DrafterState
+from orchestrator.request import Gate, GenerationRequest
+from specgate.types import ALWAYS_SOLO
+
+ABSENT_DRAFTER_SOLO_TOKENS = 16
+"""A solo run is no longer than this while a drafter is being looked for, so that a new one is soon made use of."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing."""
+
+    gamma: int = 0
+    stop_below: float = 0.0
+    solo_below: float = 0.0
+    max_solo_tokens: int = 0
+
+
+class Progress(Protocol):
+    """What a policy may see of a session."""
+
+    @property
+    def confidence(self) -> float | None:
+        """The target's raw probability of the last emitted token, None before the first one."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Prompt plus emitted tokens."""
+        ...
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be emitted."""
+        ...
+
+
+class Policy(Protocol):
+    """Plans the next round."""
+
+    def plan(self, session: Progress) -> RoundPlan: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AlwaysDraft:
+    """``none``: gamma tokens in every round."""
+
+    gamma: int
+
+    def plan(self, session: Progress) -> RoundPlan:
+        return RoundPlan(self.gamma)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetConfidence:
+    """``target_confidence``: below the threshold the target goes on alone, until it is sure again.
+
+    Before the first token the gate counts as open. The verifier carries the rule on by itself within a round, so a
+    closed gate here means that the round before ended for another reason.
+    """
+
+    gamma: int
+    threshold: float
+
+    def plan(self, session: Progress) -> RoundPlan:
+        closed = session.confidence is not None and session.confidence < self.threshold
+        gamma = 0 if closed else self.gamma
+        return RoundPlan(gamma, solo_below=self.threshold, max_solo_tokens=session.remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftConfidence:
+    """``draft_confidence``: a draft ends after its own first token below the threshold; that token is kept."""
+
+    gamma: int
+    threshold: float
+
+    def plan(self, session: Progress) -> RoundPlan:
+        return RoundPlan(self.gamma, stop_below=self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class WithinLimits:
+    """Any policy, held to what is left of the request and to what the drafter can do now."""
+
+    policy: Policy
+    drafter: DrafterState
+
+    def plan(self, session: Progress) -> RoundPlan:
+        plan = self.policy.plan(session)
+        if plan.gamma == 0:
+            return plan
+        # A verdict emits up to gamma + 1 tokens.
+        gamma = min(plan.gamma, session.remaining - 1, self.drafter.context_length - session.length)
+        if gamma > 0 and self.drafter.available:
+            return RoundPlan(gamma, plan.stop_below, plan.solo_below, plan.max_solo_tokens)
+        waits = gamma > 0 and self.drafter.may_return
+        return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAlone:
+    """The target by itself: one round streams everything."""
+
+    def plan(self, session: Progress) -> RoundPlan:
+        return _target_alone(session.remaining)
+
+
+def _target_alone(max_solo_tokens: int) -> RoundPlan:
+    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens)
+
+
+def make_policy(request: GenerationRequest, drafter: DrafterState) -> Policy:
+    """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
+    if request.gamma == 0:
+        return TargetAlone()
+    return WithinLimits(_gate(request), drafter)
+
+
+def _gate(request: GenerationRequest) -> Policy:
+    match request.gate:
+        case Gate.NONE:
+            return AlwaysDraft(request.gamma)
+        case Gate.TARGET_CONFIDENCE:
+            return TargetConfidence(request.gamma, request.threshold)
+        case Gate.DRAFT_CONFIDENCE:
+            return DraftConfidence(request.gamma, request.threshold)

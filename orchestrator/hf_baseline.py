@@ -1,0 +1,116 @@
+"""A bare HuggingFace decode loop in a process of its own: what the benchmark is compared with.
+
+One JSON object a line on standard input, ``{"token_ids": [...], "max_tokens": N}`` with sampling parameters where
+they are wanted, and one answer a line, ``{"token_ids": [...], "ttft_s": ..., "decode_s": ...}``. The loop is the
+model, its KV cache and the choice of a token, nothing else: what a careful person writes by hand.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def main() -> None:
+    """Load the model, say ``{"event": "ready"}``, then answer requests until standard input ends."""
+    arguments = _parse_arguments()
+    if arguments.cpu is not None:
+        # Threads inherit the affinity of the one that makes them, so this comes before torch.
+        os.sched_setaffinity(0, {arguments.cpu})
+    loop = BareLoop(arguments.model, arguments.dtype, arguments.device, arguments.threads)
+    _answer({"event": "ready", "device": str(loop.device)})
+    for line in sys.stdin:
+        _answer(loop.run(**json.loads(line)))
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m orchestrator.hf_baseline", description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cpu", type=int)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--device", default="auto")
+    return parser.parse_args()
+
+
+def _answer(message: dict[str, Any]) -> None:
+    print(json.dumps(message), flush=True)
+
+
+class BareLoop:
+    """One model, and ``model(input_ids, past_key_values)`` until enough tokens are there."""
+
+    def __init__(self, model: str, dtype: str, device: str, threads: int) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(threads)
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = torch.device(device)
+        self._model = AutoModelForCausalLM.from_pretrained(
+            model, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
+        )
+        self._model.to(self.device).eval()
+
+    def run(
+        self,
+        token_ids: list[int],
+        max_tokens: int,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Emit ``max_tokens`` tokens, past any end-of-sequence token; the first one's time is ``ttft_s``."""
+        import torch
+
+        generator = torch.Generator(self.device).manual_seed(seed % 2**63)
+        chosen: list[int] = []
+        with torch.inference_mode():
+            start = time.perf_counter()
+            cache, step = None, token_ids
+            first_at = start
+            while len(chosen) < max_tokens:
+                logits, cache = self._forward(step, cache)
+                step = [_choose(logits, temperature, top_k, top_p, generator)]
+                chosen += step
+                first_at = first_at if len(chosen) > 1 else time.perf_counter()
+            end = time.perf_counter()
+        return {"token_ids": chosen, "ttft_s": first_at - start, "decode_s": end - first_at}
+
+    def _forward(self, token_ids: list[int], cache: Any) -> tuple["torch.Tensor", Any]:
+        import torch
+
+        step = torch.tensor([token_ids], device=self.device)
+        out = self._model(input_ids=step, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return out.logits[0, -1], out.past_key_values
+
+
+def _choose(
+    logits: "torch.Tensor", temperature: float, top_k: int, top_p: float, generator: "torch.Generator"
+) -> int:
+    """Return one token id from logits [vocabulary]."""
+    import torch
+
+    if temperature == 0.0:
+        return int(logits.argmax())
+    logits = logits.float() / temperature
+    if top_k:
+        kept = logits.topk(min(top_k, len(logits)))
+        logits = torch.full_like(logits, -torch.inf).scatter(0, kept.indices, kept.values)
+    probs = logits.softmax(-1)
+    if top_p < 1.0:
+        descending = probs.sort(descending=True)
+        beyond = descending.values.cumsum(-1) - descending.values >= top_p
+        probs[descending.indices[beyond]] = 0.0
+    return int(torch.multinomial(probs, 1, generator=generator))
+
+
+if __name__ == "__main__":
+    main()

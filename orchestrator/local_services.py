@@ -1,0 +1,131 @@
+"""A drafter and a verifier as child processes on this machine, kept alive while they are used."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.child import Child
+from specgate.errors import InvalidArgument, ServiceUnavailable
+
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 10.0
+MAX_DEATHS_IN_A_ROW = 5
+STEADY_S = 30.0
+"""A service that lived this long starts counting its deaths anew."""
+_DRAIN_S = 1.0
+_BAD_FLAGS = 2
+
+OnLoading = Callable[[str, str, int, int], None]
+"""Called with the service's role, a stage's name, how much of it is done and how much there is."""
+OnNotice = Callable[[str], None]
+"""Called with a sentence for the person who looks on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalService:
+    """What one service is started with; ``role`` is drafter or verifier, ``cpu`` None is no core of its own."""
+
+    role: str
+    model: str
+    dtype: str = "float32"
+    device: str = "auto"
+    threads: int = 1
+    cpu: int | None = None
+    max_sessions: int = 16
+    kv_tokens: int = 32_768
+
+    @property
+    def module(self) -> str:
+        return f"{self.role}_svc"
+
+    def arguments(self, port: int) -> list[str]:
+        """Return its flags; port 0 lets it pick one."""
+        flags = ["--model", self.model, "--host", "127.0.0.1", "--port", str(port)]
+        flags += ["--dtype", self.dtype, "--device", self.device, "--threads", str(self.threads)]
+        flags += ["--max-sessions", str(self.max_sessions), "--kv-tokens", str(self.kv_tokens)]
+        flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
+        return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]
+
+
+class Supervised:
+    """A running service that is started again, on the same port, when it dies.
+
+    The decode loop meanwhile goes on without it where it can, and finds it again where it was.
+    """
+
+    def __init__(self, service: LocalService, on_loading: OnLoading, on_notice: OnNotice) -> None:
+        self._service = service
+        self._on_loading = on_loading
+        self._on_notice = on_notice
+        self._child: Child | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self.endpoint = ""
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    async def start(self) -> None:
+        """Return once it serves.
+
+        Raises:
+            InvalidArgument: it refused its flags.
+            ServiceUnavailable: it ended before it served; tells its last words.
+        """
+        await self._launch(port=0)
+        self._keeper = asyncio.create_task(self._keep_alive())
+
+    async def stop(self) -> None:
+        """End it for good. Safe to call twice."""
+        if self._keeper:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        if self._child:
+            await self._child.stop()
+
+    async def _launch(self, port: int) -> None:
+        self._child = await Child.start(self._service.module, self._service.arguments(port))
+        while event := await self._child.next_event():
+            if event.get("event") == "ready":
+                self.endpoint = str(event["endpoint"])
+                return
+            if event.get("event") == "loading":
+                self._on_loading(self._service.role, str(event["stage"]), int(event["done"]), int(event["total"]))
+        raise _refusal(self._service, await self._child.wait(), self._child.last_words)
+
+    async def _keep_alive(self) -> None:
+        deaths = 0
+        while self._child and deaths < MAX_DEATHS_IN_A_ROW:
+            since = time.monotonic()
+            death = _death(await self._child.wait())
+            deaths = deaths + 1 if time.monotonic() - since < STEADY_S else 1
+            self._on_notice(f"the {self._service.role} {death}; starting it again")
+            await asyncio.sleep(min(FIRST_BACKOFF_S * 2 ** (deaths - 1), MAX_BACKOFF_S))
+            await self._relaunch()
+        self._on_notice(f"the {self._service.role} died {deaths} times in a row and is left alone")
+
+    async def _relaunch(self) -> None:
+        try:
+            await self._launch(port=int(self.endpoint.rpartition(":")[2]))
+            self._on_notice(f"the {self._service.role} is back at {self.endpoint}")
+        except (ServiceUnavailable, InvalidArgument) as error:
+            self._on_notice(str(error))
+
+
+def _refusal(service: LocalService, code: int, last_words: str) -> InvalidArgument | ServiceUnavailable:
+    last_words = last_words or "it said nothing"
+    if code == _BAD_FLAGS:
+        return InvalidArgument(service.role, last_words)
+    return ServiceUnavailable(f"the {service.role} {_death(code)} before it served:\n{last_words}")
+
+
+def _death(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def cores_for_pinning() -> tuple[int, int] | None:
+    """Return a core for the drafter and one for the verifier, None where this process may use one core only."""
+    cores = sorted(os.sched_getaffinity(0))
+    return (cores[0], cores[1]) if len(cores) > 1 else None

@@ -1,0 +1,113 @@
+"""The protocols that the decode loop stands on, and the pool they get their services from."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from specgate.types import DraftRequest, Proposal, SessionSpec, Verdict, VerifyRequest
+
+
+class Drafter(Protocol):
+    """One session on a drafter."""
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """Return a proposal of 1 to ``request.gamma`` tokens, or an empty one where no drafter is there.
+
+        ``request.gamma`` 0 only tells the committed tokens, and returns an empty proposal without waiting.
+
+        Raises:
+            SpecgateError: the session is lost; nothing but ``close()`` may follow.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the session back. Safe to call twice."""
+        ...
+
+
+class Verifier(Protocol):
+    """One session on a verifier."""
+
+    def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
+        """Yield the verdicts of one round; the one with ``last`` set ends it.
+
+        Raises:
+            SpecgateError: the session is lost; nothing but ``close()`` may follow.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the session back. Safe to call twice."""
+        ...
+
+
+class DrafterState(Protocol):
+    """What the planning of a round may know of the drafter: never what it drafted."""
+
+    @property
+    def available(self) -> bool:
+        """Whether a proposal can be asked for now."""
+        ...
+
+    @property
+    def may_return(self) -> bool:
+        """Whether an unavailable drafter may become available within this request."""
+        ...
+
+    @property
+    def context_length(self) -> int:
+        """The longest sequence that the draft model can hold, in tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to one session at ``endpoint`` (HOST:PORT), with a one-time token where the pool uses them."""
+
+    endpoint: str
+    token: str = ""
+
+
+class DrafterDialer(Protocol):
+    """Opens one drafter session."""
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter:
+        """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+
+        Raises:
+            SpecgateError: it could not be opened, or not in time.
+        """
+        ...
+
+
+class VerifierDialer(Protocol):
+    """Opens one verifier session."""
+
+    async def open_verifier(self, lease: Lease, spec: SessionSpec) -> Verifier:
+        """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+
+        Raises:
+            SpecgateError: it could not be opened, or not in time.
+        """
+        ...
+
+
+class Pool(Protocol):
+    """Hands out the right to sessions. Nothing else knows where a service runs."""
+
+    async def lease(self) -> Lease:
+        """Return a lease on a healthy service.
+
+        Raises:
+            ServiceUnavailable: none is healthy.
+            TooManySessions: all are full.
+        """
+        ...
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """Give a lease back; ``failed`` tells the pool that the service did not answer as it should."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what runs behind the pool. Safe to call twice."""
+        ...

@@ -1,0 +1,118 @@
+"""What a caller asks for and what it gets: one request, its deltas, its statistics."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from specgate.errors import InvalidArgument
+from specgate.types import (
+    MAX_GAMMA,
+    FinishReason,
+    SamplingParams,
+    TokenLogprobs,
+    TokenSource,
+    Verification,
+    check_range,
+)
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 256
+
+
+class Gate(StrEnum):
+    """When the draft is asked."""
+
+    NONE = "none"
+    TARGET_CONFIDENCE = "target_confidence"
+    DRAFT_CONFIDENCE = "draft_confidence"
+
+
+DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4}
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One prompt and what to do with it.
+
+    ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone. ``gate_threshold`` None
+    is the policy's own default (0.5 for target_confidence, 0.4 for draft_confidence).
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the field.
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int = 128
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    gamma: int = 5
+    gate: Gate = Gate.TARGET_CONFIDENCE
+    gate_threshold: float | None = None
+    verification: Verification = Verification.SHARED_NOISE
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_range("gamma", self.gamma, 0, MAX_GAMMA)
+        check_range("gate_threshold", self.threshold, 0.0, 1.0)
+        check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
+        for text in self.stop:
+            if not text:
+                raise InvalidArgument("stop", "an empty stop string matches everywhere")
+            check_range("stop (characters)", len(text), 1, MAX_STOP_CHARACTERS)
+
+    @property
+    def threshold(self) -> float:
+        return DEFAULT_THRESHOLD[self.gate] if self.gate_threshold is None else self.gate_threshold
+
+
+@dataclass(slots=True)
+class GenerationStats:
+    """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken.
+
+    ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
+    never judged.
+    """
+
+    seed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    solo_tokens: int = 0
+    target_forwards: int = 0
+    near_ties: int = 0
+    drafter_failures: int = 0
+    verifier_failovers: int = 0
+    draft_us: list[int] = field(default_factory=list)
+    verify_us: list[int] = field(default_factory=list)
+    round_us: list[int] = field(default_factory=list)
+
+    @property
+    def acceptance_rate(self) -> float:
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.completion_tokens / self.target_forwards if self.target_forwards else 0.0
+
+    @property
+    def solo_share(self) -> float:
+        return self.solo_tokens / self.completion_tokens if self.completion_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Tokens that one verdict committed, after trimming at the end of the request.
+
+    ``text`` is what became readable; a multi-byte character waits for its last token, and text that may be the
+    start of a stop string waits until it is not. ``sources`` has one entry a token.
+    """
+
+    token_ids: tuple[int, ...]
+    sources: tuple[TokenSource, ...]
+    text: str = ""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None

@@ -1,0 +1,156 @@
+"""One request's state: what is committed, what may still come, and when it ends. Pure but for its clock."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from orchestrator.gate import RoundPlan
+from orchestrator.output_text import OutputText
+from orchestrator.request import Delta, GenerationStats
+from specgate.types import (
+    DraftRequest,
+    FinishReason,
+    Proposal,
+    SessionSpec,
+    TokenSource,
+    Verdict,
+    VerifyRequest,
+)
+
+
+class Ending(NamedTuple):
+    """How many of the new tokens are kept, what they read as, and whether they are the last ones."""
+
+    num_tokens: int
+    text: str
+    finish_reason: FinishReason | None
+
+
+class Session:
+    """The truth about one request: services come and go, this stays.
+
+    Args:
+        spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
+        output: turns tokens into text and looks for stop strings.
+        clock: seconds, for the time of a round.
+    """
+
+    def __init__(
+        self, spec: SessionSpec, output: OutputText, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._opening_spec = spec
+        self._output = output
+        self._clock = clock
+        self.committed = list(spec.committed_token_ids)
+        self.num_prompt_tokens = len(spec.prompt_token_ids)
+        self.confidence: float | None = None
+        self.finish_reason: FinishReason | None = None
+        self.stats = GenerationStats(seed=spec.seed, prompt_tokens=self.num_prompt_tokens)
+        self._round = 0
+        self._num_told = len(self.committed)
+        self._round_start_s = 0.0
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def length(self) -> int:
+        """Prompt plus emitted tokens."""
+        return len(self.committed)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be emitted."""
+        return self._opening_spec.max_length - len(self.committed)
+
+    @property
+    def output_token_ids(self) -> tuple[int, ...]:
+        return tuple(self.committed[self.num_prompt_tokens :])
+
+    @property
+    def spec(self) -> SessionSpec:
+        """What a service is opened with at this moment: everything emitted so far is in it."""
+        return replace(self._opening_spec, output_token_ids=self.output_token_ids)
+
+    def draft_request(self, plan: RoundPlan) -> DraftRequest:
+        """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
+        self._round += 1
+        self._round_start_s = self._clock()
+        return self._tell(plan.gamma, plan.stop_below)
+
+    def keep_warm(self) -> DraftRequest:
+        """What the drafter is told while the target decodes alone: it carries the current round's number."""
+        return self._tell()
+
+    def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
+        position, self._num_told = self._num_told, len(self.committed)
+        return DraftRequest(self._round, position, tuple(self.committed[position:]), gamma, stop_below)
+
+    def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
+        """What the verifier is asked in this round."""
+        return VerifyRequest(
+            self._round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens
+        )
+
+    def commit(self, proposal: Proposal, verdict: Verdict) -> Delta:
+        """Take over what ``verdict`` decided, cut at the first end inside it.
+
+        A stop token is emitted and is the last token; so is the token that completes a stop string, whose text ends
+        before it. Where a stop and the length limit meet in one token, the reason is the stop.
+        """
+        tokens = proposal.draft_token_ids[: verdict.num_accepted]
+        if verdict.token_id is not None:
+            tokens += (verdict.token_id,)
+        ending = self._end(tokens)
+        kept = tokens[: ending.num_tokens]
+        self.committed += kept
+        self.confidence = verdict.confidence
+        self.finish_reason = ending.finish_reason
+        self._count(proposal, verdict, len(kept))
+        return Delta(
+            token_ids=kept,
+            sources=_sources(proposal, verdict)[: len(kept)],
+            text=ending.text,
+            logprobs=verdict.logprobs[: len(kept)],
+            finish_reason=ending.finish_reason,
+        )
+
+    def _end(self, tokens: tuple[int, ...]) -> Ending:
+        kept = tokens[: self.remaining]
+        reason = FinishReason.LENGTH if len(kept) == self.remaining else None
+        for index, token_id in enumerate(kept):
+            if token_id in self._opening_spec.stop_token_ids:
+                kept, reason = kept[: index + 1], FinishReason.STOP
+                break
+        text, num_tokens = self._output.push(kept)
+        if reason is not None and not self._output.stopped:
+            text += self._output.finish()
+        return Ending(num_tokens, text, FinishReason.STOP if self._output.stopped else reason)
+
+    def _count(self, proposal: Proposal, verdict: Verdict, num_kept: int) -> None:
+        stats = self.stats
+        stats.completion_tokens += num_kept
+        stats.target_forwards += 1
+        stats.near_ties += verdict.near_ties
+        if verdict.solo or not len(proposal):
+            stats.solo_tokens += num_kept
+            return
+        accepted = min(verdict.num_accepted, num_kept)
+        rejected = accepted < num_kept and accepted < len(proposal)
+        stats.rounds += 1
+        stats.accepted += accepted
+        stats.drafted += accepted + rejected
+        stats.draft_us.append(proposal.draft_us)
+        stats.verify_us.append(verdict.verify_us)
+        stats.round_us.append(int((self._clock() - self._round_start_s) * 1e6))
+
+
+def _sources(proposal: Proposal, verdict: Verdict) -> tuple[TokenSource, ...]:
+    """Return one source a token: accepted ones, then the target's own."""
+    if verdict.solo or not len(proposal):
+        return (TokenSource.SOLO,)
+    all_accepted = verdict.num_accepted == len(proposal)
+    own = TokenSource.BONUS if all_accepted else TokenSource.RECOVERED
+    return (TokenSource.ACCEPTED,) * verdict.num_accepted + (own,)

@@ -1,0 +1,21 @@
+"""How long the links wait before they take silence for death. All in seconds."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Waiting times of one orchestrator, in seconds.
+
+    A first answer has the prefill before it and so its own limit. Afterwards a draft may take
+    ``draft_floor_s`` or ten times the slowest answer seen, a verdict ``verdict_floor_s`` or twenty times.
+    ``failover_s`` bounds the search for another verifier.
+    """
+
+    connect_s: float = 10.0
+    open_s: float = 10.0
+    first_draft_s: float = 30.0
+    draft_floor_s: float = 1.0
+    first_verdict_s: float = 60.0
+    verdict_floor_s: float = 5.0
+    failover_s: float = 10.0

@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+"""Train the bundled draft/target pair on the Python standard library's own source.
+
+Stages: corpus -> tokenizer -> target -> text written by the target -> draft, distilled from the target
+on both -> report. Every random choice follows from ``--seed``, every length is a number of steps and
+never of minutes, so two runs on the same Python, torch and thread count give the same files.
+
+    python scripts/train_demo_pair.py                    # the bundled pair, about an hour on two cores
+    python scripts/train_demo_pair.py --device cuda --target-steps 20000 --draft-steps 12000
+    python scripts/train_demo_pair.py --stage draft      # keep the target, train the draft again
+    python scripts/train_demo_pair.py --stage report     # measure only
+"""
+
+import argparse
+import hashlib
+import json
+import math
+import platform
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+EOS = "<|endoftext|>"
+EOS_ID = 0
+VOCAB_SIZE = 4096
+CONTEXT_LENGTH = 1024
+OUT = Path(__file__).resolve().parent.parent / "specgate" / "demo_pair"
+
+# Never seen in training: prompts for tests, the demo and the figures in the report come from here.
+HELD_OUT = (
+    "bisect", "calendar", "cmd", "configparser", "csv", "fractions", "graphlib", "heapq", "sched",
+    "shelve", "statistics", "textwrap", "uuid", "wave", "zipapp",
+)  # fmt: skip
+# Tests repeat themselves; charmap tables and help topics are data, not code.
+SKIPPED_FOLDERS = {"site-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
+
+TARGET_SHAPE = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 4,
+}
+DRAFT_SHAPE = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+
+console = Console()
+
+
+# --- corpus and tokenizer ------------------------------------------------------------------------
+
+
+def read_corpus() -> tuple[list[str], list[str]]:
+    """Return the sources to train on and the held-out ones, each in a fixed order."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    training, held_out = [], []
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if SKIPPED_FOLDERS & set(relative.parts):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        (held_out if relative.parts[0].removesuffix(".py") in HELD_OUT else training).append(text)
+    return training, held_out
+
+
+def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE, so that every text has an encoding."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=True,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=EOS, model_max_length=CONTEXT_LENGTH)
+
+
+def to_stream(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Tensor:
+    """Return all texts as one int64 row of token ids, an EOS after each."""
+    rows = tokenizer(texts, verbose=False)["input_ids"]
+    return torch.tensor([token_id for row in rows for token_id in (*row, EOS_ID)])
+
+
+def windows(
+    stream: torch.Tensor, batch: int, width: int, generator: torch.Generator
+) -> Iterator[torch.Tensor]:
+    """Yield [batch, width] windows that cover the stream once in random order, then again, forever."""
+    count = (len(stream) - width) // width
+    while True:
+        offset = int(torch.randint(0, width, (), generator=generator))
+        for chosen in torch.randperm(count, generator=generator).split(batch):
+            if len(chosen) == batch:
+                yield torch.stack([stream[offset + i * width :][:width] for i in chosen.tolist()])
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def new_model(shape: dict[str, int]) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        max_position_embeddings=CONTEXT_LENGTH,
+        tie_word_embeddings=True,
+        bos_token_id=EOS_ID,
+        eos_token_id=EOS_ID,
+        **shape,
+    )
+    return LlamaForCausalLM(config)
+
+
+def optimizers(model: LlamaForCausalLM, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan et al. 2024) for the matrices inside the layers, AdamW for the rest."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    return [
+        torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def learning_rate_factor(step: int, steps: int) -> float:
+    """A short warm-up, a plateau, a linear decay over the last half."""
+    return min(1.0, (step + 1) / 50, 2 * (steps - step) / steps)
+
+
+def train(
+    name: str,
+    model: LlamaForCausalLM,
+    steps: int,
+    loss_of: Callable[[int], torch.Tensor],
+    muon_lr: float = 0.02,
+    adam_lr: float = 0.004,
+) -> None:
+    """Run ``steps`` optimiser steps on ``loss_of(step)`` under a progress bar."""
+    opts = optimizers(model, muon_lr, adam_lr)
+    base = [[group["lr"] for group in opt.param_groups] for opt in opts]
+    model.train()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(name, total=steps)
+        smooth = None
+        for step in range(steps):
+            for opt, rates in zip(opts, base, strict=True):
+                for group, rate in zip(opt.param_groups, rates, strict=True):
+                    group["lr"] = rate * learning_rate_factor(step, steps)
+            loss = loss_of(step)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for opt in opts:
+                opt.step()
+                opt.zero_grad(set_to_none=True)
+            smooth = loss.item() if smooth is None else 0.98 * smooth + 0.02 * loss.item()
+            progress.update(bar, advance=1, description=f"{name}  loss {smooth:.3f}")
+            if step % 100 == 0:
+                progress.console.print(f"{name} step {step} loss {smooth:.4f}")
+    model.eval()
+
+
+def autocast(device: str) -> torch.autocast:
+    return torch.autocast(device, torch.bfloat16)
+
+
+def train_target(stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCausalLM:
+    torch.manual_seed(args.seed)
+    model = new_model(TARGET_SHAPE).to(args.device)
+    generator = torch.Generator().manual_seed(args.seed)
+    # The last sixth at the full context length, so that positions past the short window are known too.
+    short = windows(stream, args.batch, CONTEXT_LENGTH // 2, generator)
+    long = windows(stream, args.batch // 2, CONTEXT_LENGTH, generator)
+
+    def loss_of(step: int) -> torch.Tensor:
+        ids = next(long if step >= args.target_steps * 5 // 6 else short).to(args.device)
+        with autocast(args.device):
+            logits = model(ids, use_cache=False).logits
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    train("target", model, args.target_steps, loss_of)
+    return model
+
+
+@torch.no_grad()
+def continuations(
+    target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace
+) -> list[torch.Tensor]:
+    """Return rows that start with corpus text and go on in the target's own words, greedy and sampled.
+
+    The draft is asked about the target's text, not about the corpus: it has to see such text in training.
+    """
+    generator = torch.Generator().manual_seed(args.seed + 1)
+    torch.manual_seed(args.seed + 1)
+    prompt_width, batch = 64, 64
+    source = windows(stream, batch, prompt_width, generator)
+    rows = []
+    with Progress(console=console) as progress:
+        bar = progress.add_task("target writes", total=args.continuations)
+        for index in range(args.continuations):
+            sampling = {"do_sample": True, "top_k": 0} if index % 4 == 3 else {"do_sample": False}
+            prompt = next(source).to(args.device)
+            with autocast(args.device):
+                rows.append(
+                    target.generate(
+                        prompt, attention_mask=torch.ones_like(prompt), min_new_tokens=192,
+                        max_new_tokens=192, pad_token_id=EOS_ID, **sampling,
+                    ).cpu()  # fmt: skip
+                )
+            progress.update(bar, advance=1)
+    return rows
+
+
+def distillation_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
+    """KL(target || draft) plus the draft's cross-entropy on the target's first choice, [..., vocabulary]."""
+    log_draft = F.log_softmax(draft_logits.float(), -1).flatten(0, 1)
+    log_target = F.log_softmax(target_logits.float(), -1).flatten(0, 1)
+    kl = F.kl_div(log_draft, log_target, log_target=True, reduction="batchmean")
+    return kl + 0.5 * F.nll_loss(log_draft, log_target.argmax(-1))
+
+
+def train_draft(
+    target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace
+) -> LlamaForCausalLM:
+    written = continuations(target, stream, args)
+    torch.manual_seed(args.seed + 2)
+    model = new_model(DRAFT_SHAPE).to(args.device)
+    generator = torch.Generator().manual_seed(args.seed + 2)
+    corpus = windows(stream, 16, 256, generator)
+
+    def batch(step: int) -> torch.Tensor:
+        if step % 3 == 0:
+            return next(corpus)
+        rows = written[int(torch.randint(len(written), (), generator=generator))]
+        return rows[torch.randperm(len(rows), generator=generator)[:16]]
+
+    def loss_of(step: int) -> torch.Tensor:
+        ids = batch(step).to(args.device)
+        with autocast(args.device):
+            with torch.no_grad():
+                target_logits = target(ids, use_cache=False).logits
+            draft_logits = model(ids, use_cache=False).logits
+        return distillation_loss(draft_logits, target_logits)
+
+    train("draft", model, args.draft_steps, loss_of, adam_lr=0.006)
+    return model
+
+
+# --- report --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def bits_per_byte(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> float:
+    """Return the held-out bits per UTF-8 byte, windows of the context length, no overlap."""
+    nats, num_bytes = 0.0, 0
+    for text in texts:
+        ids = torch.tensor([[EOS_ID, *tokenizer(text, verbose=False)["input_ids"]]], device=model.device)
+        for start in range(0, ids.shape[1] - 1, CONTEXT_LENGTH - 1):
+            window = ids[:, start : start + CONTEXT_LENGTH]
+            logits = model(window, use_cache=False).logits[0, :-1].float()
+            nats += F.cross_entropy(logits, window[0, 1:], reduction="sum").item()
+        num_bytes += len(text.encode())
+    return nats / math.log(2) / num_bytes
+
+
+@torch.no_grad()
+def greedy_agreement(
+    target: LlamaForCausalLM, draft: LlamaForCausalLM, stream: torch.Tensor, num_prompts: int = 50
+) -> float:
+    """Return how often the draft's first choice is the target's, over 128 greedy tokens a held-out prompt."""
+    starts = torch.linspace(0, len(stream) - 65, num_prompts).long()
+    prompts = torch.stack([stream[s : s + 64] for s in starts.tolist()]).to(target.device)
+    ids = target.generate(
+        prompts, attention_mask=torch.ones_like(prompts), do_sample=False, min_new_tokens=128,
+        max_new_tokens=128, pad_token_id=EOS_ID,
+    )  # fmt: skip
+    choices = draft(ids, use_cache=False).logits[:, 63:-1].argmax(-1)
+    return (choices == ids[:, 64:]).float().mean().item()
+
+
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    model.generation_config = GenerationConfig(eos_token_id=EOS_ID, pad_token_id=EOS_ID)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def load(folder: Path, device: str) -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+
+
+def write_report(out: Path, corpus: list[str], held_out: list[str], args: argparse.Namespace) -> None:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "target")
+    target, draft = load(out / "target", args.device), load(out / "draft", args.device)
+    report = {
+        "python": platform.python_version(),
+        "corpus_sha256": hashlib.sha256("\0".join(corpus).encode()).hexdigest(),
+        "held_out_modules": list(HELD_OUT),
+        "seed": args.seed,
+        "target_steps": args.target_steps,
+        "draft_steps": args.draft_steps,
+        "target_parameters": target.num_parameters(),
+        "draft_parameters": draft.num_parameters(),
+        "target_bits_per_byte": round(bits_per_byte(target, tokenizer, held_out), 4),
+        "draft_bits_per_byte": round(bits_per_byte(draft, tokenizer, held_out), 4),
+        "greedy_agreement": round(greedy_agreement(target, draft, to_stream(tokenizer, held_out)), 4),
+    }
+    (out / "training.json").write_text(json.dumps(report, indent=2) + "\n")
+    console.print_json(data=report)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--seed", type=int, default=20241122)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, default=8, help="windows of 512 tokens per step")
+    parser.add_argument("--target-steps", type=int, default=1500)
+    parser.add_argument("--draft-steps", type=int, default=2500)
+    parser.add_argument("--continuations", type=int, default=40, help="batches of 64 rows, 192 tokens each")
+    parser.add_argument("--stage", choices=["all", "draft", "report"], default="all")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    corpus, held_out = read_corpus()
+    console.print(f"corpus: {len(corpus)} modules, {sum(map(len, corpus)) / 1e6:.1f} M characters")
+    if args.stage == "all":
+        tokenizer = train_tokenizer(corpus)
+        stream = to_stream(tokenizer, corpus)
+        console.print(f"{len(stream) / 1e6:.2f} M tokens")
+        save(train_target(stream, args), tokenizer, args.out / "target")
+    if args.stage in ("all", "draft"):
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(args.out / "target")
+        target = load(args.out / "target", args.device)
+        draft = train_draft(target, to_stream(tokenizer, corpus), args)
+        save(draft, tokenizer, args.out / "draft")
+    write_report(args.out, corpus, held_out, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Domain <-> protobuf for the rounds of a session, on the hot path: the work per token is done in C.
+
+Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, before it copies anything of size.
+Token ids are not held against a vocabulary here: the services know it (``validate.check_token_ids``).
+"""
+
+import math
+
+from specgate.errors import InvalidArgument
+from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, check_length
+from specgate.types import (
+    ALWAYS_SOLO,
+    MAX_GAMMA,
+    MAX_LOGPROBS,
+    DraftRequest,
+    FinishReason,
+    Proposal,
+    SparseDistribution,
+    TokenLogprobs,
+    Verdict,
+    VerifyRequest,
+    check_range,
+)
+from specgate.v1 import drafter_service_pb2, verifier_service_pb2
+from specgate.v1 import types_pb2 as pb2
+
+MAX_SUPPORT = 4096
+"""Token ids in one draft distribution."""
+MAX_CONFIDENCE = 1.001
+"""A probability computed in float32 may pass 1 by its rounding."""
+MAX_UINT32 = (1 << 32) - 1
+
+_FINISH_REASON_TO_PB = {
+    None: pb2.FINISH_REASON_UNSPECIFIED,
+    FinishReason.STOP: pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: pb2.FINISH_REASON_LENGTH,
+}
+_FINISH_REASON_FROM_PB = {value: reason for reason, value in _FINISH_REASON_TO_PB.items()}
+
+
+def sparse_distribution_to_pb(distribution: SparseDistribution) -> pb2.SparseDistribution:
+    """Return the wire's message."""
+    return pb2.SparseDistribution(token_ids=distribution.token_ids, probs=distribution.probs)
+
+
+def sparse_distribution_from_pb(
+    pb: pb2.SparseDistribution, field: str = "distribution"
+) -> SparseDistribution:
+    """Return the domain's value; ``field`` is its name in error messages."""
+    size = len(pb.token_ids)
+    if not 1 <= size <= MAX_SUPPORT:
+        raise InvalidArgument(f"{field}.token_ids (length)", f"{size} is outside [1, {MAX_SUPPORT}]")
+    if len(pb.probs) != size:
+        raise InvalidArgument(f"{field}.probs (length)", f"{len(pb.probs)} is not the {size} of token_ids")
+    token_ids, probs = tuple(pb.token_ids), tuple(pb.probs)
+    if len(set(token_ids)) != size:
+        raise InvalidArgument(f"{field}.token_ids", "are not distinct")
+    # A sum of float32 values cannot overflow float64, so it is finite if and only if all of them are.
+    if not (math.isfinite(sum(probs)) and min(probs) > 0.0):
+        wrong = next(prob for prob in probs if not (math.isfinite(prob) and prob > 0.0))
+        raise InvalidArgument(f"{field}.probs", f"{wrong} is not positive and finite")
+    return SparseDistribution(token_ids, probs)
+
+
+def proposal_to_pb(proposal: Proposal) -> pb2.Proposal:
+    """Return the wire's message. ``from_run_ahead`` and ``draft_us`` are not part of it."""
+    return pb2.Proposal(
+        draft_token_ids=proposal.draft_token_ids,
+        draft_probs=[sparse_distribution_to_pb(probs) for probs in proposal.draft_probs],
+    )
+
+
+def proposal_from_pb(pb: pb2.Proposal, *, from_run_ahead: bool = False, draft_us: int = 0) -> Proposal:
+    """Return the domain's value; an empty proposal is a valid one."""
+    check_length("draft_token_ids", pb.draft_token_ids, 0, MAX_GAMMA)
+    if not pb.draft_probs:
+        return Proposal(tuple(pb.draft_token_ids), (), from_run_ahead, draft_us)
+    if len(pb.draft_probs) != len(pb.draft_token_ids):
+        problem = f"{len(pb.draft_probs)} is neither 0 nor the {len(pb.draft_token_ids)} of draft_token_ids"
+        raise InvalidArgument("draft_probs (length)", problem)
+    draft_probs = tuple(
+        _support_of(pb.draft_token_ids[index], probs, index) for index, probs in enumerate(pb.draft_probs)
+    )
+    return Proposal(tuple(pb.draft_token_ids), draft_probs, from_run_ahead, draft_us)
+
+
+def _support_of(draft_token_id: int, pb: pb2.SparseDistribution, index: int) -> SparseDistribution:
+    distribution = sparse_distribution_from_pb(pb, f"draft_probs[{index}]")
+    if draft_token_id not in distribution.token_ids:
+        problem = f"draft token id {draft_token_id} is not in the distribution that it was sampled from"
+        raise InvalidArgument(f"draft_probs[{index}].token_ids", problem)
+    return distribution
+
+
+def draft_round_to_pb(request: DraftRequest, num_accepted: int) -> drafter_service_pb2.DraftRound:
+    """Return the wire's message.
+
+    ``num_accepted`` is how many leading ``request.token_ids`` equal the last proposal: they are not sent.
+    """
+    return drafter_service_pb2.DraftRound(
+        round=request.round,
+        position=request.position,
+        num_accepted=num_accepted,
+        token_ids=request.token_ids[num_accepted:],
+        gamma=request.gamma,
+        stop_below=request.stop_below,
+    )
+
+
+def draft_round_from_pb(
+    pb: drafter_service_pb2.DraftRound, last_draft_token_ids: tuple[int, ...]
+) -> DraftRequest:
+    """Return the domain's value; ``last_draft_token_ids`` is the proposal that this round accepts from."""
+    check_range("num_accepted", pb.num_accepted, 0, len(last_draft_token_ids))
+    check_length("token_ids", pb.token_ids, 0, MAX_SEQUENCE_TOKENS)
+    check_range("gamma", pb.gamma, 0, MAX_GAMMA)
+    check_range("stop_below", pb.stop_below, 0.0, ALWAYS_SOLO)
+    token_ids = last_draft_token_ids[: pb.num_accepted] + tuple(pb.token_ids)
+    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below)
+
+
+def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_service_pb2.DraftResponse:
+    """Return the answer to round ``round_number``."""
+    return drafter_service_pb2.DraftResponse(
+        round=round_number,
+        proposal=proposal_to_pb(proposal),
+        from_run_ahead=proposal.from_run_ahead,
+        draft_us=min(proposal.draft_us, MAX_UINT32),
+    )
+
+
+def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = MAX_GAMMA) -> Proposal:
+    """Return the proposal of 1 to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
+    check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 1, gamma)
+    return proposal_from_pb(pb.proposal, from_run_ahead=pb.from_run_ahead, draft_us=pb.draft_us)
+
+
+def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRound:
+    """Return the wire's message."""
+    return verifier_service_pb2.VerifyRound(
+        round=request.round,
+        position=request.position,
+        proposal=proposal_to_pb(request.proposal),
+        solo_below=request.solo_below,
+        max_solo_tokens=request.max_solo_tokens,
+    )
+
+
+def verify_round_from_pb(pb: verifier_service_pb2.VerifyRound) -> VerifyRequest:
+    """Return the domain's value."""
+    check_range("solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
+    proposal = proposal_from_pb(pb.proposal)
+    return VerifyRequest(pb.round, pb.position, proposal, pb.solo_below, pb.max_solo_tokens)
+
+
+def token_logprobs_to_pb(logprobs: TokenLogprobs) -> pb2.TokenLogprobs:
+    """Return the wire's message."""
+    return pb2.TokenLogprobs(
+        logprob=logprobs.logprob,
+        top_token_ids=[token_id for token_id, _ in logprobs.top],
+        top_logprobs=[logprob for _, logprob in logprobs.top],
+    )
+
+
+def token_logprobs_from_pb(pb: pb2.TokenLogprobs) -> TokenLogprobs:
+    """Return the domain's value."""
+    check_length("logprobs.top_token_ids", pb.top_token_ids, 0, MAX_LOGPROBS)
+    size = len(pb.top_token_ids)
+    check_length("logprobs.top_logprobs", pb.top_logprobs, size, size)
+    if not math.isfinite(pb.logprob + sum(pb.top_logprobs)):
+        raise InvalidArgument("logprobs", "hold a value that is not finite")
+    return TokenLogprobs(pb.logprob, tuple(zip(pb.top_token_ids, pb.top_logprobs, strict=True)))
+
+
+def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
+    """Return the wire's message."""
+    return verifier_service_pb2.VerifyResponse(
+        round=verdict.round,
+        num_accepted=verdict.num_accepted,
+        token_id=verdict.token_id,
+        confidence=verdict.confidence,
+        solo=verdict.solo,
+        last=verdict.last,
+        finish_reason=_FINISH_REASON_TO_PB[verdict.finish_reason],
+        near_ties=verdict.near_ties,
+        verify_us=min(verdict.verify_us, MAX_UINT32),
+        logprobs=[token_logprobs_to_pb(logprobs) for logprobs in verdict.logprobs],
+    )
+
+
+def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: int = MAX_GAMMA) -> Verdict:
+    """Return the domain's value; ``num_draft_tokens`` were proposed, and no more can have been accepted."""
+    check_range("num_accepted", pb.num_accepted, 0, num_draft_tokens)
+    check_range("confidence", pb.confidence, 0.0, MAX_CONFIDENCE)
+    verdict = Verdict(
+        round=pb.round,
+        num_accepted=pb.num_accepted,
+        token_id=pb.token_id if pb.HasField("token_id") else None,
+        confidence=pb.confidence,
+        solo=pb.solo,
+        last=pb.last,
+        finish_reason=_finish_reason_from_pb(pb.finish_reason),
+        near_ties=pb.near_ties,
+        verify_us=pb.verify_us,
+        logprobs=tuple(map(token_logprobs_from_pb, pb.logprobs)),
+    )
+    if verdict.logprobs:
+        check_length("logprobs", verdict.logprobs, verdict.num_emitted, verdict.num_emitted)
+    return verdict
+
+
+def _finish_reason_from_pb(value: pb2.FinishReason) -> FinishReason | None:
+    try:
+        return _FINISH_REASON_FROM_PB[value]
+    except KeyError:
+        raise InvalidArgument("finish_reason", f"{int(value)} is not a known value") from None

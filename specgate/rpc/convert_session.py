@@ -1,0 +1,168 @@
+"""Domain <-> protobuf for what opens a session and what a service says of itself.
+
+Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, before it copies anything of size.
+"""
+
+import struct
+from types import MappingProxyType
+
+from specgate.errors import InvalidArgument
+from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, MAX_TEXT, check_fingerprint, check_length
+from specgate.types import (
+    MAX_LOGIT_BIAS,
+    MAX_STOP_TOKEN_IDS,
+    ModelInfo,
+    SamplingParams,
+    SessionSpec,
+    Verification,
+    check_range,
+)
+from specgate.v1 import types_pb2 as pb2
+
+_VERIFICATION_TO_PB = {
+    Verification.SHARED_NOISE: pb2.VERIFICATION_SHARED_NOISE,
+    Verification.REJECTION: pb2.VERIFICATION_REJECTION,
+}
+_VERIFICATION_FROM_PB = {value: mode for mode, value in _VERIFICATION_TO_PB.items()}
+_SAMPLING_FLOATS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_INFO_FIELDS = (
+    "model",
+    "role",
+    "architecture",
+    "dtype",
+    "device",
+    "context_length",
+    "vocab_size",
+    "num_parameters",
+    "max_sessions",
+    "kv_tokens",
+    "proto_version",
+    "boot_id",
+    "active_sessions",
+    "free_kv_tokens",
+)
+MAX_EOS_TOKEN_IDS = 256
+_FLOAT32_DIGITS = range(6, 10)
+
+
+def _shortest(value: float) -> float:
+    """Return the shortest decimal that is this float32.
+
+    0.01 crosses the wire as 0.00999999978, which is below the limit 0.01 and not what the user wrote.
+    """
+    for digits in _FLOAT32_DIGITS:
+        candidate = float(f"{value:.{digits}g}")
+        if struct.unpack("f", struct.pack("f", candidate))[0] == value:
+            return candidate
+    return value
+
+
+def verification_to_pb(mode: Verification) -> pb2.Verification:
+    """Return the wire's enum value."""
+    return _VERIFICATION_TO_PB[mode]
+
+
+def verification_from_pb(value: pb2.Verification) -> Verification:
+    """Return the domain's enum value; unspecified and unknown ones raise InvalidArgument."""
+    mode = _VERIFICATION_FROM_PB.get(value)
+    if mode is None:
+        known = ", ".join(pb2.Verification.Name(known) for known in _VERIFICATION_FROM_PB)
+        raise InvalidArgument("verification", f"{int(value)} is not one of {known}")
+    return mode
+
+
+def sampling_params_to_pb(sampling: SamplingParams) -> pb2.SamplingParams:
+    """Return the wire's message with every field set."""
+    return pb2.SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=sampling.logit_bias,
+    )
+
+
+def sampling_params_from_pb(pb: pb2.SamplingParams) -> SamplingParams:
+    """Return the domain's value; absent fields take their defaults."""
+    check_length("logit_bias", pb.logit_bias, 0, MAX_LOGIT_BIAS)
+    given = {name: _shortest(getattr(pb, name)) for name in _SAMPLING_FLOATS if pb.HasField(name)}
+    logit_bias = {token_id: _shortest(bias) for token_id, bias in pb.logit_bias.items()}
+    return SamplingParams(top_k=pb.top_k, logit_bias=MappingProxyType(logit_bias), **given)
+
+
+def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
+    """Return the wire's message."""
+    return pb2.SessionSpec(
+        prompt_token_ids=spec.prompt_token_ids,
+        output_token_ids=spec.output_token_ids,
+        sampling=sampling_params_to_pb(spec.sampling),
+        seed=spec.seed,
+        verification=verification_to_pb(spec.verification),
+        max_tokens=spec.max_tokens,
+        stop_token_ids=sorted(spec.stop_token_ids),
+        vocab_size=spec.vocab_size,
+        tokenizer_fingerprint=spec.tokenizer_fingerprint,
+        logprobs=spec.logprobs,
+        cache_salt=spec.cache_salt,
+        lease_token=spec.lease_token,
+    )
+
+
+def session_spec_from_pb(pb: pb2.SessionSpec, max_sequence_tokens: int = MAX_SEQUENCE_TOKENS) -> SessionSpec:
+    """Return the domain's value. Token ids are not held against a vocabulary here: the service knows it."""
+    _check_session_sizes(pb, max_sequence_tokens)
+    return SessionSpec(
+        prompt_token_ids=tuple(pb.prompt_token_ids),
+        output_token_ids=tuple(pb.output_token_ids),
+        sampling=sampling_params_from_pb(pb.sampling),
+        seed=pb.seed,
+        verification=verification_from_pb(pb.verification),
+        max_tokens=pb.max_tokens,
+        stop_token_ids=frozenset(pb.stop_token_ids),
+        vocab_size=pb.vocab_size,
+        tokenizer_fingerprint=MappingProxyType(dict(pb.tokenizer_fingerprint)),
+        logprobs=pb.logprobs if pb.HasField("logprobs") else None,
+        cache_salt=pb.cache_salt,
+        lease_token=pb.lease_token,
+    )
+
+
+def _check_session_sizes(pb: pb2.SessionSpec, max_sequence_tokens: int) -> None:
+    check_length("prompt_token_ids", pb.prompt_token_ids, 1, max_sequence_tokens)
+    check_length("output_token_ids", pb.output_token_ids, 0, max_sequence_tokens)
+    check_length("stop_token_ids", pb.stop_token_ids, 0, MAX_STOP_TOKEN_IDS)
+    check_fingerprint("tokenizer_fingerprint", pb.tokenizer_fingerprint, pb.tokenizer_fingerprint.values())
+    check_length("cache_salt", pb.cache_salt, 0, MAX_TEXT)
+    check_length("lease_token", pb.lease_token, 0, MAX_TEXT)
+
+
+def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
+    """Return the wire's message."""
+    return pb2.GetModelInfoResponse(
+        tokenizer_fingerprint=info.tokenizer_fingerprint,
+        eos_token_ids=info.eos_token_ids,
+        **{name: getattr(info, name) for name in _INFO_FIELDS},
+    )
+
+
+def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
+    """Return the domain's value."""
+    check_length("eos_token_ids", pb.eos_token_ids, 0, MAX_EOS_TOKEN_IDS)
+    check_fingerprint("tokenizer_fingerprint", pb.tokenizer_fingerprint, pb.tokenizer_fingerprint.values())
+    check_range("context_length", pb.context_length, 1, 1 << 31)
+    check_range("vocab_size", pb.vocab_size, 1, 1 << 31)
+    return ModelInfo(
+        tokenizer_fingerprint=MappingProxyType(dict(pb.tokenizer_fingerprint)),
+        eos_token_ids=tuple(pb.eos_token_ids),
+        **{name: getattr(pb, name) for name in _INFO_FIELDS},
+    )

@@ -1,0 +1,55 @@
+"""Where and how a server listens."""
+
+from dataclasses import dataclass
+
+from specgate.rpc.channel import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES
+from specgate.rpc.endpoint import MAX_PORT, check_exposure
+from specgate.rpc.tls import TlsFiles
+from specgate.types import check_range
+
+MIN_PING_INTERVAL_MS = 5_000
+"""Half of what our channels send: a client at their pace is never taken for a flood."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Where and how a server listens. ``port`` 0 takes a free one.
+
+    ``drain_s`` is how long running sessions may go on after a stop is asked for, ``max_engine_age_s`` after how
+    long without a heartbeat the engine is taken for dead. ``max_concurrent_streams`` holds for one connection.
+
+    Raises:
+        InvalidArgument: a value is outside its range, or the host is beyond loopback with neither ``tls`` nor
+            ``insecure``.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    tls: TlsFiles | None = None
+    insecure: bool = False
+    max_concurrent_streams: int = 1024
+    drain_s: float = 30.0
+    max_engine_age_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_range("port", self.port, 0, MAX_PORT)
+        check_range("max_concurrent_streams", self.max_concurrent_streams, 1, 1 << 20)
+        check_range("drain_s", self.drain_s, 0.0, 86_400.0)
+        check_range("max_engine_age_s", self.max_engine_age_s, 0.01, 86_400.0)
+        check_exposure(self.host, has_tls=self.tls is not None, insecure=self.insecure)
+
+
+def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
+    """Return gRPC's options for a server that our channels talk to."""
+    return (
+        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ("grpc.max_concurrent_streams", options.max_concurrent_streams),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        # With it two servers could bind one port, and each would get a part of the calls.
+        ("grpc.so_reuseport", 0),
+    )

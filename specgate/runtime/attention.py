@@ -1,0 +1,155 @@
+"""Attention over KV pages, plugged into unchanged HuggingFace models by ``AttentionInterface``.
+
+A batch is one ragged row of tokens; each sequence's rows write their keys and values into its pages and attend to
+what the pages hold up to themselves. A sequence that lies in one page is read as a view, without a copy; one that
+spans several is gathered. Keyword arguments that change the result and are not computed here are refused, because
+a model with random or small weights can pass a numerical check without them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from specgate.errors import UnsupportedArchitecture
+
+NAME = "specgate_paged"
+# Passed through by some models, without influence on the result of attention itself.
+_HARMLESS = frozenset({"position_ids", "cache_position", "use_cache", "output_attentions", "output_hidden_states",
+                       "output_router_logits", "return_dict", "is_causal", "logits_to_keep"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rows of one sequence in a batch: ``num_rows`` from ``first_row`` on, at position ``start`` and after."""
+
+    first_row: int
+    num_rows: int
+    start: int
+    block_table: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_rows
+
+
+@dataclass(slots=True)
+class KVPages:
+    """Key and value pages of every layer, [num_pages, kv_heads, page_size, head_dim], made when first written."""
+
+    num_pages: int
+    page_size: int
+    layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+
+    def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if index not in self.layers:
+            self.layers[index] = (self._empty(key), self._empty(value))
+        return self.layers[index]
+
+    def _empty(self, like: torch.Tensor) -> torch.Tensor:
+        return like.new_empty(self.num_pages, like.shape[1], self.page_size, like.shape[3])
+
+
+@dataclass(slots=True)
+class RaggedBatch:
+    """What the attention function needs to know of one forward pass; ``num_calls`` counts the layers that asked."""
+
+    spans: list[Span]
+    pages: KVPages
+    num_calls: int = 0
+    masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
+
+    def mask(self, span: Span, window: int, like: torch.Tensor) -> torch.Tensor | None:
+        """Return the additive mask [num_rows, end], or None where a lone row may see everything before it."""
+        if span.num_rows == 1 and not (0 < window < span.end):
+            return None
+        key = (span.num_rows, span.end, window)
+        if key not in self.masks:
+            row = torch.arange(span.start, span.end, device=like.device)[:, None]
+            column = torch.arange(span.end, device=like.device)[None]
+            hidden = (column > row) | (column <= row - window) if window > 0 else column > row
+            self.masks[key] = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device).masked_fill_(
+                hidden, -torch.inf
+            )
+        return self.masks[key]
+
+
+def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
+    """Copy rows [heads, num_rows, dim] to their places in pages [num_pages, heads, page_size, dim]."""
+    size, done = pages.shape[2], 0
+    while done < span.num_rows:
+        page, offset = divmod(span.start + done, size)
+        count = min(size - offset, span.num_rows - done)
+        pages[span.block_table[page], :, offset : offset + count] = rows[:, done : done + count]
+        done += count
+
+
+def _read(pages: torch.Tensor, span: Span) -> torch.Tensor:
+    """Return the first ``end`` tokens of a sequence, [heads, end, dim]."""
+    size = pages.shape[2]
+    if span.end <= size:
+        return pages[span.block_table[0], :, : span.end]
+    table = torch.tensor(span.block_table[: -(-span.end // size)], device=pages.device)
+    return pages[table].transpose(0, 1).flatten(1, 2)[:, : span.end]
+
+
+def _refuse_unknown(module: torch.nn.Module, arguments: dict[str, object]) -> None:
+    unknown = sorted(k for k, v in arguments.items() if v is not None and k not in _HARMLESS)
+    if unknown:
+        raise UnsupportedArchitecture(
+            f"{type(module).__name__} passes {', '.join(unknown)} to attention, which is not computed here"
+        )
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    ragged: RaggedBatch | None = None,
+    **others: object,
+) -> tuple[torch.Tensor, None]:
+    """Attend per sequence over its pages.
+
+    Args:
+        query, key, value: [1, heads, total_rows, head_dim]; key and value may have fewer heads (GQA).
+
+    Returns:
+        [1, total_rows, heads, head_dim], and no weights.
+
+    Raises:
+        UnsupportedArchitecture: the model passes an argument that is not computed here, or lost the batch.
+    """
+    _refuse_unknown(module, others)
+    if ragged is None or attention_mask is not None or dropout:
+        raise UnsupportedArchitecture(f"{type(module).__name__} does not hand the ragged batch to attention")
+    ragged.num_calls += 1
+    key_pages, value_pages = ragged.pages.layer(module.layer_idx, key, value)
+    out = torch.empty_like(query[0])
+    for span in ragged.spans:
+        rows = slice(span.first_row, span.first_row + span.num_rows)
+        _write(key_pages, span, key[0, :, rows])
+        _write(value_pages, span, value[0, :, rows])
+        out[:, rows] = F.scaled_dot_product_attention(
+            query[:, :, rows],
+            _read(key_pages, span)[None],
+            _read(value_pages, span)[None],
+            attn_mask=ragged.mask(span, sliding_window or 0, query),
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )[0]
+    return out.transpose(0, 1)[None], None
+
+
+def register() -> None:
+    """Make the function known to transformers under ``NAME``, with no mask to build. Safe to call twice."""
+    no_mask: Callable[..., None] = lambda *args, **kwargs: None  # noqa: E731
+    AttentionInterface.register(NAME, paged_attention)
+    AttentionMaskInterface.register(NAME, no_mask)

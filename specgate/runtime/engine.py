@@ -1,0 +1,217 @@
+"""The one thread that owns the device. Work is generators that yield rows and receive their logits.
+
+The loop takes the rows of every generator that is ready, runs one forward and hands the logits back. So sessions
+batch by themselves, prefills mix with decodes, and nobody schedules anything.
+"""
+
+import asyncio
+import logging
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from specgate.errors import EngineFailed, InternalError, ResourceExhausted, SpecgateError
+from specgate.runtime.model_runner import ModelRunner, Rows
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_IDLE_BEAT_S = 0.25
+
+
+class Job:
+    """One generator on its way through the engine."""
+
+    __slots__ = ("future", "generator", "rows")
+
+    def __init__(self, generator: Generator[Rows, torch.Tensor, Any]) -> None:
+        self.generator = generator
+        self.future: Future[Any] = Future()
+        self.rows: Rows | None = None
+
+
+class Engine:
+    """Runs generator tasks on one thread.
+
+    Args:
+        runner: the model; only the engine's thread touches it from now on.
+        max_batch_tokens: rows in one forward at the most; a single task's rows always fit.
+        on_failure: called on the engine's thread when it dies; the process is expected to exit.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, *, max_batch_tokens: int = 2048, on_failure: Callable[[], None] | None = None
+    ) -> None:
+        self.runner = runner
+        self._max_batch_tokens = max_batch_tokens
+        self._on_failure = on_failure
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._ready: deque[Job] = deque()
+        self._batch: list[Job] = []
+        self._beat = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._stopping = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the forward that runs now; what is left fails with EngineFailed."""
+        self._stopping = True
+        self._inbox.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the loop last came round; infinite where the thread is not alive."""
+        return time.monotonic() - self._beat if self._thread.is_alive() else math.inf
+
+    @property
+    def num_jobs(self) -> int:
+        return len(self._ready) + self._inbox.qsize()
+
+    async def run(self, task: Generator[Rows, torch.Tensor, T]) -> T:
+        """Run a task to its end and return its result. Cancelling closes the task at its next step.
+
+        Raises:
+            SpecgateError: whatever the task raised, or EngineFailed.
+        """
+        if not self._thread.is_alive():
+            raise EngineFailed("the engine is not running")
+        job = Job(task)
+        self._inbox.put(job)
+        try:
+            return await asyncio.wrap_future(job.future)  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            # At once, not by a callback later: the caller is about to give the task's pages back.
+            job.future.cancel()
+            raise
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Run a plain function on the engine's thread, after the forward that runs now, without waiting for it."""
+
+        def task() -> Generator[Rows, torch.Tensor, None]:
+            function()
+            return
+            yield
+
+        self._inbox.put(Job(task()))
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._beat = time.monotonic()
+                self._admit()
+                self._batch = self._next_batch()
+                for job, outcome in zip(self._batch, self._forward(self._batch), strict=True):
+                    self._advance(job, outcome)
+        except BaseException:
+            log.exception("the engine thread died")
+            if self._on_failure is not None:
+                self._on_failure()
+        finally:
+            self._fail_all()
+
+    def _admit(self) -> None:
+        """Start what arrived; wait for something while there is nothing to do."""
+        try:
+            while True:
+                job = self._inbox.get(block=not self._ready, timeout=_IDLE_BEAT_S)
+                if job is None:
+                    return
+                self._advance(job, None)
+        except queue.Empty:
+            pass
+
+    def _advance(self, job: Job, outcome: torch.Tensor | Exception | None) -> None:
+        """Hand an outcome to the job's generator and queue it again with the rows it asks for next."""
+        if job.future.cancelled():
+            job.generator.close()
+            return
+        try:
+            if isinstance(outcome, Exception):
+                job.rows = job.generator.throw(outcome)
+            else:
+                job.rows = job.generator.send(outcome) if outcome is not None else next(job.generator)
+            self._ready.append(job)
+        except StopIteration as stop:
+            _settle(job, result=stop.value)
+        except SpecgateError as error:
+            _settle(job, error=error)
+        except Exception as error:
+            log.exception("a task failed")
+            _settle(job, error=InternalError(type(error).__name__))
+
+    def _next_batch(self) -> list[Job]:
+        """Take ready jobs in order until the budget of rows is full; drop the cancelled ones."""
+        batch: list[Job] = []
+        num_rows = 0
+        while self._ready:
+            job = self._ready[0]
+            rows = job.rows.num_rows if job.rows else 0
+            if batch and num_rows + rows > self._max_batch_tokens:
+                break
+            self._ready.popleft()
+            if job.future.cancelled():
+                job.generator.close()
+                continue
+            batch.append(job)
+            num_rows += rows
+        return batch
+
+    def _forward(self, batch: list[Job]) -> list[Any]:
+        """Return each job's logits, or the error that is its own: a failing batch is run again one by one.
+
+        Running rows twice is harmless, the same keys and values are written to the same places.
+        """
+        rows = [job.rows for job in batch if job.rows is not None]
+        if not rows:
+            return []
+        try:
+            return list(self.runner.forward(rows))
+        except Exception as error:
+            if _device_is_lost(error):
+                raise
+            if len(batch) > 1:
+                return [self._forward([job])[0] for job in batch]
+            log.warning("a forward pass failed: %s", type(error).__name__)
+            return [_as_specgate_error(error)]
+
+    def _fail_all(self) -> None:
+        jobs = [*self._batch, *self._ready]
+        while not self._inbox.empty():
+            job = self._inbox.get()
+            if job is not None:
+                jobs.append(job)
+        for job in jobs:
+            job.generator.close()
+            _settle(job, error=EngineFailed("the engine stopped"))
+
+
+def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:
+    """Set the future unless its owner cancelled it meanwhile."""
+    if not job.future.done() and job.future.set_running_or_notify_cancel():
+        if error is None:
+            job.future.set_result(result)
+        else:
+            job.future.set_exception(error)
+
+
+def _as_specgate_error(error: Exception) -> SpecgateError:
+    if isinstance(error, SpecgateError):
+        return error
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return ResourceExhausted("out of memory in a forward pass")
+    return InternalError(f"{type(error).__name__} in a forward pass")
+
+
+def _device_is_lost(error: Exception) -> bool:
+    """A CUDA error other than out-of-memory leaves the context unusable."""
+    return not isinstance(error, torch.OutOfMemoryError) and "CUDA error" in str(error)

@@ -1,0 +1,134 @@
+"""Loading a HuggingFace causal language model: safetensors only, no code from the model's folder, checked fields."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers.utils import logging as transformers_logging
+
+from specgate.errors import InvalidArgument, ModelLoadError
+from specgate.tokenizer import fingerprint, load_tokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+_UNKNOWN_CONTEXT_LENGTH = 2048
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage's name, how much of it is done and how much there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model on its device, and what its files say of it. ``vocab_size`` leaves padding rows out."""
+
+    name: str
+    model: Any
+    dtype: torch.dtype
+    device: torch.device
+    vocab_size: int
+    context_length: int
+    eos_token_ids: tuple[int, ...]
+    tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def architecture(self) -> str:
+        return type(self.model).__name__
+
+    @property
+    def num_parameters(self) -> int:
+        return int(self.model.num_parameters())
+
+    @property
+    def sliding_window(self) -> int:
+        return int(getattr(self.model.config.get_text_config(), "sliding_window", None) or 0)
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device that ``name`` means; "auto" is the first CUDA device where there is one, else the CPU.
+
+    Raises:
+        InvalidArgument: no such device on this machine.
+    """
+    if name == "auto":
+        name = "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidArgument("device", f"{name!r} is not one of auto, cpu, cuda, cuda:N") from None
+    count = torch.cuda.device_count()
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and (device.index or 0) >= count):
+        raise InvalidArgument("device", f"{name!r} is not here; this machine has the CPU and {count} CUDA devices")
+    return device
+
+
+def pick_dtype(name: str) -> torch.dtype:
+    """Return the torch dtype. Raises InvalidArgument for one that is not served."""
+    if name not in DTYPES:
+        raise InvalidArgument("dtype", f"{name!r} is not one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress) -> LoadedModel:
+    """Load ``name``, a folder or a hub id, with its own eager attention.
+
+    Raises:
+        ModelLoadError: not found, no safetensors, or an architecture that needs code of its own.
+    """
+    progress("config", 0, 1)
+    config = _from_files(lambda: AutoConfig.from_pretrained(name, trust_remote_code=False), name)
+    tokenizer = _from_files(lambda: load_tokenizer(name), name)
+    progress("weights", 0, 1)
+    model = _from_files(lambda: _load_weights(name, config, dtype), name).to(device).eval().requires_grad_(False)
+    progress("weights", 1, 1)
+    width = int(config.get_text_config().vocab_size)
+    return LoadedModel(
+        name=name,
+        model=model,
+        dtype=dtype,
+        device=device,
+        vocab_size=min(width, len(tokenizer)) if tokenizer else width,
+        context_length=_context_length(config),
+        eos_token_ids=_eos_token_ids(model),
+        tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
+    )
+
+
+def _from_files(read: Callable[[], Any], name: str) -> Any:
+    """Run ``read``; what transformers raises over bad files becomes one error that names the model."""
+    try:
+        return read()
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, AttributeError, TypeError) as error:
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
+
+
+def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype) -> Any:
+    # Our own stages tell the progress; a second bar in the middle of machine-readable output helps nobody.
+    transformers_logging.disable_progress_bar()
+    return AutoModelForCausalLM.from_pretrained(
+        name,
+        config=config,
+        dtype=dtype,
+        use_safetensors=True,
+        trust_remote_code=False,
+        attn_implementation="eager",
+    )
+
+
+def _context_length(config: PretrainedConfig) -> int:
+    text = config.get_text_config()
+    lengths = [getattr(text, field_name, None) for field_name in _CONTEXT_FIELDS]
+    return int(next((length for length in lengths if length), _UNKNOWN_CONTEXT_LENGTH))
+
+
+def _eos_token_ids(model: Any) -> tuple[int, ...]:
+    """Return all of generation_config's end-of-sequence ids, the configuration's where it names none."""
+    generation = getattr(model, "generation_config", None)
+    value = getattr(generation, "eos_token_id", None)
+    if value is None:
+        value = getattr(model.config.get_text_config(), "eos_token_id", None)
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)

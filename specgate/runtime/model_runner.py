@@ -1,0 +1,97 @@
+"""The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
+
+import inspect
+from collections.abc import Generator, Sequence as List
+from typing import NamedTuple
+
+import torch
+
+from specgate.errors import NonFiniteLogits
+from specgate.runtime.attention import KVPages, RaggedBatch, Span
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.loading import LoadedModel
+
+PREFILL_CHUNK = 512
+
+
+class Rows(NamedTuple):
+    """The next ``num_rows`` uncached tokens of a sequence, and how many of the last of them need logits."""
+
+    sequence: Sequence
+    num_rows: int
+    num_logits: int
+
+
+Task = Generator[Rows, torch.Tensor, object]
+"""Work for the engine: yields rows to run, receives their logits [num_logits, vocabulary], returns its result."""
+
+
+def feed(sequence: Sequence, num_logits: int) -> Generator[Rows, torch.Tensor, torch.Tensor]:
+    """Run every uncached token, in chunks where there are many; return the logits of the last ``num_logits``."""
+    while (pending := len(sequence) - sequence.num_cached) > max(PREFILL_CHUNK, num_logits):
+        yield Rows(sequence, min(PREFILL_CHUNK, pending - num_logits), 0)
+    return (yield Rows(sequence, pending, num_logits))
+
+
+class ModelRunner:
+    """Runs ragged batches of one model over its KV pages. Not thread-safe: the engine's thread owns it.
+
+    Args:
+        loaded: the model with the paged attention set.
+        kv_tokens: how many tokens the pages hold in all.
+        page_size: tokens a page; on CPU large enough that most sequences lie in one page and are read as a view.
+    """
+
+    def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int) -> None:
+        self.loaded = loaded
+        self.pool = PagePool(max(1, kv_tokens // page_size), page_size)
+        self.vocab_size = loaded.vocab_size
+        self.device = loaded.device
+        self._pages = KVPages(self.pool.num_pages, page_size)
+        self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
+        self.last_num_calls = 0
+
+    @torch.inference_mode()
+    def forward(self, batch: List[Rows]) -> list[torch.Tensor]:
+        """Run all rows in one pass and mark them cached; return each entry's float logits [num_logits, vocabulary].
+
+        Raises:
+            NonFiniteLogits: a row came out NaN or infinite; nothing is marked cached.
+        """
+        ragged = RaggedBatch(self._spans(batch), self._pages)
+        logits = self._logits(batch, ragged)
+        self.last_num_calls = ragged.num_calls
+        if len(logits) and not bool(logits.amax(-1).isfinite().all()):
+            raise NonFiniteLogits("the model answered with NaN or infinite logits")
+        for rows in batch:
+            rows.sequence.num_cached += rows.num_rows
+        return list(logits.split([rows.num_logits for rows in batch]))
+
+    def _spans(self, batch: List[Rows]) -> list[Span]:
+        spans, first = [], 0
+        for sequence, num_rows, _ in batch:
+            spans.append(Span(first, num_rows, sequence.num_cached, tuple(sequence.block_table)))
+            first += num_rows
+        return spans
+
+    def _logits(self, batch: List[Rows], ragged: RaggedBatch) -> torch.Tensor:
+        token_ids: list[int] = []
+        positions: list[int] = []
+        keep: list[int] = []
+        for span, (sequence, num_rows, num_logits) in zip(ragged.spans, batch, strict=True):
+            token_ids += sequence.token_ids[span.start : span.end]
+            positions += range(span.start, span.end)
+            keep += range(span.first_row + num_rows - num_logits, span.first_row + num_rows)
+        kept = self._tensor(keep)
+        extra = {"logits_to_keep": kept} if self._keeps_some else {}
+        logits = self.loaded.model(
+            input_ids=self._tensor(token_ids)[None],
+            position_ids=self._tensor(positions)[None],
+            use_cache=False,
+            ragged=ragged,
+            **extra,
+        ).logits[0]
+        return (logits if self._keeps_some else logits[kept])[:, : self.vocab_size]
+
+    def _tensor(self, values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self.device)

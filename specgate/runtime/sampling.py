@@ -1,0 +1,126 @@
+"""Pure functions from logits to log-probabilities to token ids. Nothing here draws from a stateful generator."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from specgate.runtime import noise
+from specgate.runtime.noise import Purpose
+from specgate.types import SamplingParams
+
+NEAR_TIE = 1e-4
+"""Two best scores closer than this may change places under another batch shape."""
+
+
+class TokenCounts(NamedTuple):
+    """What penalties look at, one row a position: each with that position's own prefix.
+
+    ``in_prompt`` bool [rows, vocabulary]; ``in_output`` int64 [rows, vocabulary], occurrences.
+    """
+
+    in_prompt: torch.Tensor
+    in_output: torch.Tensor
+
+
+class Choice(NamedTuple):
+    """Chosen ids, and whether the two best scores of the row were a near tie."""
+
+    token_ids: list[int]
+    near_ties: list[bool]
+
+
+def token_counts(
+    prompt: Sequence[int], output: Sequence[int], draft: Sequence[int], like: torch.Tensor
+) -> TokenCounts:
+    """Return the counts of ``len(draft) + 1`` rows: row i has seen the output and ``draft[:i]``.
+
+    Args:
+        like: a tensor [..., vocabulary] on the device to use.
+    """
+    vocab_size, device = like.shape[-1], like.device
+    in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+    in_prompt[torch.tensor(prompt, dtype=torch.int64, device=device)] = True
+    ids = torch.tensor(output, dtype=torch.int64, device=device)
+    in_output = torch.bincount(ids, minlength=vocab_size).repeat(len(draft) + 1, 1)
+    for i, token_id in enumerate(draft):
+        in_output[i + 1 :, token_id] += 1
+    return TokenCounts(in_prompt.expand(len(in_output), -1), in_output)
+
+
+def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | None) -> torch.Tensor:
+    """Return float32 logits [rows, vocabulary] with bias and penalties, before temperature.
+
+    Repetition penalty: Keskar et al. 2019 (CTRL); presence and frequency penalty: OpenAI's definition.
+    """
+    logits = logits.float()
+    if params.logit_bias:
+        ids = torch.tensor(list(params.logit_bias), device=logits.device)
+        bias = torch.tensor(list(params.logit_bias.values()), device=logits.device)
+        logits = logits.index_add(1, ids, bias.expand(len(logits), -1).contiguous())
+    if counts is not None:
+        seen = counts.in_prompt | (counts.in_output > 0)
+        factor = params.repetition_penalty
+        logits = torch.where(seen, torch.where(logits > 0, logits / factor, logits * factor), logits)
+        logits = logits - params.frequency_penalty * counts.in_output
+        logits = logits - params.presence_penalty * (counts.in_output > 0)
+    return logits
+
+
+def log_probs(adjusted: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Return the log of the distribution that is sampled, float32 [rows, vocabulary], -inf where filtered out."""
+    scaled = adjusted / params.temperature
+    if 0 < params.top_k < scaled.shape[-1]:
+        kth = scaled.topk(params.top_k, dim=-1).values[:, -1:]
+        scaled = scaled.masked_fill(scaled < kth, -torch.inf)
+    if params.top_p < 1.0:
+        scaled = _keep_top_p(scaled, params.top_p)
+    if params.min_p > 0.0:
+        probs = scaled.softmax(-1)
+        scaled = scaled.masked_fill(probs < params.min_p * probs.amax(-1, keepdim=True), -torch.inf)
+    return scaled.log_softmax(-1)
+
+
+def _keep_top_p(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Keep the smallest set of tokens whose mass reaches ``top_p``; the likeliest always stays."""
+    ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
+    probs = ordered.softmax(-1)
+    mass_before = probs.cumsum(-1) - probs
+    dropped = (mass_before >= top_p).scatter(1, order, mass_before >= top_p)
+    dropped.scatter_(1, order[:, :1], False)
+    return scaled.masked_fill(dropped, -torch.inf)
+
+
+def choose(scores: torch.Tensor) -> Choice:
+    """Return the argmax of each row of scores [rows, vocabulary]."""
+    best = scores.topk(min(2, scores.shape[-1]), dim=-1)
+    values, ids = best.values.tolist(), best.indices.tolist()
+    near = [len(v) > 1 and v[0] - v[1] < NEAR_TIE for v in values]
+    return Choice([row[0] for row in ids], near)
+
+
+def sample_shared(
+    adjusted: torch.Tensor, params: SamplingParams, seed: int, first_position: int
+) -> Choice:
+    """Return argmax(log prob + g) of each row, row i at position ``first_position + i``; greedy has no noise.
+
+    The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.
+    """
+    if params.greedy:
+        return choose(adjusted)
+    keys = [noise.row_key(seed, first_position + i, Purpose.SHARED) for i in range(len(adjusted))]
+    token_ids = torch.arange(adjusted.shape[-1], device=adjusted.device)
+    return choose(log_probs(adjusted, params).double() + noise.gumbel(keys, token_ids))
+
+
+def sample_weights(weights: torch.Tensor, uniform: float) -> int:
+    """Return the index that ``uniform`` in (0, 1) selects from non-negative float64 weights [n], by inverse CDF."""
+    cumulative = weights.cumsum(0)
+    index = int(torch.searchsorted(cumulative, uniform * cumulative[-1], right=True))
+    # Rounding of the product can reach the total itself: then the last index of positive weight is meant.
+    return index if index < len(weights) else int(weights.nonzero()[-1])
+
+
+def raw_log_probs(logits: torch.Tensor) -> torch.Tensor:
+    """Return float32 log-probabilities at temperature 1 with no filters, what confidence and logprobs mean."""
+    return logits.float().log_softmax(-1)

@@ -1,0 +1,108 @@
+"""The check that ends every load: the serving path must give the model's own logits.
+
+Some architectures ignore ``AttentionInterface`` or add position biases of their own; over a ragged batch they are
+silently wrong. So a ragged forward in two steps, on the very runner that will serve, is compared with the model's
+own eager forward: several sequences, past 256 tokens and past any sliding window.
+"""
+
+from collections.abc import Sequence as List
+
+import torch
+
+from specgate.errors import SpecgateError, UnsupportedArchitecture
+from specgate.runtime import attention
+from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.model_runner import ModelRunner, Rows
+
+# Relative Frobenius error. Correct float32 paths stay below 1e-6; bfloat16 rounds to 8 bits in every layer.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
+_COMPARED_ROWS = 16
+
+
+def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress) -> ModelRunner:
+    """Return a runner whose logits were compared with the model's own.
+
+    Raises:
+        UnsupportedArchitecture: the paged attention does not compute what the model asks for.
+    """
+    progress("self-check", 0, 1)
+    rows = _token_ids(loaded, _lengths(loaded, kv_tokens, page_size))
+    expected = [_eager_logits(loaded, ids) for ids in rows]
+    _switch_attention(loaded)
+    runner = ModelRunner(loaded, kv_tokens, page_size)
+    actual = _paged_logits(runner, rows)
+    _compare(loaded, expected, actual)
+    progress("self-check", 1, 1)
+    return runner
+
+
+def _lengths(loaded: LoadedModel, kv_tokens: int, page_size: int) -> list[int]:
+    """One long sequence, two short ones; no longer than the context and the pages allow."""
+    num_pages = max(1, kv_tokens // page_size)
+    longest = max(272, loaded.sliding_window + 16)
+    longest = min(longest, loaded.context_length, max(1, num_pages - 2) * page_size)
+    lengths = [longest, min(37, longest), min(9, longest)]
+    return lengths[: min(3, num_pages)]
+
+
+def _token_ids(loaded: LoadedModel, lengths: list[int]) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(loaded.vocab_size, (n,), generator=generator).tolist() for n in lengths]
+
+
+@torch.inference_mode()
+def _eager_logits(loaded: LoadedModel, ids: list[int]) -> torch.Tensor:
+    """Return the model's own logits of the last rows, [rows, vocabulary]."""
+    batch = torch.tensor([ids], device=loaded.device)
+    return loaded.model(input_ids=batch, use_cache=False).logits[0, -_COMPARED_ROWS:, : loaded.vocab_size]
+
+
+def _switch_attention(loaded: LoadedModel) -> None:
+    attention.register()
+    try:
+        loaded.model.set_attn_implementation(attention.NAME)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UnsupportedArchitecture(
+            f"{loaded.architecture} does not let its attention be replaced (AttentionInterface)"
+        ) from error
+
+
+def _paged_logits(runner: ModelRunner, rows: List[list[int]]) -> list[torch.Tensor]:
+    """Two ragged steps: all but the last rows of each sequence, then the rest of all of them at once."""
+    sequences = [runner.pool.reserve(ids, len(ids)) for ids in rows]
+    heads = [Rows(s, max(0, len(s) - _COMPARED_ROWS), 0) for s in sequences]
+    try:
+        _forward(runner, [head for head in heads if head.num_rows])
+        tails = [Rows(s, len(s) - s.num_cached, len(s) - s.num_cached) for s in sequences]
+        return _forward(runner, tails)
+    finally:
+        _free(runner, sequences)
+
+
+def _forward(runner: ModelRunner, batch: list[Rows]) -> list[torch.Tensor]:
+    architecture = runner.loaded.architecture
+    try:
+        logits = runner.forward(batch) if batch else []
+    except SpecgateError as error:
+        raise UnsupportedArchitecture(f"{architecture}: {error}") from error
+    except (TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+        raise UnsupportedArchitecture(f"{architecture} fails on a ragged batch: {error}") from error
+    if batch and not runner.last_num_calls:
+        raise UnsupportedArchitecture(f"{architecture} ignores AttentionInterface: it has an attention of its own")
+    return logits
+
+
+def _free(runner: ModelRunner, sequences: List[Sequence]) -> None:
+    for sequence in sequences:
+        runner.pool.free(sequence)
+
+
+def _compare(loaded: LoadedModel, expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+    reference, served = torch.cat(list(expected)).float(), torch.cat(list(actual)).float()
+    error = float((served - reference).norm() / reference.norm().clamp_min(1e-12))
+    limit = TOLERANCE[loaded.dtype]
+    if not error <= limit:
+        raise UnsupportedArchitecture(
+            f"{loaded.architecture}: logits over KV pages differ from the model's own by {error:.1e} (limit {limit:.0e})"
+        )

@@ -1,0 +1,1 @@
+"""What the two services share: their flags, their life as a process, their sessions."""

@@ -1,0 +1,102 @@
+"""A loaded model ready to serve: its engine, what it says of itself, who may open sessions on it."""
+
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+from specgate.errors import TokenizerMismatch, TooManySessions
+from specgate.rpc.validate import check_token_ids
+from specgate.runtime.engine import Engine
+from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.loading import LoadedModel
+from specgate.tokenizer import first_difference
+from specgate.types import ModelInfo, SessionSpec
+
+PROTO_VERSION = "specgate.v1"
+
+
+class Session(Protocol):
+    """What owns pages on the engine's thread."""
+
+    def free(self) -> None: ...
+
+
+S = TypeVar("S", bound=Session)
+MakeSession = Callable[[SessionSpec, PagePool, int, int], S]
+
+
+class ServedModel:
+    """One model in service: admits sessions, and frees what they hold however they end."""
+
+    def __init__(self, role: str, loaded: LoadedModel, engine: Engine, max_sessions: int) -> None:
+        self.role = role
+        self.loaded = loaded
+        self.engine = engine
+        self.max_sessions = max_sessions
+        self.num_sessions = 0
+        self._boot_id = uuid.uuid4().hex
+
+    @property
+    def vocab_size(self) -> int:
+        return self.loaded.vocab_size
+
+    def info(self) -> ModelInfo:
+        loaded, pool = self.loaded, self.engine.runner.pool
+        return ModelInfo(
+            model=loaded.name,
+            role=self.role,
+            architecture=loaded.architecture,
+            dtype=str(loaded.dtype).removeprefix("torch."),
+            device=str(loaded.device),
+            context_length=loaded.context_length,
+            vocab_size=loaded.vocab_size,
+            num_parameters=loaded.num_parameters,
+            tokenizer_fingerprint=loaded.tokenizer_fingerprint,
+            eos_token_ids=loaded.eos_token_ids,
+            max_sessions=self.max_sessions,
+            kv_tokens=pool.num_pages * pool.page_size,
+            proto_version=PROTO_VERSION,
+            boot_id=self._boot_id,
+            active_sessions=self.num_sessions,
+            free_kv_tokens=pool.free_tokens,
+        )
+
+    @asynccontextmanager
+    async def open(self, spec: SessionSpec, make: MakeSession[S]) -> AsyncIterator[S]:
+        """Open a session; its pages are free again when the block is left, also by cancellation.
+
+        Raises:
+            InvalidArgument: a token id is outside the vocabulary, or the session is longer than the model takes.
+            TokenizerMismatch: the other model's token ids mean something else.
+            TooManySessions, KVCacheFull: full for now.
+        """
+        self._check(spec)
+        if self.num_sessions >= self.max_sessions:
+            raise TooManySessions(f"all {self.max_sessions} sessions of this {self.role} are in use")
+        self.num_sessions += 1
+        try:
+            pool, loaded = self.engine.runner.pool, self.loaded
+            session = make(spec, pool, loaded.vocab_size, loaded.context_length)
+            try:
+                yield session
+            finally:
+                # The engine may be in a forward that writes to these pages: they are freed on its thread, after
+                # it, and a cancelled handler must not cancel that too.
+                self.engine.post(session.free)
+        finally:
+            self.num_sessions -= 1
+
+    def _check(self, spec: SessionSpec) -> None:
+        component = first_difference(self.loaded.tokenizer_fingerprint, spec.tokenizer_fingerprint)
+        if component is not None:
+            raise TokenizerMismatch(f"the tokenizers of the pair differ in their {component}")
+        for field, ids in (
+            ("prompt_token_ids", spec.prompt_token_ids),
+            ("output_token_ids", spec.output_token_ids),
+        ):
+            check_token_ids(field, ids, self.known_vocab_size(spec))
+
+    def known_vocab_size(self, spec: SessionSpec) -> int:
+        """Return the bound of ids that may arrive: a drafter hears all the target says, also ids it has no row for."""
+        return max(spec.vocab_size, self.vocab_size) if self.role == "drafter" else self.vocab_size

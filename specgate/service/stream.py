@@ -1,0 +1,26 @@
+"""The first steps of a session's stream, the same on both services."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from specgate.errors import InvalidArgument
+
+
+async def open_spec(requests: AsyncIterator[Any]) -> Any:
+    """Return the specification in the first message.
+
+    Raises:
+        InvalidArgument: the first message is not ``open``, or there is none.
+    """
+    async for message in requests:
+        if message.WhichOneof("message") != "open":
+            break
+        return message.open
+    raise InvalidArgument("open", "must be the first message of the stream")
+
+
+def round_of(message: Any) -> Any:
+    """Return the round in a later message. Raises InvalidArgument where it is anything else."""
+    if message.WhichOneof("message") != "round":
+        raise InvalidArgument("round", "is missing; a session is opened once, then every message is a round")
+    return message.round

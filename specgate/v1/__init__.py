@@ -1,0 +1,1 @@
+"""Generated from ``protos/specgate/v1``; never edited by hand."""

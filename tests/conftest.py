@@ -1,0 +1,21 @@
+"""What every test gets: a clean environment, and one torch thread."""
+
+import os
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("torch"):
+    import torch
+
+    torch.set_num_threads(1)
+
+PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
+
+
+@pytest.fixture(autouse=True)
+def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove what a developer's shell would otherwise slip into a test: our settings, Ray's, and proxies."""
+    for name in list(os.environ):
+        if name.startswith(("SPECGATE_", "RAY_")) or name.lower() in PROXIES:
+            monkeypatch.delenv(name)

@@ -1,0 +1,1 @@
+"""The verifier service: one target model, verdicts over gRPC."""

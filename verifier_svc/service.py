@@ -1,0 +1,105 @@
+"""gRPC VerifierService: convert, call, convert; verdicts go out as the engine makes them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from specgate.rpc.convert import verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
+from specgate.rpc.validate import check_token_ids
+from specgate.service.model import ServedModel
+from specgate.service.stream import open_spec, round_of
+from specgate.types import Verdict, VerifyRequest
+from specgate.v1 import types_pb2, verifier_service_pb2_grpc
+from specgate.v1 import verifier_service_pb2 as pb
+from verifier_svc.verifier import VerifySession
+
+Outbox = asyncio.Queue[Verdict | BaseException | None]
+"""Verdicts in order; an exception or None ends the stream."""
+
+
+class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
+    """One verifier's sessions; each stream is one session."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+
+    async def Verify(
+        self, requests: AsyncIterator[pb.VerifyRequest], context: Any
+    ) -> AsyncIterator[pb.VerifyResponse]:
+        """Answer ``open``, then send the verdicts of every round."""
+        spec = session_spec_from_pb(await open_spec(requests))
+        async with self._model.open(spec, VerifySession) as session:
+            yield pb.VerifyResponse(opened=True)
+            outbox: Outbox = asyncio.Queue()
+            reader = asyncio.create_task(_ending(outbox, self._read_rounds(requests, session, outbox)))
+            try:
+                while (item := await outbox.get()) is not None:
+                    if isinstance(item, BaseException):
+                        raise item
+                    yield verdict_to_pb(item)
+            finally:
+                await _cancel(reader)
+
+    async def _read_rounds(
+        self, requests: AsyncIterator[pb.VerifyRequest], session: VerifySession, outbox: Outbox
+    ) -> None:
+        """Run each round on the engine. One that arrives while another runs ends that one's solo run."""
+        loop, engine = asyncio.get_running_loop(), self._model.engine
+
+        def emit(verdict: Verdict) -> None:
+            loop.call_soon_threadsafe(outbox.put_nowait, verdict)
+
+        running = asyncio.create_task(_reporting(outbox, engine.run(session.prefill())))
+        try:
+            async for message in requests:
+                arrived_s = time.perf_counter()
+                request = self._request(round_of(message))
+                session.interrupt()
+                await running
+                running = asyncio.create_task(
+                    _reporting(outbox, engine.run(session.verify(request, emit, arrived_s)))
+                )
+            await running
+        finally:
+            await _cancel(running)
+
+    def _request(self, message: pb.VerifyRound) -> VerifyRequest:
+        request = verify_round_from_pb(message)
+        vocab_size = self._model.vocab_size
+        check_token_ids("proposal.draft_token_ids", request.proposal.draft_token_ids, vocab_size)
+        for distribution in request.proposal.draft_probs:
+            check_token_ids("proposal.draft_probs.token_ids", distribution.token_ids, vocab_size)
+        return request
+
+    async def GetModelInfo(
+        self, request: types_pb2.GetModelInfoRequest, context: Any
+    ) -> types_pb2.GetModelInfoResponse:
+        """Say what is loaded."""
+        return model_info_to_pb(self._model.info())
+
+
+async def _reporting(outbox: Outbox, work: Coroutine[Any, Any, None]) -> None:
+    """Run a round; its failure ends the stream at once, not when the next message arrives."""
+    try:
+        await work
+    except Exception as error:
+        outbox.put_nowait(error)
+
+
+async def _ending(outbox: Outbox, work: Coroutine[Any, Any, None]) -> None:
+    """Read rounds to the end of the stream, and end the answers too."""
+    try:
+        await work
+    except Exception as error:
+        outbox.put_nowait(error)
+    else:
+        outbox.put_nowait(None)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,181 @@
+"""One verifying session: judge proposals, go on alone under the gate, stop where the request stops."""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from specgate.errors import InvalidArgument, OutOfSync
+from specgate.runtime import sampling
+from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.model_runner import PREFILL_CHUNK, Rows, feed
+from specgate.types import (
+    FinishReason,
+    Proposal,
+    SessionSpec,
+    TokenLogprobs,
+    Verdict,
+    Verification,
+    VerifyRequest,
+    check_range,
+)
+from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
+
+Verifying = Generator[Rows, torch.Tensor, None]
+Emit = Callable[[Verdict], None]
+
+
+class Judgement(NamedTuple):
+    """An acceptance, and how many of the choices that it stands on were near ties."""
+
+    acceptance: Acceptance
+    near_ties: int
+
+
+class VerifySession:
+    """A session's tokens and pages on the target model. Lives on the engine's thread, but for ``interrupt``.
+
+    Raises:
+        InvalidArgument: prompt plus max_tokens pass the target's context length.
+        KVCacheFull: no pages.
+    """
+
+    def __init__(self, spec: SessionSpec, pool: PagePool, vocab_size: int, context_length: int) -> None:
+        if spec.max_length > context_length:
+            raise InvalidArgument(
+                "max_tokens",
+                f"{len(spec.prompt_token_ids)} prompt tokens plus {spec.max_tokens} pass the context length "
+                f"of {context_length}",
+            )
+        self.spec = spec
+        self.vocab_size = vocab_size
+        self._pool = pool
+        self.sequence = pool.reserve(spec.committed_token_ids, spec.max_length)
+        self._interrupted = False
+        self._solo_start = len(self.sequence)
+        self._last_round = -1
+        self._finished = False
+
+    def free(self) -> None:
+        self._pool.free(self.sequence)
+
+    def interrupt(self) -> None:
+        """End a solo run at its next forward. Called from any thread: it only sets a flag."""
+        self._interrupted = True
+
+    @property
+    def num_remaining(self) -> int:
+        return self.spec.max_length - len(self.sequence)
+
+    def prefill(self) -> Verifying:
+        """Fill the KV up to the last committed token, which the first round needs as its input."""
+        while (pending := len(self.sequence) - 1 - self.sequence.num_cached) > 0:
+            yield Rows(self.sequence, min(pending, PREFILL_CHUNK), 0)
+
+    def verify(self, request: VerifyRequest, emit: Emit, arrived_s: float) -> Verifying:
+        """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
+
+        Args:
+            arrived_s: ``time.perf_counter()`` at the round's arrival.
+
+        Raises:
+            OutOfSync: the round starts from another length than the session's.
+            InvalidArgument: more draft tokens than may still be emitted, or the session has ended.
+        """
+        self._interrupted = False
+        proposal = self._rest_of(request)
+        if proposal is None:
+            emit(Verdict(request.round))
+            return
+        clock, budget, solo = arrived_s, request.max_solo_tokens, False
+        while True:
+            verdict = yield from self._judge(proposal, request, solo, budget)
+            if not solo:
+                self._solo_start = len(self.sequence)
+            now = time.perf_counter()
+            emit(replace(verdict, verify_us=int((now - clock) * 1e6)))
+            if verdict.last or self._interrupted:
+                return
+            proposal, clock, budget, solo = Proposal(), now, budget - 1, True
+
+    def _rest_of(self, request: VerifyRequest) -> Proposal | None:
+        """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""
+        length, proposal = len(self.sequence), request.proposal
+        if request.round <= self._last_round or not self._solo_start <= request.position <= length:
+            raise OutOfSync(
+                f"round {request.round} starts at {request.position}, the session is at {length} "
+                f"after round {self._last_round}"
+            )
+        self._last_round = request.round
+        if self._finished:
+            raise InvalidArgument("round", "the session has ended")
+        unseen = tuple(self.sequence.token_ids[request.position :])
+        if unseen and proposal.draft_token_ids[: len(unseen)] != unseen:
+            return None
+        rest = Proposal(proposal.draft_token_ids[len(unseen) :], proposal.draft_probs[len(unseen) :])
+        check_range("proposal.draft_token_ids (length)", len(rest), 0, self.num_remaining - 1)
+        return rest
+
+    def _judge(
+        self, proposal: Proposal, request: VerifyRequest, solo: bool, solo_budget: int
+    ) -> Generator[Rows, torch.Tensor, Verdict]:
+        """Run the proposal through the target in one forward, commit what stands, return the verdict."""
+        start, draft = len(self.sequence), proposal.draft_token_ids
+        self.sequence.append(draft)
+        logits = yield from feed(self.sequence, len(draft) + 1)
+        (num_accepted, token_id), near_ties = self._decide(logits, proposal, start)
+        room = self.spec.max_length - start
+        emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
+        self.sequence.truncate(start + num_accepted)
+        self.sequence.append([token_id])
+        self._finished = finish_reason is not None
+        confidence = float(sampling.raw_log_probs(logits[len(emitted) - 1])[emitted[-1]].exp())
+        goes_on = not self._finished and confidence < request.solo_below and solo_budget > 0
+        return Verdict(
+            round=request.round,
+            num_accepted=min(num_accepted, len(emitted)),
+            token_id=token_id if len(emitted) > num_accepted else None,
+            confidence=confidence,
+            solo=solo,
+            last=not goes_on,
+            finish_reason=finish_reason,
+            near_ties=near_ties,
+            logprobs=self._logprobs(logits, emitted),
+        )
+
+    def _decide(self, logits: torch.Tensor, proposal: Proposal, position: int) -> Judgement:
+        params, seed = self.spec.sampling, self.spec.seed
+        adjusted = sampling.adjust(logits, params, self._counts(proposal.draft_token_ids, logits))
+        if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
+            choice = sampling.sample_shared(adjusted, params, seed, position)
+            acceptance = accept_agreeing(proposal.draft_token_ids, choice.token_ids)
+            return Judgement(acceptance, sum(choice.near_ties[: acceptance.num_accepted + 1]))
+        target_probs = sampling.log_probs(adjusted, params).double().exp()
+        return Judgement(accept_by_rejection(target_probs, proposal, seed, position), 0)
+
+    def _counts(self, draft: Sequence[int], logits: torch.Tensor) -> sampling.TokenCounts | None:
+        if not self.spec.sampling.has_penalties:
+            return None
+        prompt = self.spec.prompt_token_ids
+        committed = len(self.sequence) - len(draft)
+        return sampling.token_counts(prompt, self.sequence.token_ids[len(prompt) : committed], draft, logits)
+
+    def _trim(self, emitted: list[int], room: int) -> tuple[list[int], FinishReason | None]:
+        """Cut what was decided at the first stop token, else after ``room`` tokens; stop is looked for first."""
+        for index, token_id in enumerate(emitted[:room]):
+            if token_id in self.spec.stop_token_ids:
+                return emitted[: index + 1], FinishReason.STOP
+        return emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
+
+    def _logprobs(self, logits: torch.Tensor, emitted: list[int]) -> tuple[TokenLogprobs, ...]:
+        if self.spec.logprobs is None:
+            return ()
+        raw = sampling.raw_log_probs(logits[: len(emitted)])
+        top = raw.topk(min(self.spec.logprobs, raw.shape[-1]), dim=-1)
+        likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return tuple(
+            TokenLogprobs(float(raw[i, token_id]), tuple(zip(ids, values, strict=True)))
+            for i, (token_id, (ids, values)) in enumerate(zip(emitted, likeliest, strict=True))
+        )
