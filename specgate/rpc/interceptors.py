@@ -12,22 +12,32 @@ from specgate.errors import ServiceUnavailable
 from specgate.rpc.status import abort
 
 Context = grpc.aio.ServicerContext[Any, Any]
+AnyBehaviour = Callable[[Any, Any], Any]
 Behaviour = Callable[[Any, Context], Awaitable[Any]]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic for type checkers alone
 Continuation: TypeAlias = "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]"
 
 
-def rewrap(handler: Handler, wrap: Callable[[Callable[[Any, Any], Any]], Behaviour]) -> Handler:
-    """Return ``handler`` with ``wrap`` around its behaviour, an async function or an async generator."""
+def rewrap(handler: Handler, wrap: Callable[[AnyBehaviour], Behaviour]) -> Handler:
+    """Return ``handler`` with ``wrap`` around its behaviour, an async function or an async generator.
+
+    A unary request is parsed inside ``wrap``: gRPC's own answer to bytes that are no message is UNKNOWN.
+    """
     request = "stream" if handler.request_streaming else "unary"
     response = "stream" if handler.response_streaming else "unary"
     make = getattr(grpc, f"{request}_{response}_rpc_method_handler")
-    behaviour = getattr(handler, f"{request}_{response}")
-    wrapped: Handler = make(wrap(behaviour), handler.request_deserializer, handler.response_serializer)
+    behaviour, parse = getattr(handler, f"{request}_{response}"), handler.request_deserializer
+    if parse is not None and not handler.request_streaming:
+        behaviour, parse = _parsing(behaviour, parse), None
+    wrapped: Handler = make(wrap(behaviour), parse, handler.response_serializer)
     return wrapped
 
 
-async def run_handler(behaviour: Callable[[Any, Any], Any], request: Any, context: Context) -> Any:
+def _parsing(behaviour: AnyBehaviour, parse: Callable[[bytes], Any]) -> AnyBehaviour:
+    return lambda raw, context: behaviour(parse(raw), context)
+
+
+async def run_handler(behaviour: AnyBehaviour, request: Any, context: Context) -> Any:
     """Run a handler to its end and return its response, if it is a unary one.
 
     An async generator is closed here, at once: what it holds (a session's KV) must not wait for the garbage
@@ -53,7 +63,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         return None if handler is None else rewrap(handler, self._translated)
 
     @staticmethod
-    def _translated(behaviour: Callable[[Any, Any], Any]) -> Behaviour:
+    def _translated(behaviour: AnyBehaviour) -> Behaviour:
         async def run(request: Any, context: Context) -> Any:
             try:
                 return await run_handler(behaviour, request, context)
@@ -97,7 +107,7 @@ class Admission(grpc.aio.ServerInterceptor):
             handler = grpc.stream_stream_rpc_method_handler(_never)
         return None if handler is None else rewrap(handler, self._counted)
 
-    def _counted(self, behaviour: Callable[[Any, Any], Any]) -> Behaviour:
+    def _counted(self, behaviour: AnyBehaviour) -> Behaviour:
         async def run(request: Any, context: Context) -> Any:
             if self.phase is not Phase.SERVING:
                 raise ServiceUnavailable(f"the service is {self.phase}")

@@ -15,8 +15,8 @@ MIN_PING_INTERVAL_MS = 5_000
 class ServerOptions:
     """Where and how a server listens. ``port`` 0 takes a free one.
 
-    ``drain_s`` is how long running sessions may go on after a stop is asked for, ``max_engine_age_s`` after how
-    long without a heartbeat the engine is taken for dead. ``max_concurrent_streams`` holds for one connection.
+    ``drain_s`` is how long running sessions may go on after a stop is asked for. An engine is taken for dead
+    after ``max_engine_age_s`` without a heartbeat. ``max_concurrent_streams`` holds for one connection.
 
     Raises:
         InvalidArgument: a value is outside its range, or the host is beyond loopback with neither ``tls`` nor

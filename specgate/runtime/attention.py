@@ -79,6 +79,9 @@ class RaggedBatch:
 def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
     """Copy rows [heads, num_rows, dim] to their places in pages [num_pages, heads, page_size, dim]."""
     size, done = pages.shape[2], 0
+    if span.end <= size:
+        pages[span.block_table[0], :, span.start : span.end] = rows
+        return
     while done < span.num_rows:
         page, offset = divmod(span.start + done, size)
         count = min(size - offset, span.num_rows - done)
@@ -96,7 +99,7 @@ def _read(pages: torch.Tensor, span: Span) -> torch.Tensor:
 
 
 def _refuse_unknown(module: torch.nn.Module, arguments: dict[str, object]) -> None:
-    unknown = sorted(k for k, v in arguments.items() if v is not None and k not in _HARMLESS)
+    unknown = sorted(k for k, v in arguments.items() if k not in _HARMLESS and v is not None)
     if unknown:
         raise UnsupportedArchitecture(
             f"{type(module).__name__} passes {', '.join(unknown)} to attention, which is not computed here"
@@ -132,20 +135,23 @@ def paged_attention(
         raise UnsupportedArchitecture(f"{type(module).__name__} does not hand the ragged batch to attention")
     ragged.num_calls += 1
     key_pages, value_pages = ragged.pages.layer(module.layer_idx, key, value)
-    out = torch.empty_like(query[0])
+    outputs = []
     for span in ragged.spans:
         rows = slice(span.first_row, span.first_row + span.num_rows)
         _write(key_pages, span, key[0, :, rows])
         _write(value_pages, span, value[0, :, rows])
-        out[:, rows] = F.scaled_dot_product_attention(
-            query[:, :, rows],
-            _read(key_pages, span)[None],
-            _read(value_pages, span)[None],
-            attn_mask=ragged.mask(span, sliding_window or 0, query),
-            scale=scaling,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )[0]
-    return out.transpose(0, 1)[None], None
+        outputs.append(
+            F.scaled_dot_product_attention(
+                query[:, :, rows],
+                _read(key_pages, span)[None],
+                _read(value_pages, span)[None],
+                attn_mask=ragged.mask(span, sliding_window or 0, query),
+                scale=scaling,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
+        )
+    out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+    return out.transpose(1, 2), None
 
 
 def register() -> None:

@@ -27,7 +27,11 @@ Task = Generator[Rows, torch.Tensor, object]
 
 
 def feed(sequence: Sequence, num_logits: int) -> Generator[Rows, torch.Tensor, torch.Tensor]:
-    """Run every uncached token, in chunks where there are many; return the logits of the last ``num_logits``."""
+    """Run every uncached token, in chunks where there are many; return the logits of the last ``num_logits``.
+
+    Of those that are cached already the logits are gone: they are run again.
+    """
+    sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
     while (pending := len(sequence) - sequence.num_cached) > max(PREFILL_CHUNK, num_logits):
         yield Rows(sequence, min(PREFILL_CHUNK, pending - num_logits), 0)
     return (yield Rows(sequence, pending, num_logits))

@@ -55,7 +55,8 @@ def _prepare_process(config: ServiceConfig) -> None:
 
 
 def _exit_with_stdin() -> None:
-    while sys.stdin.buffer.read(4096):
+    # By descriptor: a buffered reader is locked while it waits, and the interpreter cannot end around that.
+    while os.read(0, 4096):
         pass
     os._exit(0)
 
