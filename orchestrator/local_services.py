@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.child import Child
-from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 10.0
@@ -55,9 +55,8 @@ class Supervised:
     The decode loop meanwhile goes on without it where it can, and finds it again where it was.
     """
 
-    def __init__(self, service: LocalService, on_loading: OnLoading, on_notice: OnNotice) -> None:
+    def __init__(self, service: LocalService, on_notice: OnNotice) -> None:
         self._service = service
-        self._on_loading = on_loading
         self._on_notice = on_notice
         self._child: Child | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -67,14 +66,18 @@ class Supervised:
     def pid(self) -> int | None:
         return self._child.pid if self._child else None
 
-    async def start(self) -> None:
+    @property
+    def role(self) -> str:
+        return self._service.role
+
+    async def start(self, on_loading: OnLoading) -> None:
         """Return once it serves.
 
         Raises:
             InvalidArgument: it refused its flags.
             ServiceUnavailable: it ended before it served; tells its last words.
         """
-        await self._launch(port=0)
+        await self._launch(0, on_loading)
         self._keeper = asyncio.create_task(self._keep_alive())
 
     async def stop(self) -> None:
@@ -85,15 +88,15 @@ class Supervised:
         if self._child:
             await self._child.stop()
 
-    async def _launch(self, port: int) -> None:
+    async def _launch(self, port: int, on_loading: OnLoading) -> None:
         self._child = await Child.start(self._service.module, self._service.arguments(port))
         while event := await self._child.next_event():
             if event.get("event") == "ready":
                 self.endpoint = str(event["endpoint"])
                 return
             if event.get("event") == "loading":
-                self._on_loading(self._service.role, str(event["stage"]), int(event["done"]), int(event["total"]))
-        raise _refusal(self._service, await self._child.wait(), self._child.last_words)
+                on_loading(self.role, str(event["stage"]), int(event["done"]), int(event["total"]))
+        raise _refusal(self.role, await self._child.wait(), self._child.last_words)
 
     async def _keep_alive(self) -> None:
         deaths = 0
@@ -101,24 +104,32 @@ class Supervised:
             since = time.monotonic()
             death = _death(await self._child.wait())
             deaths = deaths + 1 if time.monotonic() - since < STEADY_S else 1
-            self._on_notice(f"the {self._service.role} {death}; starting it again")
+            self._on_notice(f"the {self.role} {death}; starting it again")
             await asyncio.sleep(min(FIRST_BACKOFF_S * 2 ** (deaths - 1), MAX_BACKOFF_S))
             await self._relaunch()
-        self._on_notice(f"the {self._service.role} died {deaths} times in a row and is left alone")
+        self._on_notice(f"the {self.role} died {deaths} times in a row and is left alone")
 
     async def _relaunch(self) -> None:
         try:
-            await self._launch(port=int(self.endpoint.rpartition(":")[2]))
-            self._on_notice(f"the {self._service.role} is back at {self.endpoint}")
-        except (ServiceUnavailable, InvalidArgument) as error:
+            await self._launch(int(self.endpoint.rpartition(":")[2]), _in_silence)
+            self._on_notice(f"the {self.role} is back at {self.endpoint}")
+        except SpecgateError as error:
             self._on_notice(str(error))
 
 
-def _refusal(service: LocalService, code: int, last_words: str) -> InvalidArgument | ServiceUnavailable:
-    last_words = last_words or "it said nothing"
-    if code == _BAD_FLAGS:
-        return InvalidArgument(service.role, last_words)
-    return ServiceUnavailable(f"the {service.role} {_death(code)} before it served:\n{last_words}")
+def _in_silence(role: str, stage: str, done: int, total: int) -> None:
+    """Loading again, in the middle of somebody's output, is told by two notices alone."""
+
+
+def _refusal(role: str, code: int, last_words: str) -> SpecgateError:
+    """Return why it never served; a service that refuses says so in one line that starts with its name."""
+    name = f"{role}-svc: "
+    said = [line.removeprefix(name) for line in last_words.splitlines() if line.startswith(name)]
+    if said and code == _BAD_FLAGS:
+        field, _, problem = said[-1].partition(": ")
+        return InvalidArgument(field.removeprefix("--"), problem)
+    words = said[-1] if said else f"{last_words or 'it said nothing'} ({_death(code)})"
+    return ServiceUnavailable(f"the {role} did not start: {words}")
 
 
 def _death(code: int) -> str:

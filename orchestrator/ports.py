@@ -71,6 +71,11 @@ class Lease:
 class DrafterDialer(Protocol):
     """Opens one drafter session."""
 
+    @property
+    def context_length(self) -> int:
+        """The longest sequence that the draft model can hold, in tokens; very large until a drafter was met."""
+        ...
+
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter:
         """Return the session as soon as its memory is reserved; the prefill goes on behind it.
 

@@ -39,7 +39,7 @@ class Session:
     def __init__(
         self, spec: SessionSpec, output: OutputText, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._opening_spec = spec
+        self.opening_spec = spec
         self._output = output
         self._clock = clock
         self.committed = list(spec.committed_token_ids)
@@ -47,7 +47,7 @@ class Session:
         self.confidence: float | None = None
         self.finish_reason: FinishReason | None = None
         self.stats = GenerationStats(seed=spec.seed, prompt_tokens=self.num_prompt_tokens)
-        self._round = 0
+        self.round = 0
         self._num_told = len(self.committed)
         self._round_start_s = 0.0
 
@@ -63,7 +63,7 @@ class Session:
     @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
-        return self._opening_spec.max_length - len(self.committed)
+        return self.opening_spec.max_length - len(self.committed)
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
@@ -72,11 +72,11 @@ class Session:
     @property
     def spec(self) -> SessionSpec:
         """What a service is opened with at this moment: everything emitted so far is in it."""
-        return replace(self._opening_spec, output_token_ids=self.output_token_ids)
+        return replace(self.opening_spec, output_token_ids=self.output_token_ids)
 
     def draft_request(self, plan: RoundPlan) -> DraftRequest:
         """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
-        self._round += 1
+        self.round += 1
         self._round_start_s = self._clock()
         return self._tell(plan.gamma, plan.stop_below)
 
@@ -86,12 +86,12 @@ class Session:
 
     def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
         position, self._num_told = self._num_told, len(self.committed)
-        return DraftRequest(self._round, position, tuple(self.committed[position:]), gamma, stop_below)
+        return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below)
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
         return VerifyRequest(
-            self._round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens
+            self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens
         )
 
     def commit(self, proposal: Proposal, verdict: Verdict) -> Delta:
@@ -121,7 +121,7 @@ class Session:
         kept = tokens[: self.remaining]
         reason = FinishReason.LENGTH if len(kept) == self.remaining else None
         for index, token_id in enumerate(kept):
-            if token_id in self._opening_spec.stop_token_ids:
+            if token_id in self.opening_spec.stop_token_ids:
                 kept, reason = kept[: index + 1], FinishReason.STOP
                 break
         text, num_tokens = self._output.push(kept)

@@ -10,7 +10,7 @@ import typer
 
 import specgate
 from specgate.errors import InvalidArgument
-from specgate.rpc.endpoint import split_endpoint
+from specgate.rpc.endpoint import MAX_PORT, split_endpoint
 
 _DEMO_PAIR = Path(specgate.__file__).parent / "demo_pair"
 BUNDLED_TARGET = str(_DEMO_PAIR / "target")
@@ -120,6 +120,8 @@ class ModelOptions:
 def check_endpoint(flag: str, endpoint: str) -> None:
     """Raise InvalidArgument, with the flag's name, unless ``endpoint`` is HOST:PORT."""
     try:
-        split_endpoint(endpoint)
+        port = split_endpoint(endpoint)[1]
     except InvalidArgument as error:
         raise InvalidArgument(flag, error.problem) from None
+    if port == 0:
+        raise InvalidArgument(flag, f"{endpoint!r} has port 0; a service listens on 1 to {MAX_PORT}")

@@ -1,16 +1,21 @@
 """Prompts from the command line or from a file of JSON lines, each with its own request."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestrator.commands.launch import Capacity
 from orchestrator.commands.request_options import check_limits
 from orchestrator.request import Gate, GenerationRequest
+from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
+
+_MARGIN_TOKENS = 128
+"""Room for special tokens and a proposal beyond a session's end."""
 
 
 class PromptLine(BaseModel):
@@ -70,6 +75,30 @@ def read_prompts(path: Path, defaults: GenerationRequest) -> list[Prompt]:
     if not prompts:
         raise InvalidArgument("prompts", f"{path} holds no prompt; one JSON object a line is expected")
     return prompts
+
+
+def with_token_ids(prompt: Prompt, tokenizer: TextTokenizer | None) -> GenerationRequest:
+    """Return the whole request, the prompt's text turned into tokens.
+
+    Raises:
+        InvalidArgument: the prompt is empty, or it is text and the target has no tokenizer.
+    """
+    token_ids = prompt.token_ids
+    if token_ids is None:
+        if tokenizer is None:
+            raise InvalidArgument("prompt", "the target has no tokenizer; give token_ids in a prompts file")
+        token_ids = tokenizer.encode(prompt.text or "")
+    if not token_ids:
+        raise InvalidArgument("prompt", "is empty; at least 1 token is needed")
+    return replace(prompt.request, prompt_token_ids=token_ids)
+
+
+def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
+    """Return what the services must hold. No tokenizer makes more tokens of a text than it has bytes."""
+    longest = max(
+        len(prompt.token_ids or (prompt.text or "").encode()) + prompt.request.max_tokens for prompt in prompts
+    )
+    return Capacity(max(concurrency, Capacity.sessions), longest + _MARGIN_TOKENS)
 
 
 def _lines(path: Path) -> Iterable[str]:

@@ -1,19 +1,23 @@
 """Tokens in colour by source, the legend, and the closing line of statistics."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.text import Text
 
 from orchestrator.commands.results import Result
 from orchestrator.request import Delta
+from orchestrator.text import IncrementalText
 from specgate.types import TokenSource
 
 STYLES = {
-    TokenSource.ACCEPTED: "green",
-    TokenSource.RECOVERED: "red",
-    TokenSource.BONUS: "cyan",
-    TokenSource.SOLO: "dim",
+    TokenSource.ACCEPTED: Style(color="green"),
+    TokenSource.RECOVERED: Style(color="red"),
+    TokenSource.BONUS: Style(color="cyan"),
+    TokenSource.SOLO: Style(dim=True),
 }
 _MEANING = {
     TokenSource.ACCEPTED: "accepted draft",
@@ -22,30 +26,32 @@ _MEANING = {
     TokenSource.SOLO: "solo: the target alone",
 }
 
-StepText = Callable[[int], str]
-"""Returns the text that became readable with this token; empty in the middle of a character."""
-
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_CONTROL_PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 class Painter:
     """Colours the text of deltas, each token's by its own source.
 
     A delta's text is the truth: it waits for whole characters and ends before a stop string. Which of its
-    characters belong to which token comes from decoding the tokens one by one.
+    characters belong to which token comes from decoding the tokens one by one. Without a decoder, as for a target
+    that has no tokenizer, the token ids are what is shown.
     """
 
-    def __init__(self, step: StepText) -> None:
-        self._step = step
+    def __init__(self, decoder: IncrementalText | None) -> None:
+        self._decoder = decoder
         self._waiting: deque[tuple[str, TokenSource]] = deque()
         self._last = TokenSource.SOLO
 
-    def paint(self, delta: Delta) -> Text:
+    def paint(self, delta: Delta) -> list[Segment]:
         """Return the delta's text, coloured."""
-        for token_id, source in zip(delta.token_ids, delta.sources, strict=True):
-            self._waiting.append((self._step(token_id), source))
-        painted, rest = Text(), delta.text
+        tokens = zip(delta.token_ids, delta.sources, strict=True)
+        if self._decoder is None:
+            return [Segment(f"{token_id} ", STYLES[source]) for token_id, source in tokens]
+        self._waiting.extend((self._decoder.step((token_id,)), source) for token_id, source in tokens)
+        painted, rest = [], delta.text
         while rest:
             piece, source = self._take(len(rest))
-            painted.append(rest[: len(piece)], STYLES[source])
+            painted.append(Segment(rest[: len(piece)], STYLES[source]))
             rest = rest[len(piece) :]
         return painted
 
@@ -59,6 +65,16 @@ class Painter:
                 return piece[:most], self._last
         # What no token brought is the unfinished character that the end of the request lets through.
         return "\N{REPLACEMENT CHARACTER}" * most, self._last
+
+
+def write(console: Console, segments: Sequence[Segment]) -> None:
+    """Write text as it is: rich's own Text would expand tabs and wrap lines.
+
+    On a terminal control characters are shown as pictures; a model's output must not steer it.
+    """
+    if console.is_terminal:
+        segments = [Segment(segment.text.translate(_CONTROL_PICTURES), segment.style) for segment in segments]
+    console.print(Segments(segments), end="", soft_wrap=True)
 
 
 def legend(sources: Sequence[TokenSource] = tuple(TokenSource)) -> Text:

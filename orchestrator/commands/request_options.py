@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.commands.model_options import ModelOptions
 from orchestrator.request import DEFAULT_THRESHOLD, MAX_STOP_STRINGS, Gate, GenerationRequest
 from specgate.types import MAX_GAMMA, MAX_LOGPROBS, SamplingParams, SessionSpec, Verification
 
@@ -94,18 +95,18 @@ class SamplingOptions:
     ] = False
 
 
-def request_from(
+def request_for(
+    models: ModelOptions,
     drafting: DraftingOptions,
     sampling: SamplingOptions,
-    *,
-    gamma: int = DEFAULT_GAMMA,
     max_tokens: int = DEFAULT_MAX_TOKENS,
 ) -> GenerationRequest:
-    """Return the request that the flags describe, its prompt still empty; ``gamma`` and ``max_tokens`` are defaults.
+    """Return the request that the flags describe, its prompt still empty; ``max_tokens`` is a default.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
     """
+    gamma = BUNDLED_GAMMA if models.is_bundled_pair else DEFAULT_GAMMA
     request = GenerationRequest(
         prompt_token_ids=(),
         sampling=_sampling_params(sampling),

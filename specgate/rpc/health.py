@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2
 ENGINE_AGE_KEY = "specgate-engine-age-ms"
 """Trailing metadata of Check: milliseconds since the engine's last heartbeat."""
 MAX_AGE_S = 1e6
+"""What an engine that never beat is said to be old, because infinity is no number of milliseconds."""
 
 _log = logging.getLogger(__name__)
 

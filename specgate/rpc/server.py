@@ -103,16 +103,15 @@ class Server:
         await self._grpc.start()
 
     def _bind(self) -> int:
-        address = join_endpoint(self._options.host, self._options.port)
+        host, port, tls = self._options.host, self._options.port, self._options.tls
+        address = join_endpoint(host, port)
         try:
-            if self._options.tls is None:
+            if tls is None:
                 return self._grpc.add_insecure_port(address)
-            return self._grpc.add_secure_port(address, server_credentials(self._options.tls))
+            return self._grpc.add_secure_port(address, server_credentials(tls))
         except RuntimeError as error:
-            problem = "cannot be bound: it is in use, or not ours to use"
-            raise InvalidArgument(
-                "port", f"{self._options.port} on {self._options.host} {problem}"
-            ) from error
+            problem = f"{port} on {host} cannot be bound: it is in use, or not ours to use"
+            raise InvalidArgument("port", problem) from error
 
     async def set_ready(self, engine_age_s: Callable[[], float] | None = None) -> None:
         """Take calls, unless a stop was asked for meanwhile.
@@ -132,7 +131,10 @@ class Server:
         self._stop_asked.set()
 
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or ``request_stop``, then drain. A second signal kills the process."""
+        """Serve until SIGTERM, SIGINT or ``request_stop``, then drain. A second signal kills the process.
+
+        It takes over the process's signals, so it runs in the main thread.
+        """
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._on_signal)
@@ -155,6 +157,8 @@ class Server:
         if not idle:
             _log.warning("%d calls did not end within %g s", self.active_calls, self._options.drain_s)
         await self._stop(FLUSH_S if idle else None)
+        # gRPC returns before the handlers that it cancelled have cleaned up.
+        await self._admission.wait_idle(FLUSH_S)
 
     async def _stop(self, grace_s: float | None) -> None:
         if self._heartbeat is not None:

@@ -1,0 +1,55 @@
+"""Whether a service's answer can be true. What cannot is an InternalError of that service, and it is replaced.
+
+Pure, and in front of the decode loop whatever the link: neither a hostile drafter nor a broken verifier gets a
+token out that nobody decided, and a proposal that the verifier would refuse never reaches it.
+"""
+
+import math
+
+from specgate.errors import InternalError
+from specgate.types import DraftRequest, Proposal, SessionSpec, Verdict, Verification, VerifyRequest
+
+MAX_CONFIDENCE = 1.001
+"""A probability computed in float32 may pass 1 by its rounding."""
+
+
+def check_proposal(spec: SessionSpec, request: DraftRequest, proposal: Proposal) -> None:
+    """Raise InternalError unless the verifier can judge ``proposal``."""
+    ids = proposal.draft_token_ids
+    if not 1 <= len(ids) <= request.gamma:
+        raise InternalError(f"{len(ids)} tokens were drafted, {request.gamma} asked for")
+    _check_ids(spec, ids)
+    needs_probs = spec.verification is Verification.REJECTION and not spec.sampling.greedy
+    if len(proposal.draft_probs) != (len(ids) if needs_probs else 0):
+        raise InternalError(f"{len(ids)} tokens were drafted with {len(proposal.draft_probs)} distributions")
+    for token_id, distribution in zip(ids, proposal.draft_probs, strict=False):
+        support, probs = distribution.token_ids, distribution.probs
+        if token_id not in support or len(set(support)) != len(support) or len(support) != len(probs):
+            raise InternalError("a draft distribution does not belong to its token")
+        _check_ids(spec, support)
+        if not (min(probs) > 0.0 and math.isfinite(sum(probs))):
+            raise InternalError("a draft distribution has a weight that is not positive and finite")
+
+
+def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *, first: bool) -> None:
+    """Raise InternalError unless ``verdict`` can be one of ``request``; ``first`` is the one of the proposal."""
+    num_draft_tokens = len(request.proposal) if first else 0
+    if verdict.round != request.round or not 0 <= verdict.num_accepted <= num_draft_tokens:
+        raise InternalError(
+            f"round {verdict.round} accepted {verdict.num_accepted}, round {request.round} had {num_draft_tokens}"
+        )
+    if verdict.num_emitted == 0 or (verdict.token_id is None and verdict.finish_reason is None):
+        raise InternalError("a verdict has no token of the target's own")
+    if verdict.solo == first and (len(request.proposal) or not first):
+        raise InternalError("a solo token stands where a proposal's verdict belongs, or the other way round")
+    if verdict.token_id is not None:
+        _check_ids(spec, (verdict.token_id,))
+    if not 0.0 <= verdict.confidence <= MAX_CONFIDENCE:
+        raise InternalError(f"confidence {verdict.confidence} is outside [0, 1]")
+    if spec.logprobs is not None and len(verdict.logprobs) != verdict.num_emitted:
+        raise InternalError(f"{len(verdict.logprobs)} log-probabilities for {verdict.num_emitted} tokens")
+
+
+def _check_ids(spec: SessionSpec, ids: tuple[int, ...]) -> None:
+    if min(ids) < 0 or max(ids) >= spec.vocab_size:
+        raise InternalError(f"a token id of {max(ids)} is outside the vocabulary of {spec.vocab_size}")

@@ -1,0 +1,167 @@
+"""``orchestrator bench``: the draft alone, the target alone in three ways, and the two together."""
+
+import asyncio
+import json as json_format
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.bare_loop import BareLoop
+from orchestrator.commands.bench_prompts import BENCH_PROMPTS
+from orchestrator.commands.bench_rows import (
+    DRAFT,
+    SPEC,
+    SPEC_GATE,
+    TARGET,
+    TARGET_HF,
+    TARGET_HF_ALL_CORES,
+    Agreement,
+    Row,
+    Sample,
+    agreement_of,
+    rows_of,
+)
+from orchestrator.commands.bench_runs import Decode, bare_way, measure, pair_way
+from orchestrator.commands.bench_table import print_rows
+from orchestrator.commands.launch import Pair, open_pair
+from orchestrator.commands.loading_bars import counting_bar
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.option_groups import takes_groups
+from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
+from orchestrator.commands.request_options import DraftingOptions, SamplingOptions, request_for
+from orchestrator.request import Gate, GenerationRequest
+from specgate.errors import InvalidArgument
+from specgate.types import Verification
+
+DEFAULT_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The rows, and for how many prompts the texts were equal where they must be."""
+
+    rows: list[Row]
+    agreement: Agreement | None
+
+
+@takes_groups
+def bench(
+    models: ModelOptions,
+    drafting: DraftingOptions,
+    sampling: SamplingOptions,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON lines. [default: short Python beginnings]")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often all is measured.")] = DEFAULT_REPEATS,
+    json: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")
+    ] = None,
+) -> None:
+    """Measure decode tokens/s: both models alone and together, on the same prompts, in turns."""
+    request = bench_request(models, drafting, sampling)
+    todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
+    report = asyncio.run(_bench(models, todo, request, repeats))
+    print_rows(Console(highlight=False), report.rows, report.agreement)
+    if json:
+        write_rows(json, report.rows)
+
+
+def bench_request(
+    models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions
+) -> GenerationRequest:
+    """Return the request of all rows: full length, one seed, and the gate of the gated row.
+
+    Raises:
+        InvalidArgument: γ is 0, which leaves nothing to compare.
+    """
+    request = request_for(models, drafting, sampling)
+    if request.gamma == 0:
+        raise InvalidArgument("gamma", "0 leaves nothing to compare; the smallest value here is 1")
+    gate = Gate.TARGET_CONFIDENCE if request.gate is Gate.NONE else request.gate
+    return replace(request, gate=gate, ignore_eos=True, seed=request.seed or 0)
+
+
+async def _bench(
+    models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
+) -> Report:
+    log = Console(stderr=True)
+    async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
+        return await measure_pair(pair, models, prompts, request, repeats, log)
+
+
+async def measure_pair(
+    pair: Pair,
+    models: ModelOptions,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    log: Console,
+) -> Report:
+    """Measure all rows that can run where the services are, beside a running pair."""
+    requests = [with_token_ids(prompt, pair.tokenizer) for prompt in prompts]
+    async with _bare_loops(models, pair.cores) as loops:
+        ways: dict[str, Decode] = {name: bare_way(loop) for name, loop in loops.items()}
+        ways |= _pair_ways(pair, request)
+        with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
+            samples = await measure(ways, requests, repeats, on_turn)
+    return Report(rows_of(samples), _agreement(samples, request))
+
+
+def _pair_ways(pair: Pair, request: GenerationRequest) -> dict[str, Decode]:
+    requests = {
+        TARGET: replace(request, gamma=0, gate=Gate.NONE, gate_threshold=None),
+        SPEC: replace(request, gate=Gate.NONE, gate_threshold=None),
+        SPEC_GATE: request,
+    }
+    return {name: pair_way(pair.orchestrator, like) for name, like in requests.items()}
+
+
+@asynccontextmanager
+async def _bare_loops(
+    models: ModelOptions, cores: tuple[int, int] | None
+) -> AsyncIterator[dict[str, BareLoop]]:
+    """Start the bare loops of the models whose files are known; idle, they take no core from the others."""
+    drafter_core, verifier_core = cores or (None, None)
+    wanted = {
+        DRAFT: (models.draft_model, models.threads, drafter_core),
+        TARGET_HF: (models.target_model, models.threads, verifier_core),
+        TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
+    }
+    async with AsyncExitStack() as stack:
+        loops = {}
+        for name, (model, threads, core) in wanted.items():
+            if model is not None:
+                loop = await BareLoop.start(
+                    model, dtype=models.dtype, device=models.device, threads=threads, cpu=core
+                )
+                stack.push_async_callback(loop.stop)
+                loops[name] = loop
+        yield loops
+
+
+def _agreement(samples: Mapping[str, Sequence[Sample]], request: GenerationRequest) -> Agreement | None:
+    """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text."""
+    names = [TARGET, SPEC, SPEC_GATE]
+    if request.sampling.greedy:
+        names.insert(0, TARGET_HF)
+    elif request.verification is Verification.REJECTION:
+        return None
+    return agreement_of(samples, [name for name in names if name in samples])
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Write the rows as a JSON list of objects.
+
+    Raises:
+        InvalidArgument: the file cannot be written.
+    """
+    try:
+        path.write_text(json_format.dumps([row.to_object() for row in rows], indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error

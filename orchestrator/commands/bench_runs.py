@@ -1,0 +1,78 @@
+"""Measuring: every way to decode, on the same prompts, in an order that favours none."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from orchestrator.bare_loop import BareLoop
+from orchestrator.commands.bench_rows import Sample
+from orchestrator.commands.results import Collector
+from orchestrator.generator import Orchestrator
+from orchestrator.request import GenerationRequest
+
+WARM_UP_TOKENS = 16
+
+Decode = Callable[[GenerationRequest], Awaitable[Sample]]
+"""Decodes one request in one way, and tells how long it took. The caller fills in prompt and repeat."""
+
+
+class Turn(NamedTuple):
+    """One measurement that is to be made."""
+
+    repeat: int
+    prompt: int
+    name: str
+
+
+def turns(names: Sequence[str], num_prompts: int, repeats: int) -> Iterator[Turn]:
+    """Yield every row for every prompt in every repeat; who comes first moves on from prompt to prompt.
+
+    So that a machine that grows slower, or a neighbour that wakes up, hits all rows alike.
+    """
+    for repeat in range(repeats):
+        for prompt in range(num_prompts):
+            first = (repeat + prompt) % len(names)
+            for name in (*names[first:], *names[:first]):
+                yield Turn(repeat, prompt, name)
+
+
+async def measure(
+    ways: Mapping[str, Decode],
+    requests: Sequence[GenerationRequest],
+    repeats: int,
+    on_turn: Callable[[], None],
+) -> dict[str, list[Sample]]:
+    """Return the samples of every row. A short run of each way goes before and is thrown away."""
+    for decode in ways.values():
+        await decode(replace(requests[0], max_tokens=min(WARM_UP_TOKENS, requests[0].max_tokens)))
+    samples: dict[str, list[Sample]] = {name: [] for name in ways}
+    for repeat, prompt, name in turns(tuple(ways), len(requests), repeats):
+        sample = await ways[name](requests[prompt])
+        samples[name].append(replace(sample, prompt=prompt, repeat=repeat))
+        on_turn()
+    return samples
+
+
+def bare_way(loop: BareLoop) -> Decode:
+    """Return the way of a bare loop."""
+
+    async def decode(request: GenerationRequest) -> Sample:
+        run = await loop.run(request)
+        return Sample(0, 0, run.token_ids, len(run.token_ids) - 1, run.decode_s)
+
+    return decode
+
+
+def pair_way(orchestrator: Orchestrator, like: GenerationRequest) -> Decode:
+    """Return the way through our services, with the γ and the gate of ``like``."""
+
+    async def decode(request: GenerationRequest) -> Sample:
+        own = replace(request, gamma=like.gamma, gate=like.gate, gate_threshold=like.gate_threshold)
+        collector = Collector()
+        async with orchestrator.generate(own) as generation:
+            async for delta in generation:
+                collector.add(delta, time.perf_counter())
+            return Sample.of(collector.result(generation.stats), 0, 0)
+
+    return decode

@@ -1,0 +1,139 @@
+"""Everything a command needs before it can ask for tokens: services, tokenizer, one connected orchestrator."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.commands.loading_bars import loading_bars
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.generator import Orchestrator
+from orchestrator.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
+from orchestrator.pool import StaticPool, grpc_health
+from orchestrator.text import TextTokenizer
+from specgate.errors import InvalidArgument
+from specgate.rpc.tls import ClientTlsFiles
+
+PAGE_TOKENS = 2048
+MAX_KV_TOKENS_A_SESSION = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much services of our own must hold; the length is an upper bound, in tokens."""
+
+    sessions: int = 16
+    tokens_a_session: int = PAGE_TOKENS
+
+    @property
+    def kv_tokens(self) -> int:
+        """Whole pages for every session at once."""
+        tokens = min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION)
+        return self.sessions * -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A running pair, and the cores that its services are pinned to (drafter, verifier)."""
+
+    orchestrator: Orchestrator
+    tokenizer: TextTokenizer | None
+    cores: tuple[int, int] | None = None
+
+
+@asynccontextmanager
+async def open_pair(
+    models: ModelOptions, *, with_draft: bool, capacity: Capacity, log: Console
+) -> AsyncIterator[Pair]:
+    """Start the services that no flag names, connect to all of them, and end what was started.
+
+    Raises:
+        InvalidArgument: the flags do not go together, or a service refuses them.
+        ServiceUnavailable: a service does not start or does not answer.
+        TokenizerMismatch: the two models do not share their token ids.
+    """
+    _check_tls(models, with_draft)
+    cores = _pinned_cores(models, log)
+    async with AsyncExitStack() as stack:
+        started = [_supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
+        with loading_bars(log) as on_loading:
+            loaded = await _load(models, started, on_loading)
+        local = {one.role: (one.endpoint,) for one in started}
+        tls = _tls(models)
+        verifiers = StaticPool(local.get("verifier", models.verifier), grpc_health(tls), field="verifier")
+        drafters = None
+        if with_draft:
+            drafters = StaticPool(local.get("drafter", models.drafter), grpc_health(tls), field="drafter")
+        async with await Orchestrator.connect(verifiers, drafters, loaded, tls=tls) as orchestrator:
+            yield Pair(orchestrator, loaded, cores)
+
+
+def _check_tls(models: ModelOptions, with_draft: bool) -> None:
+    if models.tls_ca and with_draft and not models.drafter:
+        raise InvalidArgument("tls_ca", "holds for both services, and a drafter of our own has no TLS; name --drafter")
+
+
+def _tls(models: ModelOptions) -> ClientTlsFiles | None:
+    if models.tls_ca is None:
+        return None
+    own = (models.tls_certificate, models.tls_key)
+    return ClientTlsFiles(Path(models.tls_ca), *(Path(name) if name else None for name in own))
+
+
+def _pinned_cores(models: ModelOptions, log: Console) -> tuple[int, int] | None:
+    cores = cores_for_pinning() if models.pin else None
+    if models.pin and cores is None:
+        log.print("--pin has no effect: this process may use one core only", style="yellow")
+    return cores
+
+
+def _missing(
+    models: ModelOptions, with_draft: bool, cores: tuple[int, int] | None, capacity: Capacity
+) -> list[LocalService]:
+    """The services that no flag names, the drafter on the first core."""
+    drafter_core, verifier_core = cores or (None, None)
+    wanted = [("verifier", models.target_model, verifier_core)]
+    if with_draft:
+        wanted.append(("drafter", models.draft_model, drafter_core))
+    return [
+        LocalService(
+            role=role,
+            model=model,
+            dtype=models.dtype,
+            device=models.device,
+            threads=models.threads,
+            cpu=core,
+            max_sessions=capacity.sessions,
+            kv_tokens=capacity.kv_tokens,
+        )
+        for role, model, core in wanted
+        if model is not None and not getattr(models, role)
+    ]
+
+
+def _supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
+    supervised = Supervised(service, on_notice=lambda notice: log.print(notice, style="yellow", markup=False))
+    stack.push_async_callback(supervised.stop)
+    return supervised
+
+
+async def _load(
+    models: ModelOptions, started: Sequence[Supervised], on_loading: OnLoading
+) -> TextTokenizer | None:
+    """Start all services side by side, and read the tokenizer meanwhile."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in started:
+                group.create_task(one.start(on_loading))
+            tokenizer = group.create_task(_tokenizer(models.target_model))
+    except BaseExceptionGroup as failures:
+        # The first one cancelled the others; it is the one to be told.
+        raise failures.exceptions[0] from None
+    return tokenizer.result()
+
+
+async def _tokenizer(model: str | None) -> TextTokenizer | None:
+    return None if model is None else await asyncio.to_thread(TextTokenizer.load, model)

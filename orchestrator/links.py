@@ -1,0 +1,140 @@
+"""gRPC adapters of the ports: one bidirectional stream is one session."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from orchestrator.ports import Lease
+from orchestrator.streams import ChannelCache, SessionStream
+from specgate.errors import InvalidArgument
+from specgate.rpc.convert import (
+    draft_response_from_pb,
+    draft_round_to_pb,
+    verdict_from_pb,
+    verify_round_to_pb,
+)
+from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
+from specgate.rpc.status import from_rpc_error
+from specgate.types import DraftRequest, ModelInfo, Proposal, SessionSpec, Verdict, VerifyRequest
+from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
+from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
+
+NO_PROPOSAL = Proposal()
+_STUBS: Mapping[str, Callable[[grpc.aio.Channel], Any]] = {
+    "drafter": DrafterServiceStub,
+    "verifier": VerifierServiceStub,
+}
+
+
+class GrpcDialer:
+    """Opens sessions over shared channels; an open that is not answered within ``open_timeout_s`` has failed."""
+
+    def __init__(self, channels: ChannelCache, open_timeout_s: float) -> None:
+        self._channels = channels
+        self._open_timeout_s = open_timeout_s
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "GrpcDrafter":
+        """See ``ports.DrafterDialer``."""
+        opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
+        call = self._stub(lease, "drafter").Draft()
+        return GrpcDrafter(await self._opened(call, opening, f"the drafter at {lease.endpoint}"))
+
+    async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "GrpcVerifier":
+        """See ``ports.VerifierDialer``."""
+        opening = verifier_service_pb2.VerifyRequest(open=_spec_to_pb(spec, lease))
+        call = self._stub(lease, "verifier").Verify()
+        return GrpcVerifier(await self._opened(call, opening, f"the verifier at {lease.endpoint}"))
+
+    async def model_info(self, lease: Lease, role: str) -> ModelInfo:
+        """Return what the service says of itself; ``role`` is "drafter" or "verifier".
+
+        Raises:
+            InvalidArgument: another kind of service answers there.
+            ServiceUnavailable: none answers in time.
+        """
+        request = types_pb2.GetModelInfoRequest()
+        try:
+            pb = await self._stub(lease, role).GetModelInfo(request, timeout=self._open_timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise InvalidArgument(role, f"what answers at {lease.endpoint} is not a {role}") from None
+            raise from_rpc_error(error) from None
+        return model_info_from_pb(pb)
+
+    def _stub(self, lease: Lease, role: str) -> Any:
+        return _STUBS[role](self._channels.get(lease.endpoint))
+
+    async def _opened(self, call: Any, opening: Any, peer: str) -> SessionStream:
+        stream = SessionStream(call, peer)
+        await stream.open(opening, self._open_timeout_s)
+        return stream
+
+
+def _spec_to_pb(spec: SessionSpec, lease: Lease) -> types_pb2.SessionSpec:
+    return session_spec_to_pb(replace(spec, lease_token=lease.token))
+
+
+class GrpcDrafter:
+    """A session on a drafter."""
+
+    def __init__(self, stream: SessionStream) -> None:
+        self._stream = stream
+        self._last_draft_token_ids: tuple[int, ...] = ()
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``."""
+        drafted, self._last_draft_token_ids = self._last_draft_token_ids, ()
+        round_pb = draft_round_to_pb(request, _common_prefix(drafted, request.token_ids))
+        await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
+        if request.gamma == 0:
+            return NO_PROPOSAL
+        answer = await self._stream.read()
+        with self._stream.checking():
+            _check_round(answer.round, request.round)
+            proposal = draft_response_from_pb(answer, request.gamma)
+        self._last_draft_token_ids = proposal.draft_token_ids
+        return proposal
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+        self._stream.close()
+
+
+class GrpcVerifier:
+    """A session on a verifier."""
+
+    def __init__(self, stream: SessionStream) -> None:
+        self._stream = stream
+
+    async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
+        """See ``ports.Verifier``."""
+        await self._stream.write(verifier_service_pb2.VerifyRequest(round=verify_round_to_pb(request)))
+        last = False
+        while not last:
+            answer = await self._stream.read()
+            with self._stream.checking():
+                _check_round(answer.round, request.round)
+                verdict = verdict_from_pb(answer, len(request.proposal))
+            last = verdict.last
+            yield verdict
+
+    async def close(self) -> None:
+        """See ``ports.Verifier``."""
+        self._stream.close()
+
+
+def _check_round(answered: int, asked: int) -> None:
+    if answered != asked:
+        raise InvalidArgument("round", f"{answered} was answered, {asked} was asked")
+
+
+def _common_prefix(drafted: tuple[int, ...], committed: tuple[int, ...]) -> int:
+    length = 0
+    for draft_token_id, token_id in zip(drafted, committed, strict=False):
+        if draft_token_id != token_id:
+            break
+        length += 1
+    return length

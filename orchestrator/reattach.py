@@ -1,0 +1,193 @@
+"""A drafter that is never missed: lost, it is replaced behind the running request, which the target goes on with."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from orchestrator.checks import check_proposal
+from orchestrator.patience import Patience
+from orchestrator.ports import Drafter, DrafterDialer, Lease, Pool
+from orchestrator.session import Session
+from orchestrator.timeouts import Timeouts
+from specgate.errors import InvalidArgument, TokenizerMismatch, UnsupportedArchitecture
+from specgate.types import DraftRequest, Proposal
+
+NO_PROPOSAL = Proposal()
+MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
+"""What another attempt would not mend: it is told, where it is met first."""
+DRAFT_FACTOR = 10.0
+FIRST_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Attached:
+    """An open session; ``num_known`` committed tokens have been told to it."""
+
+    lease: Lease
+    drafter: Drafter
+    num_known: int
+    patience: Patience
+
+
+class ReattachingDrafter:
+    """The port's ``Drafter`` over whatever drafter the pool has. Drafting never raises: no drafter is no proposal.
+
+    A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits orders of
+    magnitude longer than a draft takes, so whether a proposal is used does not hang on the values drawn for it, as
+    rejection mode needs; the second holds for no proposal of an honest drafter.
+    """
+
+    def __init__(self, pool: Pool, dialer: DrafterDialer, session: Session, timeouts: Timeouts) -> None:
+        self._pool = pool
+        self._dialer = dialer
+        self._session = session
+        self._timeouts = timeouts
+        self._attached: _Attached | None = None
+        self._reattaching: asyncio.Task[None] | None = None
+        self._num_attempts = 0
+        self._closed = False
+
+    @property
+    def available(self) -> bool:
+        """See ``ports.DrafterState``."""
+        return self._attached is not None
+
+    @property
+    def may_return(self) -> bool:
+        """See ``ports.DrafterState``."""
+        return self._reattaching is not None
+
+    @property
+    def context_length(self) -> int:
+        """See ``ports.DrafterState``."""
+        return self._dialer.context_length
+
+    async def open(self) -> None:
+        """Attach for the first time; where that fails, go on trying behind the request.
+
+        Raises:
+            InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: the drafter does not fit the request.
+        """
+        if not self._fits():
+            return
+        try:
+            attached = await self._attach()
+        except MISCONFIGURED:
+            raise
+        except Exception as error:
+            self._report(error)
+            self._start_reattaching()
+            return
+        self._attached = attached
+        if self._closed:
+            await self.close()
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``. Never raises."""
+        attached = self._attached
+        if attached is None:
+            return NO_PROPOSAL
+        if not self._fits():
+            await self._detach(attached, failed=False)
+            return NO_PROPOSAL
+        try:
+            return await self._ask(attached, request)
+        except Exception as error:
+            if await self._detach(attached, failed=True):
+                self._report(error)
+                self._start_reattaching()
+            return NO_PROPOSAL
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+        self._closed = True
+        if self._reattaching is not None:
+            self._reattaching.cancel()
+            await asyncio.wait((self._reattaching,))
+        if self._attached is not None:
+            await self._detach(self._attached, failed=False)
+
+    def _fits(self) -> bool:
+        return self._session.length < self.context_length
+
+    async def _ask(self, attached: _Attached, request: DraftRequest) -> Proposal:
+        request = self._caught_up(attached, request)
+        if request.gamma == 0:
+            if request.token_ids:
+                async with asyncio.timeout(attached.patience.limit_s):
+                    await attached.drafter.draft(request)
+            return NO_PROPOSAL
+        proposal = await attached.patience.wait(attached.drafter.draft(request))
+        check_proposal(self._session.opening_spec, request, proposal)
+        return proposal
+
+    def _caught_up(self, attached: _Attached, request: DraftRequest) -> DraftRequest:
+        """Return ``request`` from where this drafter stands, which is not where the one before it stood."""
+        known, attached.num_known = attached.num_known, self._session.length
+        return replace(request, position=known, token_ids=tuple(self._session.committed[known:]))
+
+    async def _attach(self) -> _Attached:
+        async with asyncio.timeout(self._timeouts.open_s):
+            lease = await self._pool.lease()
+        spec = self._session.spec
+        try:
+            drafter = await self._dialer.open_drafter(lease, spec)
+        except BaseException as error:
+            self._pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
+            raise
+        patience = Patience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
+        return _Attached(lease, drafter, len(spec.committed_token_ids), patience)
+
+    async def _detach(self, attached: _Attached, *, failed: bool) -> bool:
+        """Give the session back; return whether it was still ours to give."""
+        if self._attached is not attached:
+            return False
+        self._attached = None
+        await self._give_back(attached, failed=failed)
+        return True
+
+    async def _give_back(self, attached: _Attached, *, failed: bool) -> None:
+        self._pool.release(attached.lease, failed=failed)
+        await attached.drafter.close()
+
+    def _report(self, error: Exception) -> None:
+        self._session.stats.drafter_failures += 1
+        _log.warning("the target goes on without a drafter: %s: %s", type(error).__name__, error)
+
+    def _start_reattaching(self) -> None:
+        if not self._closed:
+            self._reattaching = asyncio.create_task(self._reattach())
+
+    async def _reattach(self) -> None:
+        try:
+            while self._attached is None and self._fits():
+                # The attempts of the whole request count: a drafter that dies again and again costs less and less.
+                await asyncio.sleep(min(FIRST_BACKOFF_S * 2**self._num_attempts, MAX_BACKOFF_S))
+                self._num_attempts += 1
+                self._attached = await self._attach_warm()
+        finally:
+            self._reattaching = None
+
+    async def _attach_warm(self) -> _Attached | None:
+        """Return a session whose prefill is done, so that the request never waits for one; None: not this time."""
+        try:
+            attached = await self._attach()
+        except Exception as error:
+            _log.info("no drafter yet: %s: %s", type(error).__name__, error)
+            return None
+        try:
+            await self._warm_up(attached)
+        except BaseException as error:
+            await self._give_back(attached, failed=isinstance(error, Exception))
+            if not isinstance(error, Exception):
+                raise
+            return None
+        return attached
+
+    async def _warm_up(self, attached: _Attached) -> None:
+        # A draft that nobody uses, whatever its values: its answer says that the prefill before it is done.
+        session = self._session
+        await self._ask(attached, DraftRequest(session.round, attached.num_known, (), gamma=1))

@@ -1,0 +1,115 @@
+"""Channels, and bidirectional calls whose failures are ours."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
+from specgate.rpc.channel import open_channel
+from specgate.rpc.status import from_rpc_error
+from specgate.rpc.tls import ClientTlsFiles
+
+
+class ChannelCache:
+    """One channel an endpoint, shared by all sessions on it."""
+
+    def __init__(self, tls: ClientTlsFiles | None = None) -> None:
+        self._tls = tls
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def get(self, endpoint: str) -> grpc.aio.Channel:
+        """Return the channel to ``endpoint``, opened at its first use.
+
+        Raises:
+            InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used.
+        """
+        if endpoint not in self._channels:
+            self._channels[endpoint] = open_channel(endpoint, self._tls)
+        return self._channels[endpoint]
+
+    async def close(self) -> None:
+        """Close all channels, and with them the sessions that still run. Safe to call twice."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+
+class SessionStream:
+    """One session's call on ``peer`` (a name for error messages). Messages are protobuf of either service."""
+
+    def __init__(self, call: Any, peer: str) -> None:
+        self._call = call
+        self._peer = peer
+        self._closed = False
+
+    async def open(self, opening: Any, timeout_s: float) -> None:
+        """Send ``opening`` and wait for its answer.
+
+        Raises:
+            SpecgateError: what the peer answered; ServiceUnavailable where it did not within ``timeout_s``.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.write(opening)
+                answer = await self.read()
+            if not answer.opened:
+                raise InternalError(f"{self._peer} did not answer the opening of a session")
+        except TimeoutError:
+            self.close()
+            raise ServiceUnavailable(f"{self._peer} opened no session within {timeout_s:g} s") from None
+        except BaseException:
+            self.close()
+            raise
+
+    async def write(self, message: Any) -> None:
+        """Send one message. Raises SpecgateError where the stream has ended."""
+        with self._translated():
+            try:
+                await self._call.write(message)
+            except asyncio.InvalidStateError:
+                # The call has a status already: reading raises it, unless it is OK.
+                await self._call.read()
+                raise ServiceUnavailable(f"{self._peer} ended the session") from None
+
+    async def read(self) -> Any:
+        """Return the next message. Raises SpecgateError where the stream has ended."""
+        with self._translated():
+            message = await self._call.read()
+        if message is grpc.aio.EOF:
+            raise ServiceUnavailable(f"{self._peer} ended the session")
+        if message is None:
+            raise InternalError(f"{self._peer} sent what is not valid protobuf")
+        return message
+
+    def close(self) -> None:
+        """Cancel the call: the peer frees the session. Safe to call twice."""
+        self._closed = True
+        self._call.cancel()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        except asyncio.CancelledError:
+            # gRPC raises this where our own ``close`` ended the call; the task would take it for its own end.
+            if self._closed and not _is_cancelled():
+                raise ServiceUnavailable("the session was closed on our side") from None
+            raise
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Within it, an InvalidArgument is the peer's fault: an InternalError."""
+        try:
+            yield
+        except InvalidArgument as error:
+            raise InternalError(f"{self._peer} answered nonsense: {error}") from None
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,123 @@
+"""Text at the edge of the system: a HuggingFace tokenizer, and decoding one token at a time."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from specgate.tokenizer import fingerprint, load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+REPLACEMENT = "\ufffd"
+
+
+class TextTokenizer:
+    """A model's tokenizer. All ids are the model's own."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, path: str) -> Self | None:
+        """Return the tokenizer of the model at ``path``, None for a folder that has none.
+
+        Raises:
+            ModelLoadError: there is no such model, or its tokenizer cannot be read.
+        """
+        tokenizer = load_tokenizer(path)
+        return None if tokenizer is None else cls(tokenizer)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._tokenizer)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        token_id: int | None = self._tokenizer.eos_token_id
+        return token_id
+
+    @cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """One digest a component, see ``specgate.tokenizer``."""
+        return fingerprint(self._tokenizer)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        """Return the ids of ``text``; with the special tokens that the tokenizer puts around a text by itself."""
+        return tuple(self._tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of ``token_ids`` without special tokens, and not tidied up."""
+        text: str = self._tokenizer.decode(
+            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def incremental(self) -> "IncrementalText":
+        """Return a decoder for one completion."""
+        return IncrementalText(self)
+
+    @property
+    def backend(self) -> Any:
+        """The ``tokenizers.Tokenizer`` behind it, None for a tokenizer written in Python."""
+        return getattr(self._tokenizer, "backend_tokenizer", None)
+
+
+class IncrementalText:
+    """Text of a growing list of tokens: what ``step`` and ``flush`` return adds up to ``decode`` of them all.
+
+    A character waits for its last byte. With byte-fallback tokenizers (SentencePiece) bytes that are no UTF-8 are
+    the one exception: there ``decode`` takes back what was readable before them, which a stream cannot.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend
+        self._stream = self._new_stream()
+        self._token_ids: list[int] = []
+        self._emitted: list[str] = []
+        self._num_read = 0
+
+    def _new_stream(self) -> Any:
+        if self._backend is None:
+            return None
+        from tokenizers.decoders import DecodeStream
+
+        return DecodeStream(skip_special_tokens=True)
+
+    def step(self, token_ids: Iterable[int]) -> str:
+        """Return the text that became readable."""
+        return "".join(self._step(token_id) for token_id in token_ids)
+
+    def _step(self, token_id: int) -> str:
+        self._token_ids.append(token_id)
+        text = self._whole_rest() if self._stream is None else self._stream_step(token_id)
+        if text:
+            self._emit(text)
+        return text
+
+    def _stream_step(self, token_id: int) -> str:
+        try:
+            return self._stream.step(self._backend, token_id) or ""
+        # DecodeStream raises a bare Exception where a decoder took back text. A new one goes on from here.
+        except Exception:
+            self._stream = self._new_stream()
+            return self._tokenizer.decode(self._token_ids[self._num_read :])
+
+    def _whole_rest(self) -> str:
+        whole, emitted = self._tokenizer.decode(self._token_ids), "".join(self._emitted)
+        return whole[len(emitted) :] if whole.startswith(emitted) and not whole.endswith(REPLACEMENT) else ""
+
+    def _emit(self, text: str) -> None:
+        self._emitted.append(text)
+        self._num_read = len(self._token_ids)
+
+    def flush(self) -> str:
+        """Return what is left at the end of the completion; bytes that are no character read as U+FFFD."""
+        if self._num_read == len(self._token_ids):
+            return ""
+        whole, emitted = self._tokenizer.decode(self._token_ids), "".join(self._emitted)
+        unread = self._token_ids[self._num_read :]
+        text = whole[len(emitted) :] if whole.startswith(emitted) else self._tokenizer.decode(unread)
+        self._emit(text)
+        return text

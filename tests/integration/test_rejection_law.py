@@ -1,0 +1,111 @@
+"""Rejection sampling through the real services has the target's joint law, by full enumeration and chi-square."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from orchestrator.generator import Orchestrator
+from orchestrator.pool import StaticPool
+from orchestrator.request import Gate, GenerationRequest
+from specgate.types import SamplingParams, Verification
+from tests.chisquare import p_value
+from tests.models import write_llama
+from tests.orchestrating import run_all
+from tests.services import Service, running
+
+VOCAB_SIZE = 6
+EOS = 5
+NUM_TOKENS = 4
+PROMPT = (0, 1, 2)
+Text = tuple[int, ...]
+
+CASES = {
+    "gate none": GenerationRequest(PROMPT, gamma=2, gate=Gate.NONE),
+    "target confidence": GenerationRequest(PROMPT, gamma=2, gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3),
+    "draft confidence": GenerationRequest(PROMPT, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.4),
+    "eos inside drafts": GenerationRequest(PROMPT, gamma=3, gate=Gate.NONE, stop_token_ids=frozenset({EOS})),
+    "filters": GenerationRequest(PROMPT, SamplingParams(temperature=0.8, top_k=4), gamma=2, gate=Gate.NONE),
+}
+RUNS = [
+    pytest.param(1_000, id="quick"),
+    pytest.param(50_000, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", vocab_size=VOCAB_SIZE, seed=1)
+    write_llama(folder / "draft", vocab_size=VOCAB_SIZE, seed=2)
+    return folder / "draft", folder / "target"
+
+
+@pytest.fixture(scope="module")
+def services(pair: tuple[Path, Path]) -> Iterator[tuple[Service, Service]]:
+    flags = ("--max-sessions", "64", "--kv-tokens", "65536")
+    with running("drafter", pair[0], *flags) as drafter, running("verifier", pair[1], *flags) as verifier:
+        yield drafter, verifier
+
+
+def next_law(model: torch.nn.Module, ids: Text, sampling: SamplingParams) -> torch.Tensor:
+    """The target's law of one token, by its own eager forward and nothing of ours."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([ids])).logits[0, -1].double() / sampling.temperature
+    if sampling.top_k:
+        logits[logits < logits.topk(sampling.top_k).values[-1]] = -torch.inf
+    return logits.softmax(-1)
+
+
+def joint_law(model: torch.nn.Module, request: GenerationRequest) -> dict[Text, float]:
+    """Every text of NUM_TOKENS tokens, or shorter ones that end in a stop token, with its probability."""
+    law: dict[Text, float] = {(): 1.0}
+    for _ in range(NUM_TOKENS):
+        grown: dict[Text, float] = {}
+        for text, probability in law.items():
+            if text and text[-1] in request.stop_token_ids:
+                grown[text] = probability
+                continue
+            step = next_law(model, PROMPT + text, request.sampling).tolist()
+            grown |= {(*text, token_id): probability * p for token_id, p in enumerate(step)}
+        law = grown
+    return law
+
+
+@pytest.mark.parametrize("num_runs", RUNS)
+@pytest.mark.parametrize("case", CASES)
+async def test_joint_law_of_four_tokens(
+    services: tuple[Service, Service], pair: tuple[Path, Path], case: str, num_runs: int
+) -> None:
+    base = CASES[case]
+    law = joint_law(AutoModelForCausalLM.from_pretrained(pair[1]), base)
+    drafters, verifiers = StaticPool([services[0].endpoint]), StaticPool([services[1].endpoint])
+    counts: Counter[Text] = Counter()
+    num_rounds = accepted = recovered_rounds = 0
+    async with await Orchestrator.connect(verifiers, drafters, None) as orchestrator:
+        for seeds in _batched(num_runs, 500):
+            generations = await run_all(orchestrator, [_seeded(base, seed) for seed in seeds], concurrency=32)
+            counts.update(g.token_ids for g in generations)
+            num_rounds += sum(g.stats.rounds for g in generations)
+            accepted += sum(g.stats.accepted for g in generations)
+            recovered_rounds += sum(g.stats.drafted - g.stats.accepted for g in generations)
+            assert all(g.stats.drafter_failures == 0 for g in generations)
+    p = p_value(counts, law)
+    print(f"{case}: {num_runs} runs, {num_rounds / num_runs:.2f} rounds a run, p = {p:.3f}")
+    assert accepted > 0
+    assert recovered_rounds > 0
+    assert p > 1e-3
+
+
+def _seeded(base: GenerationRequest, seed: int) -> GenerationRequest:
+    return GenerationRequest(
+        base.prompt_token_ids, base.sampling, NUM_TOKENS, seed, (), base.stop_token_ids, gamma=base.gamma,
+        gate=base.gate, gate_threshold=base.gate_threshold, verification=Verification.REJECTION,
+    )  # fmt: skip
+
+
+def _batched(total: int, size: int) -> list[range]:
+    return [range(start, min(total, start + size)) for start in range(0, total, size)]

@@ -1,0 +1,362 @@
+"""Tiny random HuggingFace models on disk, and a way to run the services' tasks on them without a thread or gRPC.
+
+The weights are scaled up: distributions are far from uniform, and attention decides what comes next. A model without
+a tokenizer is served with token ids alone, so a vocabulary of 6 is as good as any.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from drafter_svc.drafter import DraftSession
+from specgate.runtime.loading import LoadedModel, load
+from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.runtime.self_check import prepare
+from specgate.types import (
+    DraftRequest,
+    FinishReason,
+    Proposal,
+    SessionSpec,
+    TokenSource,
+    Verdict,
+    VerifyRequest,
+)
+from verifier_svc.verifier import VerifySession
+
+T = TypeVar("T")
+
+END_OF_TEXT = "<|endoftext|>"
+_MERGES = [("h", "e"), ("Ġ", "t"), ("Ġt", "he"), ("i", "n"), ("Ġ", "Ġ"), ("r", "e"), ("e", "r"), ("o", "n")]
+
+
+class Mix(NamedTuple):
+    """Pull a model's weights towards those of another seed: a draft that often, not always, agrees with its target."""
+
+    seed: int
+    share: float
+
+
+# What makes a config tiny, by the names that the architectures have for it.
+_TINY: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "gpt2": lambda layers, hidden: {"n_layer": layers, "n_embd": hidden, "n_head": 4, "n_positions": 512},
+    "gptj": lambda layers, hidden: {
+        "n_layer": layers, "n_embd": hidden, "n_head": 4, "n_positions": 512, "rotary_dim": 4,
+    },
+    "bloom": lambda layers, hidden: {"n_layer": layers, "hidden_size": hidden, "n_head": 4},
+    "opt": lambda layers, hidden: {
+        "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": 4, "ffn_dim": 2 * hidden,
+        "word_embed_proj_dim": hidden, "max_position_embeddings": 512, "pad_token_id": 1, "bos_token_id": 0,
+    },
+}  # fmt: skip
+
+
+def _tiny(layers: int, hidden: int) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": hidden // 4,
+        "max_position_embeddings": 512,
+    }
+
+
+def write_model(
+    folder: Path,
+    model_type: str,
+    *,
+    vocab_size: int = 64,
+    layers: int = 2,
+    hidden: int = 32,
+    seed: int = 0,
+    gain: float = 1.5,
+    mix: Mix | None = None,
+    tokenizer: bool = False,
+    eos_token_id: int | list[int] | None = None,
+    **config: Any,
+) -> Path:
+    """Write a model of any architecture, and return its folder.
+
+    Args:
+        model_type: transformers' name of the architecture, such as "llama".
+        gain: spread of what each matrix gives for an input of spread 1; 1.5 makes peaked, uneven distributions.
+        tokenizer: write a byte-level one beside the model; ``vocab_size`` is then ``TOKENIZER_SIZE`` or more.
+        eos_token_id: goes into generation_config.json.
+        config: fields of the architecture's own configuration.
+    """
+    sizes = _TINY.get(model_type, _tiny)(layers, hidden)
+    special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    settings: dict[str, Any] = {"vocab_size": vocab_size, "tie_word_embeddings": False, **special, **sizes, **config}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings))
+    _fill(model, seed, gain, mix)
+    model.generation_config.eos_token_id = eos_token_id
+    model.save_pretrained(folder)
+    if tokenizer:
+        write_tokenizer(folder)
+    return folder
+
+
+def write_llama(
+    folder: Path,
+    vocab_size: int = 64,
+    layers: int = 2,
+    hidden: int = 32,
+    seed: int = 0,
+    tokenizer: bool = False,
+    **others: Any,
+) -> Path:
+    """Write a Llama; see ``write_model``. A model with fewer layers has the lower layers of one with more."""
+    return write_model(
+        folder, "llama", vocab_size=vocab_size, layers=layers, hidden=hidden, seed=seed, tokenizer=tokenizer, **others
+    )
+
+
+@torch.no_grad()
+def _fill(model: torch.nn.Module, seed: int, gain: float, mix: Mix | None) -> None:
+    """Draw every matrix by its own name, so that two models share what they both have."""
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2:
+            continue
+        values = _normal(name, seed, parameter.shape)
+        if mix is not None:
+            own = (1 - mix.share**2) ** 0.5
+            values = own * values + mix.share * _normal(name, mix.seed, parameter.shape)
+        is_embedding = "embed" in name or "wte" in name or "wpe" in name
+        parameter.copy_(values if is_embedding else values * gain / parameter.shape[-1] ** 0.5)
+
+
+def _normal(name: str, seed: int, shape: torch.Size) -> torch.Tensor:
+    digest = hashlib.blake2b(f"{seed} {name}".encode(), digest_size=4).digest()
+    return torch.randn(shape, generator=torch.Generator().manual_seed(int.from_bytes(digest)))
+
+
+def _tokenizer_vocab() -> dict[str, int]:
+    symbols = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(a + b for a, b in _MERGES), END_OF_TEXT]
+    return {symbol: token_id for token_id, symbol in enumerate(symbols)}
+
+
+TOKENIZER_SIZE = len(_tokenizer_vocab())
+END_OF_TEXT_ID = TOKENIZER_SIZE - 1
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """Write a byte-level BPE tokenizer of ``TOKENIZER_SIZE`` ids: any text round-trips. The last id ends a text."""
+    tokenizer = Tokenizer(models.BPE(vocab=_tokenizer_vocab(), merges=_MERGES))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END_OF_TEXT).save_pretrained(folder)
+    return folder
+
+
+def rewrite_json(path: Path, **fields: Any) -> None:
+    """Change fields of a JSON file, such as a model's config.json."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """A progress callback for who does not look."""
+
+
+def load_float32(folder: Path) -> LoadedModel:
+    return load(str(folder), torch.device("cpu"), torch.float32, quiet)
+
+
+def make_runner(folder: Path, kv_tokens: int = 4096, page_size: int = 512) -> ModelRunner:
+    """Load a model and bring it onto its serving path, self-check included."""
+    return prepare(load_float32(folder), kv_tokens, page_size, quiet)
+
+
+@torch.inference_mode()
+def eager_logits(folder: Path, token_ids: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the logits of equally long sequences by transformers alone, [sequences, length, vocabulary]."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return model(torch.tensor(token_ids), use_cache=False).logits
+
+
+# Running tasks. A step names the runner as well as the rows, so that work of two models can be driven side by side.
+
+Step = tuple[ModelRunner, Rows]
+Work = Generator[Step, torch.Tensor, T]
+
+
+def on(runner: ModelRunner, task: Generator[Rows, torch.Tensor, T]) -> Work[T]:
+    """Say at every step of an engine task which runner it is for."""
+    logits: torch.Tensor | None = None
+    while True:
+        try:
+            rows = next(task) if logits is None else task.send(logits)
+        except StopIteration as stop:
+            return stop.value
+        logits = yield runner, rows
+
+
+def run_all(works: Iterable[Work[T]]) -> list[T]:
+    """Run works side by side, all rows of a runner in one forward, and return their results in order."""
+    running = list(works)
+    results: dict[int, T] = {}
+    waiting: dict[int, Step] = {}
+
+    def advance(index: int, logits: torch.Tensor | None) -> None:
+        try:
+            waiting[index] = next(running[index]) if logits is None else running[index].send(logits)
+        except StopIteration as stop:
+            results[index] = stop.value
+
+    for index in range(len(running)):
+        advance(index, None)
+    while waiting:
+        for runner in {id(runner): runner for runner, _ in waiting.values()}.values():
+            batch = {index: rows for index, (its_runner, rows) in waiting.items() if its_runner is runner}
+            for index in batch:
+                del waiting[index]
+            for index, logits in zip(batch, runner.forward(list(batch.values())), strict=True):
+                advance(index, logits)
+    return [results[index] for index in range(len(running))]
+
+
+def run_task(runner: ModelRunner, task: Generator[Rows, torch.Tensor, T]) -> T:
+    """Run one engine task to its end, in this thread, and return its result."""
+    (result,) = run_all([on(runner, task)])
+    return result
+
+
+class Pair(NamedTuple):
+    """Two models on their serving paths."""
+
+    target: ModelRunner
+    draft: ModelRunner
+
+
+class Plan(NamedTuple):
+    """What the loop asks for in every round.
+
+    ``overtake``: the next round is drafted from the first verdict of a solo run, and arrives when the run has made
+    that many more tokens, as a client does that drafts while the target is alone.
+    """
+
+    gamma: int = 0
+    stop_below: float = 0.0
+    solo_below: float = 0.0
+    max_solo_tokens: int = 1 << 20
+    overtake: int | None = None
+
+
+class Generation(NamedTuple):
+    """What a loop emitted, and how it came about: one entry of ``verdicts`` a round."""
+
+    token_ids: list[int]
+    proposals: list[Proposal]
+    verdicts: list[list[Verdict]]
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.verdicts[-1][-1].finish_reason
+
+    @property
+    def near_ties(self) -> int:
+        return sum(verdict.near_ties for verdicts in self.verdicts for verdict in verdicts)
+
+    @property
+    def num_accepted(self) -> int:
+        return sum(verdict.num_accepted for verdicts in self.verdicts for verdict in verdicts)
+
+    @property
+    def num_solo(self) -> int:
+        return sum(verdict.solo for verdicts in self.verdicts for verdict in verdicts)
+
+
+MakeDraft = Callable[..., DraftSession]
+Use = Callable[[Proposal], Proposal]
+
+
+def as_it_is(proposal: Proposal) -> Proposal:
+    """Use every proposal, whatever is in it: the only lossless way."""
+    return proposal
+
+
+def decode(
+    pair: Pair, spec: SessionSpec, plan: Plan, *, make_draft: MakeDraft = DraftSession, use: Use = as_it_is
+) -> Work[Generation]:
+    """The decode loop, without services: one drafting and one verifying session, round by round.
+
+    Args:
+        make_draft, use: what a test replaces to see that it notices.
+    """
+    drafter, verifier = _open(make_draft, spec, pair.draft), _open(VerifySession, spec, pair.target)
+    try:
+        yield from on(pair.draft, drafter.warm())
+        yield from on(pair.target, verifier.prefill())
+        return (yield from _Loop(pair, plan, use, drafter, verifier).run())
+    finally:
+        drafter.free()
+        verifier.free()
+
+
+def _open(make: Callable[..., T], spec: SessionSpec, runner: ModelRunner) -> T:
+    return make(spec, runner.pool, runner.vocab_size, runner.loaded.context_length)
+
+
+class _Loop:
+    """The client's side of one session: what it has seen, and what it asks for next."""
+
+    def __init__(self, pair: Pair, plan: Plan, use: Use, drafter: DraftSession, verifier: VerifySession) -> None:
+        self.pair, self.plan, self.use = pair, plan, use
+        self.drafter, self.verifier = drafter, verifier
+        self.tokens = list(verifier.spec.committed_token_ids)
+        self.seen = len(self.tokens)
+        self.closed = self.overtaking = False
+        self.generation = Generation([], [], [])
+
+    def run(self) -> Work[Generation]:
+        while not self.generation.verdicts or self.generation.finish_reason is None:
+            proposal = self.use((yield from on(self.pair.draft, self.drafter.draft(self._draft_request()))))
+            verdicts: list[Verdict] = []
+            yield from on(self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts)))
+            self._commit(proposal, verdicts)
+        return self.generation
+
+    def _draft_request(self) -> DraftRequest:
+        wanted = 0 if self.closed and not self.overtaking else self.plan.gamma
+        known = self.drafter.num_committed
+        return DraftRequest(
+            round=len(self.generation.verdicts),
+            position=known,
+            token_ids=tuple(self.tokens[known : self.seen]),
+            gamma=min(wanted, self.verifier.spec.max_length - self.seen - 1),
+            stop_below=self.plan.stop_below,
+        )
+
+    def _verify_arguments(
+        self, proposal: Proposal, verdicts: list[Verdict]
+    ) -> tuple[VerifyRequest, Callable[[Verdict], None], float]:
+        round_index, overtake = len(self.generation.verdicts), self.plan.overtake
+
+        def emit(verdict: Verdict) -> None:
+            verdicts.append(verdict)
+            if overtake is not None and not self.overtaking and len(verdicts) == 1 + overtake:
+                self.verifier.interrupt()
+
+        request = VerifyRequest(round_index, self.seen, proposal, self.plan.solo_below, self.plan.max_solo_tokens)
+        return request, emit, 0.0
+
+    def _commit(self, proposal: Proposal, verdicts: list[Verdict]) -> None:
+        unseen, before = len(self.tokens) - self.seen, len(self.tokens)
+        for verdict in verdicts:
+            self.tokens += proposal.draft_token_ids[unseen : unseen + verdict.num_accepted]
+            self.tokens += [] if verdict.token_id is None else [verdict.token_id]
+            if verdict.num_emitted:
+                self.closed = verdict.confidence < self.plan.solo_below
+        self.overtaking = not verdicts[-1].last
+        self.seen = before + verdicts[0].num_emitted if self.overtaking else len(self.tokens)
+        self.generation.token_ids.extend(self.tokens[before:])
+        self.generation.proposals.append(proposal)
+        self.generation.verdicts.append(verdicts)

@@ -1,0 +1,47 @@
+"""Running requests over real services, for tests."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from orchestrator.generator import Generation, Orchestrator
+from orchestrator.pool import StaticPool
+from orchestrator.request import GenerationRequest
+from orchestrator.text import TextTokenizer
+from orchestrator.timeouts import Timeouts
+from tests.services import PAIR, Service
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    drafters: Sequence[Service], verifiers: Sequence[Service], timeouts: Timeouts | None = None
+) -> AsyncIterator[Orchestrator]:
+    """An orchestrator over these services, with the bundled pair's tokenizer."""
+    async with await Orchestrator.connect(
+        StaticPool([service.endpoint for service in verifiers]),
+        StaticPool([service.endpoint for service in drafters]) if drafters else None,
+        TextTokenizer.load(str(PAIR / "target")),
+        timeouts=timeouts or Timeouts(),
+    ) as orchestrator:
+        yield orchestrator
+
+
+async def run(orchestrator: Orchestrator, request: GenerationRequest) -> Generation:
+    """Run one request to its end."""
+    generation = orchestrator.generate(request)
+    async for _ in generation:
+        pass
+    return generation
+
+
+async def run_all(
+    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], concurrency: int = 4
+) -> list[Generation]:
+    """Run all requests, a few at a time; results in order."""
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(request: GenerationRequest) -> Generation:
+        async with slots:
+            return await run(orchestrator, request)
+
+    return list(await asyncio.gather(*map(one, requests)))

@@ -1,0 +1,98 @@
+"""A service that needs no model: what it is sent it returns, or obeys."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from specgate.errors import InvalidArgument, OutOfSync
+from specgate.rpc.server import Server
+from specgate.rpc.server_options import ServerOptions
+from specgate.v1 import types_pb2
+
+SERVICE = "specgate.test.EchoService"
+SECRET = "the prompt at /home/user"
+
+
+class EchoServicer:
+    """Echoes device names; some of them are orders. ``released`` counts the streams that were cleaned up."""
+
+    def __init__(self) -> None:
+        self.released = 0
+        self.held = asyncio.Event()
+
+    async def echo(self, request: types_pb2.GetModelInfoResponse, context: Any) -> Any:
+        """Return the request, or do what it says."""
+        await self._obey(request.device)
+        return request
+
+    async def chat(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Return each request, or do what it says."""
+        try:
+            async for request in requests:
+                await self._obey(request.device)
+                yield request
+        finally:
+            self.released += 1
+
+    async def _obey(self, order: str) -> None:
+        match order:
+            case "invalid":
+                raise InvalidArgument("gamma", "65 is outside [0, 64]")
+            case "out of sync":
+                raise OutOfSync("the session is at 7, the round starts from 9")
+            case "crash":
+                raise RuntimeError(SECRET)
+            case "hold":
+                self.held.set()
+                await asyncio.Event().wait()
+
+
+def add_echo_to_server(servicer: EchoServicer, handlers: Any) -> None:
+    """Do what generated code does."""
+    message = types_pb2.GetModelInfoResponse
+    coders = (message.FromString, message.SerializeToString)
+    methods = {
+        "Echo": grpc.unary_unary_rpc_method_handler(servicer.echo, *coders),
+        "Chat": grpc.stream_stream_rpc_method_handler(servicer.chat, *coders),
+    }
+    handlers.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+
+
+class EchoClient:
+    """The stub; it sends device names."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        message = types_pb2.GetModelInfoResponse
+        coders = (message.SerializeToString, message.FromString)
+        self.channel = channel
+        self.chat: Any = channel.stream_stream(f"/{SERVICE}/Chat", *coders)
+        self.raw_chat: Any = channel.stream_stream(f"/{SERVICE}/Chat")
+        self.raw_echo: Any = channel.unary_unary(f"/{SERVICE}/Echo")
+        self.unknown: Any = channel.unary_unary(f"/{SERVICE}/Unknown")
+        self._echo: Any = channel.unary_unary(f"/{SERVICE}/Echo", *coders)
+
+    async def echo(self, device: str) -> str:
+        """Return what came back."""
+        response = await self._echo(order(device), timeout=10)
+        return str(response.device)
+
+
+def order(device: str) -> types_pb2.GetModelInfoResponse:
+    """Return the message that carries ``device``."""
+    return types_pb2.GetModelInfoResponse(device=device)
+
+
+@asynccontextmanager
+async def running_server(options: ServerOptions, *, ready: bool = True) -> AsyncIterator[Server]:
+    """Yield a started server with no service on it, and stop it."""
+    server = Server(SERVICE, options)
+    await server.start()
+    if ready:
+        await server.set_ready()
+    try:
+        yield server
+    finally:
+        await asyncio.wait_for(server.drain(), 10)

@@ -1,0 +1,279 @@
+"""A real server on loopback: errors, admission, drain, signals."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from specgate.errors import InternalError, InvalidArgument, OutOfSync, ServiceUnavailable, SpecgateError
+from specgate.rpc.channel import open_channel
+from specgate.rpc.endpoint import split_endpoint
+from specgate.rpc.server import Server
+from specgate.rpc.server_options import ServerOptions
+from specgate.rpc.status import from_rpc_error
+from specgate.v1 import drafter_service_pb2
+from tests.specgate.rpc.echo import (
+    SECRET,
+    SERVICE,
+    EchoClient,
+    EchoServicer,
+    add_echo_to_server,
+    order,
+    running_server,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+Echo = tuple[Server, EchoServicer, EchoClient]
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+async def error_of(call: Awaitable[object]) -> SpecgateError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return from_rpc_error(caught.value)
+
+
+async def test_unary_and_stream_answer(echo: Echo) -> None:
+    _, servicer, client = echo
+    assert await client.echo("cpu") == "cpu"
+    stream = client.chat()
+    for device in ("cpu", "cuda:0"):
+        await stream.write(order(device))
+        assert (await stream.read()).device == device
+    await stream.done_writing()
+    assert await stream.read() is grpc.aio.EOF
+    assert servicer.released == 1
+
+
+@pytest.mark.parametrize(("device", "expected"), [("invalid", InvalidArgument), ("out of sync", OutOfSync)])
+async def test_a_handler_just_raises(echo: Echo, device: str, expected: type[SpecgateError]) -> None:
+    _, servicer, client = echo
+    assert type(await error_of(client.echo(device))) is expected
+    stream = client.chat()
+    await stream.write(order(device))
+    assert type(await error_of(stream.read())) is expected
+    assert servicer.released == 1
+
+
+async def test_a_crash_tells_the_client_nothing(echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
+    _, _, client = echo
+    stream = client.chat()
+    await stream.write(order("crash"))
+    for error in (await error_of(client.echo("crash")), await error_of(stream.read())):
+        assert type(error) is InternalError
+        assert "correlation id" in str(error)
+        assert SECRET not in str(error)
+    assert caplog.text.count(SECRET) >= 2
+
+
+async def test_bytes_that_are_no_message_are_an_invalid_argument(echo: Echo) -> None:
+    _, _, client = echo
+    assert type(await error_of(client.raw_echo(b"\xff\xff"))) is InvalidArgument
+    stream = client.raw_chat()
+    await stream.write(b"\xff\xff")
+    assert type(await error_of(stream.read())) is InvalidArgument
+
+
+async def test_a_client_that_leaves_frees_its_stream_at_once(
+    echo: Echo, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, servicer, client = echo
+    stream = client.chat()
+    await stream.write(order("hold"))
+    await servicer.held.wait()
+    assert server.active_calls == 1
+    stream.cancel()
+    await eventually(lambda: servicer.released == 1)
+    await eventually(lambda: server.active_calls == 0)
+    assert not caplog.records
+
+
+async def test_calls_are_refused_until_the_service_is_ready() -> None:
+    async with (
+        running_server(ServerOptions(), ready=False) as server,
+        open_channel(server.endpoint) as channel,
+    ):
+        client = EchoClient(channel)
+        for _ in range(2):
+            error = await error_of(client.echo("cpu"))
+            assert isinstance(error, ServiceUnavailable)
+            assert "loading" in str(error)
+            add_echo_to_server(EchoServicer(), server.handlers)
+        await server.set_ready()
+        assert await client.echo("cpu") == "cpu"
+
+
+async def test_an_unknown_method_is_unimplemented(echo: Echo) -> None:
+    _, _, client = echo
+    assert "UNIMPLEMENTED" in str(await error_of(client.unknown(b"")))
+
+
+async def test_reflection_names_the_services_and_their_files() -> None:
+    name = drafter_service_pb2.DESCRIPTOR.services_by_name["DrafterService"].full_name
+    server = Server(name, ServerOptions())
+    await server.start()
+    async with open_channel(server.endpoint) as channel:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type]
+        call = stub.ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        listed = {service.name for service in (await call.read()).list_services_response.service}
+        await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name))
+        answer = (await call.read()).file_descriptor_response.file_descriptor_proto
+    await server.drain()
+    assert listed >= {name, "grpc.health.v1.Health"}
+    assert FileDescriptorProto.FromString(answer[0]).package == "specgate.v1"
+
+
+async def test_drain_lets_a_running_stream_end() -> None:
+    async with running_server(ServerOptions(drain_s=10)) as server, open_channel(server.endpoint) as channel:
+        add_echo_to_server(EchoServicer(), server.handlers)
+        client = EchoClient(channel)
+        stream = client.chat()
+        await stream.write(order("cpu"))
+        await stream.read()
+        drain = asyncio.create_task(server.drain())
+        await asyncio.sleep(0)
+        assert server.draining
+        assert "draining" in str(await error_of(client.echo("cpu")))
+        await stream.write(order("cuda:0"))
+        assert (await stream.read()).device == "cuda:0"
+        assert not drain.done()
+        await stream.done_writing()
+        assert await stream.read() is grpc.aio.EOF
+        await asyncio.wait_for(drain, 2)
+
+
+async def test_drain_aborts_what_does_not_end(echo: Echo) -> None:
+    server, servicer, client = echo
+    stream = client.chat()
+    await stream.write(order("hold"))
+    await servicer.held.wait()
+    start = time.monotonic()
+    await server.drain()
+    assert 0.2 <= time.monotonic() - start < 2.0
+    assert type(await error_of(stream.read())) is ServiceUnavailable
+    assert servicer.released == 1
+
+
+async def test_a_stop_during_loading_wins_over_ready() -> None:
+    async with running_server(ServerOptions(), ready=False) as server:
+        await server.drain()
+        await server.set_ready()
+        assert server.draining
+
+
+async def test_a_port_in_use_is_named() -> None:
+    async with running_server(ServerOptions()) as first:
+        port = split_endpoint(first.endpoint)[1]
+        with pytest.raises(InvalidArgument, match=f"port: {port} on 127.0.0.1 cannot be bound"):
+            await Server(SERVICE, ServerOptions(port=port)).start()
+
+
+async def test_ipv6_loopback() -> None:
+    try:
+        async with running_server(ServerOptions(host="::1")) as server:
+            assert server.endpoint.startswith("[::1]:")
+    except InvalidArgument:
+        pytest.skip("no IPv6 here")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"port": 65536}, {"max_concurrent_streams": 0}, {"drain_s": -1.0}, {"max_engine_age_s": 0.0}],
+)
+def test_options_outside_their_range_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(InvalidArgument):
+        ServerOptions(**changes)  # type: ignore[arg-type]
+
+
+def test_plain_text_beyond_loopback_needs_consent() -> None:
+    with pytest.raises(InvalidArgument, match="--insecure"):
+        ServerOptions(host="0.0.0.0")
+    assert ServerOptions(host="0.0.0.0", insecure=True).insecure
+
+
+async def test_request_stop_ends_run() -> None:
+    async with running_server(ServerOptions()) as server:
+        running = asyncio.create_task(server.run())
+        await asyncio.sleep(0.01)
+        server.request_stop()
+        await asyncio.wait_for(running, 5)
+        assert server.draining
+
+
+PROCESS = f"""
+import asyncio
+from tests.specgate.rpc.echo import SERVICE, EchoServicer, add_echo_to_server
+from specgate.rpc.server import Server
+from specgate.rpc.server_options import ServerOptions
+
+async def main():
+    server = Server({SERVICE!r}, ServerOptions(drain_s=60))
+    await server.start()
+    add_echo_to_server(EchoServicer(), server.handlers)
+    await server.set_ready()
+    print(server.endpoint, flush=True)
+    await server.run()
+
+asyncio.run(main())
+"""
+
+
+@asynccontextmanager
+async def process() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Yield a server in a process of its own, and its endpoint."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROCESS, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    try:
+        yield child, (await child.stdout.readline()).decode().strip() if child.stdout else ""
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_and_exits_with_0(number: signal.Signals) -> None:
+    async with process() as (child, endpoint), open_channel(endpoint) as channel:
+        client = EchoClient(channel)
+        stream = client.chat()
+        await stream.write(order("cpu"))
+        await stream.read()
+        child.send_signal(number)
+        await wait_until_refused(client)
+        await stream.write(order("cuda:0"))
+        assert (await stream.read()).device == "cuda:0"
+        await stream.done_writing()
+        assert await asyncio.wait_for(child.wait(), 10) == 0
+
+
+async def test_a_second_signal_ends_the_process_at_once() -> None:
+    async with process() as (child, endpoint), open_channel(endpoint) as channel:
+        client = EchoClient(channel)
+        stream = client.chat()
+        await stream.write(order("hold"))
+        await client.echo("cpu")
+        child.send_signal(signal.SIGTERM)
+        await wait_until_refused(client)
+        child.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(child.wait(), 5) == -signal.SIGINT
+        stream.cancel()
+
+
+async def wait_until_refused(client: EchoClient) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                await client.echo("cpu")
+            except grpc.aio.AioRpcError:
+                return
