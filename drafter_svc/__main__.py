@@ -7,14 +7,14 @@ from specgate.service import main as process
 
 
 def add_servicer(model: Any, handlers: Any) -> None:
-    """Put the servicer for ``model`` into the server's handlers."""
-    from specgate.v1.drafter_service_pb2_grpc import add_DrafterServiceServicer_to_server
-    from drafter_svc.service import DrafterServicer
+    """Put the servicer for ``model`` into the server's handlers. Imports late: flags are refused without torch."""
+    from drafter_svc import service
 
-    add_DrafterServiceServicer_to_server(DrafterServicer(model), handlers)
+    service.add_servicer(model, handlers)
 
 
 def main() -> int:
+    """Run the service to its end; return its exit code."""
     return process.main("drafter", "specgate.v1.DrafterService", add_servicer)
 
 

@@ -50,3 +50,8 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
     ) -> types_pb2.GetModelInfoResponse:
         """Say what is loaded."""
         return model_info_to_pb(self._model.info())
+
+
+def add_servicer(model: ServedModel, handlers: Any) -> None:
+    """Put the servicer for ``model`` into the server's handlers."""
+    drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server(DrafterServicer(model), handlers)

@@ -9,9 +9,7 @@ from orchestrator.request import Delta
 from orchestrator.session import Session
 
 
-async def decode(
-    session: Session, drafter: Drafter, verifier: Verifier, policy: Policy
-) -> AsyncGenerator[Delta, None]:
+async def decode(session: Session, drafter: Drafter, verifier: Verifier, policy: Policy) -> AsyncGenerator[Delta, None]:
     """Yield what each verdict commits, until the session is finished."""
     while not session.finished:
         plan = policy.plan(session)

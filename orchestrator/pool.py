@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -29,8 +30,9 @@ def grpc_health(tls: ClientTlsFiles | None = None, timeout_s: float = HEALTH_TIM
     async def check(endpoint: str) -> bool:
         async with open_channel(endpoint, tls) as channel:
             try:
-                request = health_pb2.HealthCheckRequest()
-                answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
+                # The stubs of grpc_health know neither its attributes nor its asynchronous side.
+                stub: Any = health_pb2_grpc.HealthStub(channel)
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
             except grpc.aio.AioRpcError:
                 return False
             return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -32,6 +32,24 @@ class _Attached:
     patience: Patience
 
 
+class NoDrafter:
+    """The port's ``Drafter`` where there is none and none will be."""
+
+    available = False
+    may_return = False
+    context_length = 0
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``: an empty proposal."""
+        return NO_PROPOSAL
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+
+
 class ReattachingDrafter:
     """The port's ``Drafter`` over whatever drafter the pool has. Drafting never raises: no drafter is no proposal.
 

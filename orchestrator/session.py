@@ -36,9 +36,7 @@ class Session:
         clock: seconds, for the time of a round.
     """
 
-    def __init__(
-        self, spec: SessionSpec, output: OutputText, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, spec: SessionSpec, output: OutputText, clock: Callable[[], float] = time.perf_counter) -> None:
         self.opening_spec = spec
         self._output = output
         self._clock = clock
@@ -90,9 +88,7 @@ class Session:
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
-        return VerifyRequest(
-            self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens
-        )
+        return VerifyRequest(self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens)
 
     def commit(self, proposal: Proposal, verdict: Verdict) -> Delta:
         """Take over what ``verdict`` decided, cut at the first end inside it.

@@ -48,10 +48,9 @@ class TextTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of ``token_ids`` without special tokens, and not tidied up."""
-        text: str = self._tokenizer.decode(
-            list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        return str(
+            self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
-        return text
 
     def incremental(self) -> "IncrementalText":
         """Return a decoder for one completion."""

@@ -19,6 +19,7 @@ import platform
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ EOS = "<|endoftext|>"
 EOS_ID = 0
 VOCAB_SIZE = 4096
 CONTEXT_LENGTH = 1024
+TEACHER_TOP = 32
 OUT = Path(__file__).resolve().parent.parent / "specgate" / "demo_pair"
 
 # Never seen in training: prompts for tests, the demo and the figures in the report come from here.
@@ -220,36 +222,62 @@ def continuations(
     return rows
 
 
-def distillation_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
-    """KL(target || draft) plus the draft's cross-entropy on the target's first choice, [..., vocabulary]."""
-    log_draft = F.log_softmax(draft_logits.float(), -1).flatten(0, 1)
-    log_target = F.log_softmax(target_logits.float(), -1).flatten(0, 1)
-    kl = F.kl_div(log_draft, log_target, log_target=True, reduction="batchmean")
-    return kl + 0.5 * F.nll_loss(log_draft, log_target.argmax(-1))
+class Lessons(NamedTuple):
+    """Rows of text and what the target says of each position: ids [n, width], its top choices [n, width, k]."""
+
+    ids: torch.Tensor
+    top_ids: torch.Tensor
+    top_log_probs: torch.Tensor
+
+
+@torch.no_grad()
+def ask_target(target: LlamaForCausalLM, rows: list[torch.Tensor], args: argparse.Namespace) -> Lessons:
+    """Ask once and keep the likeliest choices: the draft sees every row many times, the target runs once."""
+    top_ids, top_log_probs = [], []
+    with Progress(console=console) as progress:
+        bar = progress.add_task("target explains", total=len(rows))
+        for ids in rows:
+            with autocast(args.device):
+                logits = target(ids.to(args.device), use_cache=False).logits
+            top = logits.float().log_softmax(-1).topk(TEACHER_TOP, dim=-1)
+            top_ids.append(top.indices.short().cpu())
+            top_log_probs.append(top.values.half().cpu())
+            progress.update(bar, advance=1)
+    return Lessons(torch.cat(rows), torch.cat(top_ids), torch.cat(top_log_probs))
+
+
+def distillation_loss(
+    draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor
+) -> torch.Tensor:
+    """Cross-entropy with the target's distribution, cut to its top choices, plus that with its first choice."""
+    log_draft = F.log_softmax(draft_logits.float(), -1).gather(-1, top_ids.long())
+    soft = -(top_log_probs.float().softmax(-1) * log_draft).sum(-1).mean()
+    return soft - 0.5 * log_draft[..., 0].mean()
 
 
 def train_draft(
     target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace
 ) -> LlamaForCausalLM:
-    written = continuations(target, stream, args)
-    torch.manual_seed(args.seed + 2)
-    model = new_model(DRAFT_SHAPE).to(args.device)
     generator = torch.Generator().manual_seed(args.seed + 2)
     corpus = windows(stream, 16, 256, generator)
+    rows = [part for batch in continuations(target, stream, args) for part in batch.split(16)]
+    rows += [next(corpus) for _ in range(len(rows) // 2)]
+    lessons = ask_target(target, rows, args)
+    torch.manual_seed(args.seed + 2)
+    model = new_model(DRAFT_SHAPE).to(args.device)
 
-    def batch(step: int) -> torch.Tensor:
-        if step % 3 == 0:
-            return next(corpus)
-        rows = written[int(torch.randint(len(written), (), generator=generator))]
-        return rows[torch.randperm(len(rows), generator=generator)[:16]]
+    def order() -> Iterator[torch.Tensor]:
+        while True:
+            yield from torch.randperm(len(lessons.ids), generator=generator).split(16)
+
+    batches = order()
 
     def loss_of(step: int) -> torch.Tensor:
-        ids = batch(step).to(args.device)
+        chosen = next(batches)
+        ids, top_ids, top_log_probs = (part[chosen].to(args.device) for part in lessons)
         with autocast(args.device):
-            with torch.no_grad():
-                target_logits = target(ids, use_cache=False).logits
-            draft_logits = model(ids, use_cache=False).logits
-        return distillation_loss(draft_logits, target_logits)
+            logits = model(ids, use_cache=False).logits
+        return distillation_loss(logits, top_ids, top_log_probs)
 
     train("draft", model, args.draft_steps, loss_of, adam_lr=0.006)
     return model

@@ -12,6 +12,8 @@ MAX_GAMMA = 64
 MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 256
+GREEDY_BELOW = 1e-5
+"""Logits divided by a smaller temperature overflow; there is nothing left to sample anyway."""
 ALWAYS_SOLO = 2.0
 """A ``solo_below`` that no confidence reaches: the target decodes alone to the round's limit."""
 
@@ -81,7 +83,7 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0
+        return self.temperature < GREEDY_BELOW
 
     @property
     def has_penalties(self) -> bool:

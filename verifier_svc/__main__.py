@@ -7,14 +7,14 @@ from specgate.service import main as process
 
 
 def add_servicer(model: Any, handlers: Any) -> None:
-    """Put the servicer for ``model`` into the server's handlers."""
-    from specgate.v1.verifier_service_pb2_grpc import add_VerifierServiceServicer_to_server
-    from verifier_svc.service import VerifierServicer
+    """Put the servicer for ``model`` into the server's handlers. Imports late: flags are refused without torch."""
+    from verifier_svc import service
 
-    add_VerifierServiceServicer_to_server(VerifierServicer(model), handlers)
+    service.add_servicer(model, handlers)
 
 
 def main() -> int:
+    """Run the service to its end; return its exit code."""
     return process.main("verifier", "specgate.v1.VerifierService", add_servicer)
 
 

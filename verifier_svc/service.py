@@ -103,3 +103,8 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+def add_servicer(model: ServedModel, handlers: Any) -> None:
+    """Put the servicer for ``model`` into the server's handlers."""
+    verifier_service_pb2_grpc.add_VerifierServiceServicer_to_server(VerifierServicer(model), handlers)

@@ -34,10 +34,15 @@ from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
-from orchestrator.commands.request_options import DraftingOptions, SamplingOptions, request_for
+from orchestrator.commands.request_options import (
+    DEFAULT_MAX_TOKENS,
+    DraftingOptions,
+    SamplingOptions,
+    request_for,
+)
 from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
-from specgate.types import Verification
+from specgate.types import SamplingParams, Verification
 
 DEFAULT_REPEATS = 3
 
@@ -73,18 +78,26 @@ def bench(
 
 
 def bench_request(
-    models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions
+    models: ModelOptions,
+    drafting: DraftingOptions,
+    sampling: SamplingOptions,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
 ) -> GenerationRequest:
-    """Return the request of all rows: full length, one seed, and the gate of the gated row.
+    """Return the request of all rows, the gate being the gated row's; ``max_tokens`` is a default.
 
     Raises:
         InvalidArgument: γ is 0, which leaves nothing to compare.
     """
-    request = request_for(models, drafting, sampling)
+    request = request_for(models, drafting, sampling, max_tokens)
     if request.gamma == 0:
         raise InvalidArgument("gamma", "0 leaves nothing to compare; the smallest value here is 1")
     gate = Gate.TARGET_CONFIDENCE if request.gate is Gate.NONE else request.gate
-    return replace(request, gate=gate, ignore_eos=True, seed=request.seed or 0)
+    return full_length(replace(request, gate=gate))
+
+
+def full_length(request: GenerationRequest) -> GenerationRequest:
+    """Return the request with nothing that ends it early, and a seed that all rows share."""
+    return replace(request, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=request.seed or 0)
 
 
 async def _bench(
@@ -104,13 +117,13 @@ async def measure_pair(
     log: Console,
 ) -> Report:
     """Measure all rows that can run where the services are, beside a running pair."""
-    requests = [with_token_ids(prompt, pair.tokenizer) for prompt in prompts]
+    requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
     async with _bare_loops(models, pair.cores) as loops:
         ways: dict[str, Decode] = {name: bare_way(loop) for name, loop in loops.items()}
         ways |= _pair_ways(pair, request)
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
             samples = await measure(ways, requests, repeats, on_turn)
-    return Report(rows_of(samples), _agreement(samples, request))
+    return Report(rows_of(samples), _agreement(samples, requests))
 
 
 def _pair_ways(pair: Pair, request: GenerationRequest) -> dict[str, Decode]:
@@ -133,25 +146,27 @@ async def _bare_loops(
         TARGET_HF: (models.target_model, models.threads, verifier_core),
         TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
     }
+    loops = {
+        name: BareLoop(model, dtype=models.dtype, device=models.device, threads=threads, cpu=core)
+        for name, (model, threads, core) in wanted.items()
+        if model is not None
+    }
     async with AsyncExitStack() as stack:
-        loops = {}
-        for name, (model, threads, core) in wanted.items():
-            if model is not None:
-                loop = await BareLoop.start(
-                    model, dtype=models.dtype, device=models.device, threads=threads, cpu=core
-                )
-                stack.push_async_callback(loop.stop)
-                loops[name] = loop
+        for loop in loops.values():
+            stack.push_async_callback(loop.stop)
+        await asyncio.gather(*(loop.start() for loop in loops.values()))
         yield loops
 
 
-def _agreement(samples: Mapping[str, Sequence[Sample]], request: GenerationRequest) -> Agreement | None:
+def _agreement(
+    samples: Mapping[str, Sequence[Sample]], requests: Sequence[GenerationRequest]
+) -> Agreement | None:
     """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text."""
-    names = [TARGET, SPEC, SPEC_GATE]
-    if request.sampling.greedy:
-        names.insert(0, TARGET_HF)
-    elif request.verification is Verification.REJECTION:
+    if any(one.verification is Verification.REJECTION and not one.sampling.greedy for one in requests):
         return None
+    # The bare loop knows nothing of penalties and biases.
+    is_plain = all(one.sampling == SamplingParams(temperature=0.0) for one in requests)
+    names = (TARGET_HF, TARGET, SPEC, SPEC_GATE) if is_plain else (TARGET, SPEC, SPEC_GATE)
     return agreement_of(samples, [name for name in names if name in samples])
 
 

@@ -10,14 +10,19 @@ from rich.console import Console
 
 from orchestrator.commands.loading_bars import loading_bars
 from orchestrator.commands.model_options import ModelOptions
+from orchestrator.discovery import ask_one
 from orchestrator.generator import Orchestrator
+from orchestrator.links import GrpcDialer
 from orchestrator.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
 from orchestrator.pool import StaticPool, grpc_health
+from orchestrator.streams import ChannelCache
 from orchestrator.text import TextTokenizer
-from specgate.errors import InvalidArgument
+from orchestrator.timeouts import Timeouts
+from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.rpc.tls import ClientTlsFiles
 
 PAGE_TOKENS = 2048
+MIN_SESSIONS = 16
 MAX_KV_TOKENS_A_SESSION = 1 << 17
 
 
@@ -25,8 +30,8 @@ MAX_KV_TOKENS_A_SESSION = 1 << 17
 class Capacity:
     """How much services of our own must hold; the length is an upper bound, in tokens."""
 
-    sessions: int = 16
-    tokens_a_session: int = PAGE_TOKENS
+    sessions: int
+    tokens_a_session: int
 
     @property
     def kv_tokens(self) -> int:
@@ -60,15 +65,17 @@ async def open_pair(
     async with AsyncExitStack() as stack:
         started = [_supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
         with loading_bars(log) as on_loading:
-            loaded = await _load(models, started, on_loading)
+            tokenizer = await _load(models, started, on_loading)
         local = {one.role: (one.endpoint,) for one in started}
-        tls = _tls(models)
+        tls = client_tls(models)
         verifiers = StaticPool(local.get("verifier", models.verifier), grpc_health(tls), field="verifier")
         drafters = None
         if with_draft:
             drafters = StaticPool(local.get("drafter", models.drafter), grpc_health(tls), field="drafter")
-        async with await Orchestrator.connect(verifiers, drafters, loaded, tls=tls) as orchestrator:
-            yield Pair(orchestrator, loaded, cores)
+        if models.target_model is None:
+            tokenizer = await _served_tokenizer(verifiers, tls, log)
+        async with await Orchestrator.connect(verifiers, drafters, tokenizer, tls=tls) as orchestrator:
+            yield Pair(orchestrator, tokenizer, cores)
 
 
 def _check_tls(models: ModelOptions, with_draft: bool) -> None:
@@ -76,7 +83,8 @@ def _check_tls(models: ModelOptions, with_draft: bool) -> None:
         raise InvalidArgument("tls_ca", "holds for both services, and a drafter of our own has no TLS; name --drafter")
 
 
-def _tls(models: ModelOptions) -> ClientTlsFiles | None:
+def client_tls(models: ModelOptions) -> ClientTlsFiles | None:
+    """Return the files that reach named services over TLS, None for plain text."""
     if models.tls_ca is None:
         return None
     own = (models.tls_certificate, models.tls_key)
@@ -137,3 +145,17 @@ async def _load(
 
 async def _tokenizer(model: str | None) -> TextTokenizer | None:
     return None if model is None else await asyncio.to_thread(TextTokenizer.load, model)
+
+
+async def _served_tokenizer(verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console) -> TextTokenizer | None:
+    """Return the tokenizer of the model that a named verifier serves, where its files are on this machine too."""
+    channels = ChannelCache(tls)
+    try:
+        info = await ask_one(verifiers, GrpcDialer(channels, Timeouts().open_s), "verifier", Timeouts().connect_s)
+    finally:
+        await channels.close()
+    try:
+        return await _tokenizer(info.model)
+    except ModelLoadError:
+        log.print(f"{info.model} is not on this machine; text needs its tokenizer: give --target", style="yellow")
+        return None

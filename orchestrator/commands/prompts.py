@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.commands.launch import Capacity
+from orchestrator.commands.launch import MIN_SESSIONS, Capacity
 from orchestrator.commands.request_options import check_limits
 from orchestrator.request import Gate, GenerationRequest
 from orchestrator.text import TextTokenizer
@@ -98,7 +98,7 @@ def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
     longest = max(
         len(prompt.token_ids or (prompt.text or "").encode()) + prompt.request.max_tokens for prompt in prompts
     )
-    return Capacity(max(concurrency, Capacity.sessions), longest + _MARGIN_TOKENS)
+    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS)
 
 
 def _lines(path: Path) -> Iterable[str]:

@@ -17,6 +17,8 @@ from specgate.rpc.interceptors import Admission, ErrorInterceptor, Handler, Phas
 from specgate.rpc.server_options import ServerOptions, channel_arguments
 from specgate.rpc.tls import server_credentials
 
+__all__ = ["FLUSH_S", "STOP_SIGNALS", "Handlers", "Server", "ServerOptions"]
+
 FLUSH_S = 0.5
 """How long the last bytes of ended calls, and watchers of health, get to go out."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

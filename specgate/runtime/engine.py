@@ -88,7 +88,7 @@ class Engine:
         job = Job(task)
         self._inbox.put(job)
         try:
-            return await asyncio.wrap_future(job.future)  # type: ignore[no-any-return]
+            return await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:
             # At once, not by a callback later: the caller is about to give the task's pages back.
             job.future.cancel()

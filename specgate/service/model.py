@@ -94,6 +94,7 @@ class ServedModel:
         for field, ids in (
             ("prompt_token_ids", spec.prompt_token_ids),
             ("output_token_ids", spec.output_token_ids),
+            ("sampling.logit_bias", spec.sampling.logit_bias),
         ):
             check_token_ids(field, ids, self.known_vocab_size(spec))
 

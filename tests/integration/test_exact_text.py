@@ -15,7 +15,10 @@ from tests.services import HELD_OUT_PROMPTS, PAIR, Service
 
 QUICK = (6, 48)
 FULL = (50, 128)
-SIZES = [pytest.param(*QUICK, id="quick"), pytest.param(*FULL, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+SIZES = [
+    pytest.param(*QUICK, id="quick"),
+    pytest.param(*FULL, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+]
 GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE)
 GAMMAS = (1, 4, 8)
 

@@ -1,0 +1,78 @@
+"""The command line: ``orchestrator generate | bench | doctor | demo``. Heavy libraries are imported by who needs them."""
+
+import re
+import sys
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+
+from orchestrator.commands.bench import bench
+from orchestrator.commands.demo import demo
+from orchestrator.commands.doctor import doctor
+from orchestrator.commands.generate import generate
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
+from specgate import __version__
+from specgate.errors import InvalidArgument, SpecgateError
+
+FAILURE = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="orchestrator",
+    help="Speculative decoding across two services: a draft proposes, the target verifies, the text stays exact.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions)
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "concurrency", "repeats", "json"}
+_FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
+for _command in (generate, bench, doctor, demo):
+    app.command()(_command)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"specgate {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; leave with 0, 1 for a failure, 2 for bad input, 130 after Ctrl-C."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; return the exit code. What is wrong is told in one line on standard error."""
+    try:
+        return app(argv, standalone_mode=False) or 0
+    except InvalidArgument as error:
+        return _tell(f"{_flag(error.field)}: {error.problem}", BAD_INPUT)
+    except SpecgateError as error:
+        return _tell(str(error), FAILURE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        # typer's own errors; which class they share has changed between its releases.
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        return _tell(format_message(), getattr(error, "exit_code", BAD_INPUT))
+
+
+def _flag(field: str) -> str:
+    """Return the flag that a field's value came from; a field that is no flag, as in a prompts file, as it is."""
+    name = re.split(r"[ \[]", field)[0].replace(".", "_")
+    name = _FIELDS_OF_OTHER_NAMES.get(name, name)
+    return f"--{name.replace('_', '-')}" if name in _FLAGS else field
+
+
+def _tell(problem: str, code: int) -> int:
+    print(f"orchestrator: {problem}", file=sys.stderr)
+    return code

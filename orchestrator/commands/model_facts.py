@@ -1,0 +1,135 @@
+"""What the doctor knows of one model, from its folder or from the service that has loaded it."""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any, Self
+
+from specgate.errors import ModelLoadError
+from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate.types import ModelInfo
+
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+_MAX_HEADER_BYTES = 100 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """One model. What could not be found out is None, or empty."""
+
+    role: str
+    name: str
+    architecture: str | None = None
+    context_length: int | None = None
+    vocab_rows: int | None = None
+    tokenizer_size: int | None = None
+    tokenizer_problem: str | None = None
+    tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
+    eos_token_ids: tuple[int, ...] = ()
+    num_parameters: int | None = None
+    kv_numbers_per_token: int | None = None
+
+    @classmethod
+    def of_service(cls, role: str, endpoint: str, info: ModelInfo) -> Self:
+        """Return what a running service says of its model."""
+        return cls(
+            role=role,
+            name=f"{info.model} at {endpoint}",
+            architecture=info.architecture,
+            context_length=info.context_length,
+            vocab_rows=info.vocab_size,
+            tokenizer_fingerprint=info.tokenizer_fingerprint,
+            eos_token_ids=info.eos_token_ids,
+            num_parameters=info.num_parameters,
+        )
+
+    @classmethod
+    def of_folder(cls, role: str, folder: Path, config: Any) -> Self:
+        """Return what the files say; ``config`` is the model's ``PretrainedConfig``."""
+        text = config.get_text_config()
+        size, digests, problem = _tokenizer(folder)
+        return cls(
+            role=role,
+            name=str(folder),
+            architecture=(config.architectures or [None])[0],
+            context_length=next((getattr(text, name) for name in _CONTEXT_FIELDS if getattr(text, name, 0)), None),
+            vocab_rows=getattr(text, "vocab_size", None),
+            tokenizer_size=size,
+            tokenizer_problem=problem,
+            tokenizer_fingerprint=digests,
+            eos_token_ids=_eos_token_ids(folder, text),
+            num_parameters=count_parameters(folder),
+            kv_numbers_per_token=_kv_numbers(text),
+        )
+
+
+def read_config(folder: Path) -> Any:
+    """Return the model's configuration as transformers understands it.
+
+    Raises:
+        ModelLoadError: there is none, or transformers does not know it.
+    """
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    # What a broken file makes transformers raise is not of one kind.
+    except Exception as error:
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        raise ModelLoadError(f"{type(error).__name__}: {first_line}") from error
+
+
+def count_parameters(folder: Path) -> int | None:
+    """Return how many numbers the safetensors files hold, from their headers alone; None without such files."""
+    files = sorted(folder.glob("*.safetensors"))
+    try:
+        return sum(prod(shape) for file in files for shape in _shapes(file)) if files else None
+    except (OSError, ValueError, KeyError, struct.error):
+        return None
+
+
+def _shapes(file: Path) -> Iterator[list[int]]:
+    with file.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        if length > _MAX_HEADER_BYTES:
+            raise ValueError(f"{file} is no safetensors file")
+        header = json.loads(stream.read(length))
+    yield from (entry["shape"] for name, entry in header.items() if name != "__metadata__")
+
+
+def _tokenizer(folder: Path) -> tuple[int | None, dict[str, str], str | None]:
+    """Return its size, its fingerprint, and what is wrong with it."""
+    try:
+        tokenizer = load_tokenizer(str(folder))
+    except ModelLoadError as error:
+        return None, {}, str(error)
+    return (None, {}, None) if tokenizer is None else (len(tokenizer), fingerprint(tokenizer), None)
+
+
+def _eos_token_ids(folder: Path, text_config: Any) -> tuple[int, ...]:
+    """Generation settings win over the model's own, as they do when it is loaded."""
+    value = None
+    file = folder / "generation_config.json"
+    if file.is_file():
+        try:
+            value = json.loads(file.read_text("utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
+            value = None
+    if value is None:
+        value = getattr(text_config, "eos_token_id", None)
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+
+
+def _kv_numbers(text_config: Any) -> int | None:
+    """Return how many numbers one token's keys and values are, over all layers."""
+    layers = getattr(text_config, "num_hidden_layers", None)
+    heads = getattr(text_config, "num_attention_heads", None)
+    width = getattr(text_config, "hidden_size", None)
+    if not (layers and heads and width):
+        return None
+    kv_heads = getattr(text_config, "num_key_value_heads", None) or heads
+    head_dim = getattr(text_config, "head_dim", None) or width // heads
+    return int(2 * layers * kv_heads * head_dim)

@@ -1,0 +1,81 @@
+"""What the services behind a pool serve, and whether draft and target fit together."""
+
+import asyncio
+
+from orchestrator.links import GrpcDialer, GrpcDrafter
+from orchestrator.ports import Lease, Pool
+from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TokenizerMismatch
+from specgate.tokenizer import first_difference
+from specgate.types import ModelInfo, SessionSpec
+
+PROTO_VERSION = "specgate.v1"
+UNKNOWN_CONTEXT_LENGTH = 1 << 31
+RETRY_INTERVAL_S = 0.1
+
+
+async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
+    """Return what one service of ``pool`` says of itself; those that do not answer are passed over.
+
+    Raises:
+        ServiceUnavailable: none answered within ``timeout_s``.
+        InvalidArgument: one is of another kind, or speaks another version of the contract.
+    """
+    cause: SpecgateError | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    return await _ask(pool, dialer, role)
+                except InvalidArgument:
+                    raise
+                except SpecgateError as error:
+                    cause = cause or error
+                    await asyncio.sleep(RETRY_INTERVAL_S)
+    except TimeoutError:
+        raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause}") from cause
+
+
+async def _ask(pool: Pool, dialer: GrpcDialer, role: str) -> ModelInfo:
+    lease = await pool.lease()
+    try:
+        info = await dialer.model_info(lease, role)
+    except BaseException as error:
+        pool.release(lease, failed=isinstance(error, Exception))
+        raise
+    pool.release(lease)
+    if info.proto_version != PROTO_VERSION:
+        raise InvalidArgument(role, f"{lease.endpoint} speaks {info.proto_version!r}, not {PROTO_VERSION!r}")
+    return info
+
+
+def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
+    """Raise TokenizerMismatch, naming the component, unless the two share their token ids."""
+    component = first_difference(target.tokenizer_fingerprint, draft.tokenizer_fingerprint)
+    if component is not None:
+        raise TokenizerMismatch(
+            f"target {target.model} and draft {draft.model} have tokenizers that differ in their {component}"
+        )
+
+
+class KnownDrafters:
+    """A ``DrafterDialer`` that knows the draft model: from the start, or from the first drafter that comes up."""
+
+    def __init__(self, dialer: GrpcDialer, target: ModelInfo, info: ModelInfo | None) -> None:
+        self.info = info
+        self._dialer = dialer
+        self._target = target
+
+    @property
+    def context_length(self) -> int:
+        """See ``ports.DrafterDialer``."""
+        return UNKNOWN_CONTEXT_LENGTH if self.info is None else self.info.context_length
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
+        """See ``ports.DrafterDialer``."""
+        if self.info is None:
+            info = await self._dialer.model_info(lease, "drafter")
+            check_pair(self._target, info)
+            self.info = info
+        if len(spec.committed_token_ids) >= self.context_length:
+            raise ServiceUnavailable(f"the draft model takes {self.context_length} tokens at the most")
+        return await self._dialer.open_drafter(lease, spec)

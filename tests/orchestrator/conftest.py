@@ -1,0 +1,68 @@
+"""Small tokenizers, trained here."""
+
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from orchestrator.text import TextTokenizer
+
+CORPUS = [
+    "def main():\n    print('hello, wörld')\n",
+    "the quick brown fox jumps over the lazy dog. The end.",
+    "naïve café 日本語 🦊 emoji, tabs\tand\nnewlines",
+] * 5
+
+
+@pytest.fixture(scope="session")
+def byte_level_backend() -> Tokenizer:
+    """Byte-level BPE: one token may hold a part of a character."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_backend() -> Tokenizer:
+    """BPE with byte fallback and a decoder that strips the first space, as Llama 2's."""
+    vocab = {token: index for index, token in enumerate(["<unk>", "<s>", "</s>"])}
+    for byte in range(256):
+        vocab[f"<0x{byte:02X}>"] = len(vocab)
+    for token in ["▁", "▁the", "▁fox", "a", "b", "s", ".", "▁,", "é", "日"]:
+        vocab[token] = len(vocab)
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>"))
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(byte_level_backend: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model's folder with a byte-level tokenizer in it."""
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    PreTrainedTokenizerFast(tokenizer_object=byte_level_backend, eos_token="<|end|>").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def byte_level(tokenizer_folder: Path) -> TextTokenizer:
+    tokenizer = TextTokenizer.load(str(tokenizer_folder))
+    assert tokenizer is not None
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def sentencepiece(sentencepiece_backend: Tokenizer) -> TextTokenizer:
+    from transformers import PreTrainedTokenizerFast
+
+    return TextTokenizer(PreTrainedTokenizerFast(tokenizer_object=sentencepiece_backend, eos_token="</s>"))

@@ -1,0 +1,51 @@
+"""What the orchestrator's tests share: a session over the fake model, and the run of a decode loop."""
+
+from orchestrator.decode_loop import decode
+from orchestrator.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeModel
+from orchestrator.gate import Policy
+from orchestrator.output_text import OutputText
+from orchestrator.ports import Drafter, Verifier
+from orchestrator.request import Delta
+from orchestrator.session import Session
+from orchestrator.text import IncrementalText
+from specgate.types import SamplingParams, SessionSpec, Verification
+
+PROMPT = (5, 17, 3)
+
+
+def make_spec(
+    max_tokens: int = 40,
+    stop_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
+    prompt: tuple[int, ...] = PROMPT,
+    verification: Verification = Verification.SHARED_NOISE,
+    logprobs: int | None = None,
+    temperature: float = 0.0,
+) -> SessionSpec:
+    return SessionSpec(
+        prompt_token_ids=prompt,
+        sampling=SamplingParams(temperature=temperature),
+        seed=1,
+        verification=verification,
+        max_tokens=max_tokens,
+        stop_token_ids=stop_token_ids,
+        vocab_size=VOCAB_SIZE,
+        logprobs=logprobs,
+    )
+
+
+def make_session(
+    spec: SessionSpec | None = None, decoder: IncrementalText | None = None, stop: tuple[str, ...] = ()
+) -> Session:
+    return Session(spec or make_spec(), OutputText(decoder, stop))
+
+
+async def run(session: Session, drafter: Drafter, verifier: Verifier, policy: Policy) -> list[Delta]:
+    return [delta async for delta in decode(session, drafter, verifier, policy)]
+
+
+def emitted(deltas: list[Delta]) -> tuple[int, ...]:
+    return tuple(token_id for delta in deltas for token_id in delta.token_ids)
+
+
+def target_alone(spec: SessionSpec, eos_rate: float = 0.0) -> tuple[int, ...]:
+    return FakeModel(eos_rate).generate(spec)

@@ -1,0 +1,145 @@
+"""The decode loop in one thread, without services: a drafting and a verifying session, round by round."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from drafter_svc.drafter import DraftSession
+from specgate.runtime.model_runner import ModelRunner
+from specgate.types import DraftRequest, FinishReason, Proposal, SessionSpec, Verdict, VerifyRequest
+from tests.models import Work, on
+from verifier_svc.verifier import VerifySession
+
+T = TypeVar("T")
+
+
+class Pair(NamedTuple):
+    """Two models on their serving paths."""
+
+    target: ModelRunner
+    draft: ModelRunner
+
+
+class Plan(NamedTuple):
+    """What the loop asks for in every round.
+
+    ``overtake``: the next round is drafted from the first verdict of a solo run, and arrives when the run has made
+    that many more tokens, as a client does that drafts while the target is alone.
+    """
+
+    gamma: int = 0
+    stop_below: float = 0.0
+    solo_below: float = 0.0
+    max_solo_tokens: int = 1 << 20
+    overtake: int | None = None
+
+
+class Generation(NamedTuple):
+    """What a loop emitted, and how it came about: one entry of ``verdicts`` a round."""
+
+    token_ids: list[int]
+    proposals: list[Proposal]
+    verdicts: list[list[Verdict]]
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self.verdicts[-1][-1].finish_reason
+
+    @property
+    def near_ties(self) -> int:
+        return sum(verdict.near_ties for verdicts in self.verdicts for verdict in verdicts)
+
+    @property
+    def num_accepted(self) -> int:
+        return sum(verdict.num_accepted for verdicts in self.verdicts for verdict in verdicts)
+
+    @property
+    def num_solo(self) -> int:
+        return sum(verdict.solo for verdicts in self.verdicts for verdict in verdicts)
+
+
+MakeDraft = Callable[..., DraftSession]
+Use = Callable[[Proposal], Proposal]
+
+
+def as_it_is(proposal: Proposal) -> Proposal:
+    """Use every proposal, whatever is in it: the only lossless way."""
+    return proposal
+
+
+def decode(
+    pair: Pair, spec: SessionSpec, plan: Plan, *, make_draft: MakeDraft = DraftSession, use: Use = as_it_is
+) -> Work[Generation]:
+    """The decode loop, without services: one drafting and one verifying session, round by round.
+
+    Args:
+        make_draft, use: what a test replaces to see that it notices.
+    """
+    drafter, verifier = _open(make_draft, spec, pair.draft), _open(VerifySession, spec, pair.target)
+    try:
+        yield from on(pair.draft, drafter.warm())
+        yield from on(pair.target, verifier.prefill())
+        return (yield from _Loop(pair, plan, use, drafter, verifier).run())
+    finally:
+        drafter.free()
+        verifier.free()
+
+
+def _open(make: Callable[..., T], spec: SessionSpec, runner: ModelRunner) -> T:
+    return make(spec, runner.pool, runner.vocab_size, runner.loaded.context_length)
+
+
+class _Loop:
+    """The client's side of one session: what it has seen, and what it asks for next."""
+
+    def __init__(self, pair: Pair, plan: Plan, use: Use, drafter: DraftSession, verifier: VerifySession) -> None:
+        self.pair, self.plan, self.use = pair, plan, use
+        self.drafter, self.verifier = drafter, verifier
+        self.tokens = list(verifier.spec.committed_token_ids)
+        self.seen = len(self.tokens)
+        self.closed = self.overtaking = False
+        self.generation = Generation([], [], [])
+
+    def run(self) -> Work[Generation]:
+        while not self.generation.verdicts or self.generation.finish_reason is None:
+            proposal = self.use((yield from on(self.pair.draft, self.drafter.draft(self._draft_request()))))
+            verdicts: list[Verdict] = []
+            yield from on(self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts)))
+            self._commit(proposal, verdicts)
+        return self.generation
+
+    def _draft_request(self) -> DraftRequest:
+        wanted = 0 if self.closed and not self.overtaking else self.plan.gamma
+        known = self.drafter.num_committed
+        return DraftRequest(
+            round=len(self.generation.verdicts),
+            position=known,
+            token_ids=tuple(self.tokens[known : self.seen]),
+            gamma=min(wanted, self.verifier.spec.max_length - self.seen - 1),
+            stop_below=self.plan.stop_below,
+        )
+
+    def _verify_arguments(
+        self, proposal: Proposal, verdicts: list[Verdict]
+    ) -> tuple[VerifyRequest, Callable[[Verdict], None], float]:
+        round_index, overtake = len(self.generation.verdicts), self.plan.overtake
+
+        def emit(verdict: Verdict) -> None:
+            verdicts.append(verdict)
+            if overtake is not None and not self.overtaking and len(verdicts) == 1 + overtake:
+                self.verifier.interrupt()
+
+        request = VerifyRequest(round_index, self.seen, proposal, self.plan.solo_below, self.plan.max_solo_tokens)
+        return request, emit, 0.0
+
+    def _commit(self, proposal: Proposal, verdicts: list[Verdict]) -> None:
+        unseen, before = len(self.tokens) - self.seen, len(self.tokens)
+        for verdict in verdicts:
+            self.tokens += proposal.draft_token_ids[unseen : unseen + verdict.num_accepted]
+            self.tokens += [] if verdict.token_id is None else [verdict.token_id]
+            if verdict.num_emitted:
+                self.closed = verdict.confidence < self.plan.solo_below
+        self.overtaking = not verdicts[-1].last
+        self.seen = before + verdicts[0].num_emitted if self.overtaking else len(self.tokens)
+        self.generation.token_ids.extend(self.tokens[before:])
+        self.generation.proposals.append(proposal)
+        self.generation.verdicts.append(verdicts)

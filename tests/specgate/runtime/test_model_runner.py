@@ -1,0 +1,215 @@
+"""The ragged forward gives each sequence the logits that the model alone would give it."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from specgate.errors import NonFiniteLogits
+from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.model_runner import PREFILL_CHUNK, ModelRunner, Rows, feed
+from specgate.runtime.loading import load
+from specgate.runtime.self_check import prepare
+from tests.models import (
+    TOKENIZER_SIZE,
+    eager_logits,
+    make_runner,
+    on,
+    quiet,
+    run_all,
+    run_task,
+    write_llama,
+    write_model,
+)
+
+SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 8},
+    "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 8},
+    "phi3": {},
+    "gpt2": {},
+    "gpt_neox": {},
+    "opt": {},
+}
+ONE_PAGE, SMALL_PAGES = 512, 16
+VOCAB = 64
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    written: dict[str, Path] = {}
+
+    def write(model_type: str) -> Path:
+        if model_type not in written:
+            folder = tmp_path_factory.mktemp(model_type)
+            written[model_type] = write_model(folder, model_type, vocab_size=VOCAB, **ARCHITECTURES[model_type])
+        return written[model_type]
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def llama(folder_of: Callable[[str], Path]) -> ModelRunner:
+    return make_runner(folder_of("llama"), kv_tokens=4096, page_size=64)
+
+
+def test_the_tiny_models_are_worth_testing_with(folder_of: Callable[[str], Path]) -> None:
+    """Far from uniform, and the first token decides what comes after the last one."""
+    for model_type in ARCHITECTURES:
+        rest = list(range(5, 11))
+        probs = eager_logits(folder_of(model_type), [[first, *rest] for first in (1, 2, 3, 4)])[:, -1].softmax(-1)
+        assert probs.amax(-1).mean() > 5 / VOCAB, model_type
+        assert (probs[0] - probs[1]).abs().sum() > 0.05, model_type
+
+
+class Traffic:
+    """Sequences that grow, are cut back, end and start anew, in batches of any mixture."""
+
+    def __init__(self, runner: ModelRunner, seed: int) -> None:
+        self.runner, self.dice = runner, random.Random(seed)
+        self.sequences = [self._fresh() for _ in range(4)]
+
+    def _tokens(self, count: int) -> list[int]:
+        return [self.dice.randrange(VOCAB) for _ in range(count)]
+
+    def _fresh(self) -> Sequence:
+        return self.runner.pool.reserve(self._tokens(self.dice.randint(1, 40)), 96)
+
+    def step(self) -> list[tuple[list[int], torch.Tensor]]:
+        """Run one forward; return what each sequence's rows were, to the last, and their logits."""
+        batch = [self._rows(i) for i in self.dice.sample(range(4), self.dice.randint(1, 4))]
+        logits = self.runner.forward(batch)
+        return [
+            (rows.sequence.token_ids[: rows.sequence.num_cached], its)
+            for rows, its in zip(batch, logits, strict=True)
+            if len(its)
+        ]
+
+    def _rows(self, index: int) -> Rows:
+        if len(self.sequences[index]) > 80:
+            self.runner.pool.free(self.sequences[index])
+            self.sequences[index] = self._fresh()
+        sequence = self.sequences[index]
+        if self.dice.random() < 0.5:
+            sequence.truncate(self.dice.randint(1, len(sequence)))
+        if not sequence.uncached:
+            sequence.append(self._tokens(self.dice.randint(1, 9)))
+        num_rows = self.dice.choice([1, len(sequence.uncached), self.dice.randint(1, len(sequence.uncached))])
+        return Rows(sequence, num_rows, self.dice.choice([0, 1, num_rows]))
+
+
+@pytest.mark.parametrize("page_size", [ONE_PAGE, SMALL_PAGES])
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+@torch.inference_mode()
+def test_ragged_rows_equal_the_eager_model(
+    model_type: str, page_size: int, folder_of: Callable[[str], Path]
+) -> None:
+    folder = folder_of(model_type)
+    runner = make_runner(folder, kv_tokens=4096, page_size=page_size)
+    eager = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    traffic = Traffic(runner, seed=3)
+    compared = 0
+    for _ in range(25):
+        for token_ids, logits in traffic.step():
+            expected = eager(torch.tensor([token_ids]), use_cache=False).logits[0, -len(logits) :]
+            assert torch.allclose(logits, expected, atol=2e-4, rtol=1e-4), (model_type, len(token_ids))
+            compared += len(logits)
+    assert compared > 50
+    assert page_size == ONE_PAGE or any(len(s) > page_size for s in traffic.sequences)
+
+
+def test_stale_keys_would_be_noticed(llama: ModelRunner) -> None:
+    """The comparison above can fail: one wrong key moves the logits by far more than it allows."""
+    right = run_task(llama, feed(llama.pool.reserve(range(20), 20), 1))
+    stale = llama.pool.reserve([*range(5), 50, *range(6, 20)], 20)
+    run_task(llama, feed(stale, 1))
+    stale.token_ids[5] = 5  # behind the cache's back
+    stale.num_cached = 19
+    assert not torch.allclose(right, run_task(llama, feed(stale, 1)), atol=1e-2)
+    stale.truncate(20)
+    stale.num_cached = 5
+    assert torch.allclose(right, run_task(llama, feed(stale, 1)), atol=1e-4)
+
+
+def test_feed_runs_long_prompts_in_chunks(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path, vocab_size=VOCAB, layers=1, max_position_embeddings=2048)
+    runner = make_runner(folder, kv_tokens=4096, page_size=2048)
+    ids = [i * 7 % VOCAB for i in range(2 * PREFILL_CHUNK + 100)]
+    sequence = runner.pool.reserve(ids, len(ids))
+    sizes: list[tuple[int, int]] = []
+    task = feed(sequence, 3)
+    rows = next(task)
+    while True:
+        sizes.append((rows.num_rows, rows.num_logits))
+        try:
+            rows = task.send(runner.forward([rows])[0])
+        except StopIteration as stop:
+            logits = stop.value
+            break
+    assert sizes == [(PREFILL_CHUNK, 0), (PREFILL_CHUNK, 0), (100, 3)]
+    assert torch.allclose(logits, eager_logits(folder, [ids])[0, -3:], atol=1e-3)
+
+
+def test_the_logits_asked_for_are_never_cut_off_by_a_chunk(llama: ModelRunner) -> None:
+    """With as many logits as a chunk has rows and one more, all of them are in the last chunk."""
+    task = feed(Sequence(range(PREFILL_CHUNK + 2), [0]), PREFILL_CHUNK + 1)
+    assert next(task)[1:] == (1, 0)
+    task = feed(Sequence(range(PREFILL_CHUNK + 1), [0]), PREFILL_CHUNK + 1)
+    assert next(task)[1:] == (PREFILL_CHUNK + 1, PREFILL_CHUNK + 1)
+
+
+def test_padding_rows_of_the_vocabulary_are_cut_off(tmp_path: Path) -> None:
+    folder = write_llama(tmp_path, vocab_size=TOKENIZER_SIZE + 23, tokenizer=True)
+    runner = make_runner(folder)
+    logits = run_task(runner, feed(runner.pool.reserve([1, 2, 3], 8), 2))
+    assert logits.shape == (2, TOKENIZER_SIZE)
+    assert torch.allclose(logits, eager_logits(folder, [[1, 2, 3]])[0, -2:, :TOKENIZER_SIZE], atol=1e-4)
+
+
+def poison(runner: ModelRunner, token_id: int, value: float) -> None:
+    runner.loaded.model.get_input_embeddings().weight.data[token_id] = value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_an_error(value: float, tmp_path: Path) -> None:
+    runner = make_runner(write_llama(tmp_path, vocab_size=VOCAB))
+    poison(runner, 9, value)
+    healthy, sick = runner.pool.reserve([1, 2, 3], 8), runner.pool.reserve([1, 9, 3], 8)
+    with pytest.raises(NonFiniteLogits, match="NaN or infinite"):
+        runner.forward([Rows(healthy, 3, 1), Rows(sick, 3, 1)])
+    assert (healthy.num_cached, sick.num_cached) == (0, 0)
+    assert runner.forward([Rows(healthy, 3, 1)])[0].isfinite().all()
+
+
+def test_a_token_that_is_banned_for_good_is_finite_enough(tmp_path: Path) -> None:
+    """Some models answer -inf for ids that never occur; only a row without any finite logit is broken."""
+    runner = make_runner(write_llama(tmp_path, vocab_size=VOCAB))
+    head = runner.loaded.model.lm_head
+    head.register_forward_hook(lambda module, inputs, output: output.index_fill(-1, torch.tensor([7]), -torch.inf))
+    logits = run_task(runner, feed(runner.pool.reserve([1, 2], 8), 1))
+    assert logits[0, 7] == -torch.inf
+
+
+def test_works_run_side_by_side_as_if_alone(llama: ModelRunner) -> None:
+    """``run_all`` itself, which the session tests stand on."""
+    prompts = [[1, 2, 3], [4] * 30, [5, 6]]
+    together = run_all([on(llama, feed(llama.pool.reserve(ids, 32), 1)) for ids in prompts])
+    for ids, logits in zip(prompts, together, strict=True):
+        assert torch.allclose(logits, run_task(llama, feed(llama.pool.reserve(ids, 32), 1)), atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "gpt2"])
+def test_the_gpu_gives_the_logits_of_the_cpu(model_type: str, folder_of: Callable[[str], Path]) -> None:
+    folder = folder_of(model_type)
+    runner = prepare(load(str(folder), torch.device("cuda"), torch.float32, quiet), 4096, 256, quiet)
+    ids = [i * 5 % VOCAB for i in range(300)]
+    logits = run_task(runner, feed(runner.pool.reserve(ids, 400), 4)).cpu()
+    assert torch.allclose(logits, eager_logits(folder, [ids])[0, -4:], atol=1e-2)
