@@ -34,13 +34,20 @@ for _command in (generate, bench, doctor, demo):
     app.command()(_command)
 
 
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"specgate {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -74,5 +81,7 @@ def _flag(field: str) -> str:
 
 
 def _tell(problem: str, code: int) -> int:
-    print(f"orchestrator: {problem}", file=sys.stderr)
+    # Where no command is given the help has been shown already.
+    if problem:
+        print(f"orchestrator: {problem}", file=sys.stderr)
     return code

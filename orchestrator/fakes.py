@@ -113,11 +113,13 @@ class FakeDrafter:
 class FakeVerifier:
     """Verifies greedily, and goes on alone under the gate.
 
-    ``faults`` are by the number of verdicts given before, so that one can strike inside a solo run.
+    ``faults`` are by the number of verdicts given before, so that one can strike inside a solo run. A verdict takes
+    ``delay_s``.
     """
 
     spec: SessionSpec
     model: FakeModel = FakeModel()
+    delay_s: float = 0.0
     faults: dict[int, Fault] = field(default_factory=dict)
     requests: list[VerifyRequest] = field(default_factory=list)
     closed: bool = False
@@ -138,6 +140,7 @@ class FakeVerifier:
             self.num_verdicts += 1
             if fault is not None:
                 yield await _misbehave(fault, Verdict(request.round, num_accepted=len(draft) + 1, token_id=1))
+            await asyncio.sleep(self.delay_s)
             verdict = self._judge(request, draft, solo, budget)
             last = verdict.last
             yield verdict

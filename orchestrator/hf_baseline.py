@@ -6,6 +6,7 @@ model, its KV cache and the choice of a token, nothing else: what a careful pers
 """
 
 import argparse
+import inspect
 import json
 import os
 import sys
@@ -47,16 +48,14 @@ class BareLoop:
 
     def __init__(self, model: str, dtype: str, device: str, threads: int) -> None:
         import torch
-        from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(threads)
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
-        self._model = AutoModelForCausalLM.from_pretrained(
-            model, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
-        )
-        self._model.to(self.device).eval()
+        self._model = _load(model, getattr(torch, dtype)).to(self.device).eval()
+        parameters = inspect.signature(self._model.forward).parameters
+        self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
 
     def run(
         self,
@@ -88,13 +87,19 @@ class BareLoop:
         import torch
 
         step = torch.tensor([token_ids], device=self.device)
-        out = self._model(input_ids=step, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        out = self._model(input_ids=step, past_key_values=cache, use_cache=True, **self._keep_last)
         return out.logits[0, -1], out.past_key_values
 
 
-def _choose(
-    logits: "torch.Tensor", temperature: float, top_k: int, top_p: float, generator: "torch.Generator"
-) -> int:
+def _load(model: str, dtype: "torch.dtype") -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    return AutoModelForCausalLM.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+
+
+def _choose(logits: "torch.Tensor", temperature: float, top_k: int, top_p: float, generator: "torch.Generator") -> int:
     """Return one token id from logits [vocabulary]."""
     import torch
 

@@ -19,6 +19,7 @@ class ChannelCache:
     def __init__(self, tls: ClientTlsFiles | None = None) -> None:
         self._tls = tls
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, endpoint: str) -> grpc.aio.Channel:
         """Return the channel to ``endpoint``, opened at its first use.
@@ -26,15 +27,21 @@ class ChannelCache:
         Raises:
             InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used.
         """
-        if endpoint not in self._channels:
-            self._channels[endpoint] = open_channel(endpoint, self._tls)
-        return self._channels[endpoint]
+        channel = self._channels.get(endpoint)
+        if channel is not None and channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            # Its calls have failed, and it would refuse new ones until its back-off ends, over a service that is back.
+            closing = asyncio.ensure_future(self._channels.pop(endpoint).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            channel = None
+        if channel is None:
+            channel = self._channels[endpoint] = open_channel(endpoint, self._tls)
+        return channel
 
     async def close(self) -> None:
         """Close all channels, and with them the sessions that still run. Safe to call twice."""
         channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            await channel.close()
+        await asyncio.gather(*self._closing, *(channel.close() for channel in channels.values()))
 
 
 class SessionStream:
@@ -43,7 +50,6 @@ class SessionStream:
     def __init__(self, call: Any, peer: str) -> None:
         self._call = call
         self._peer = peer
-        self._closed = False
 
     async def open(self, opening: Any, timeout_s: float) -> None:
         """Send ``opening`` and wait for its answer.
@@ -66,13 +72,16 @@ class SessionStream:
 
     async def write(self, message: Any) -> None:
         """Send one message. Raises SpecgateError where the stream has ended."""
-        with self._translated():
-            try:
+        try:
+            with self._translated():
                 await self._call.write(message)
-            except asyncio.InvalidStateError:
-                # The call has a status already: reading raises it, unless it is OK.
-                await self._call.read()
-                raise ServiceUnavailable(f"{self._peer} ended the session") from None
+        except asyncio.InvalidStateError:
+            # The call has a status already: reading raises it, unless it is OK.
+            await self.read()
+            raise ServiceUnavailable(f"{self._peer} ended the session") from None
+        except InternalError:
+            # That is gRPC's word for writing to a stream that breaks at this moment; its status is lost.
+            raise ServiceUnavailable(f"{self._peer} broke the session off") from None
 
     async def read(self) -> Any:
         """Return the next message. Raises SpecgateError where the stream has ended."""
@@ -86,7 +95,6 @@ class SessionStream:
 
     def close(self) -> None:
         """Cancel the call: the peer frees the session. Safe to call twice."""
-        self._closed = True
         self._call.cancel()
 
     @contextmanager
@@ -96,10 +104,10 @@ class SessionStream:
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
         except asyncio.CancelledError:
-            # gRPC raises this where our own ``close`` ended the call; the task would take it for its own end.
-            if self._closed and not _is_cancelled():
-                raise ServiceUnavailable("the session was closed on our side") from None
-            raise
+            # gRPC raises this over a call that we closed or left too; the task would take it for its own end.
+            if _is_cancelled():
+                raise
+            raise ServiceUnavailable("the session was closed on our side") from None
 
     @contextmanager
     def checking(self) -> Iterator[None]:

@@ -37,6 +37,9 @@ _TINY: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "gptj": lambda layers, hidden: {
         "n_layer": layers, "n_embd": hidden, "n_head": 4, "n_positions": 512, "rotary_dim": 4,
     },
+    "falcon": lambda layers, hidden: {
+        "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": 4,
+    },
     "bloom": lambda layers, hidden: {"n_layer": layers, "hidden_size": hidden, "n_head": 4},
     "opt": lambda layers, hidden: {
         "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": 4, "ffn_dim": 2 * hidden,

@@ -34,6 +34,7 @@ from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
+from orchestrator.commands.render import output_console
 from orchestrator.commands.request_options import (
     DEFAULT_MAX_TOKENS,
     DraftingOptions,
@@ -42,9 +43,10 @@ from orchestrator.commands.request_options import (
 )
 from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
-from specgate.types import SamplingParams, Verification
+from specgate.types import SamplingParams, Verification, check_range
 
 DEFAULT_REPEATS = 3
+MAX_REPEATS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,15 @@ def bench(
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON lines. [default: short Python beginnings]")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often all is measured.")] = DEFAULT_REPEATS,
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")
-    ] = None,
+    repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")] = None,
 ) -> None:
     """Measure decode tokens/s: both models alone and together, on the same prompts, in turns."""
+    check_range("repeats", repeats, 1, MAX_REPEATS)
     request = bench_request(models, drafting, sampling)
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
     report = asyncio.run(_bench(models, todo, request, repeats))
-    print_rows(Console(highlight=False), report.rows, report.agreement)
+    print_rows(output_console(), report.rows, report.agreement)
     if json:
         write_rows(json, report.rows)
 
@@ -100,9 +101,7 @@ def full_length(request: GenerationRequest) -> GenerationRequest:
     return replace(request, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=request.seed or 0)
 
 
-async def _bench(
-    models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
-) -> Report:
+async def _bench(models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int) -> Report:
     log = Console(stderr=True)
     async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
         return await measure_pair(pair, models, prompts, request, repeats, log)
@@ -136,9 +135,7 @@ def _pair_ways(pair: Pair, request: GenerationRequest) -> dict[str, Decode]:
 
 
 @asynccontextmanager
-async def _bare_loops(
-    models: ModelOptions, cores: tuple[int, int] | None
-) -> AsyncIterator[dict[str, BareLoop]]:
+async def _bare_loops(models: ModelOptions, cores: tuple[int, int] | None) -> AsyncIterator[dict[str, BareLoop]]:
     """Start the bare loops of the models whose files are known; idle, they take no core from the others."""
     drafter_core, verifier_core = cores or (None, None)
     wanted = {
@@ -158,9 +155,7 @@ async def _bare_loops(
         yield loops
 
 
-def _agreement(
-    samples: Mapping[str, Sequence[Sample]], requests: Sequence[GenerationRequest]
-) -> Agreement | None:
+def _agreement(samples: Mapping[str, Sequence[Sample]], requests: Sequence[GenerationRequest]) -> Agreement | None:
     """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text."""
     if any(one.verification is Verification.REJECTION and not one.sampling.greedy for one in requests):
         return None

@@ -1,6 +1,6 @@
 """The benchmark's table, and the same numbers as bars, because people would rather look than read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,52 +11,44 @@ from orchestrator.commands.bench_rows import SPEC, SPEC_GATE, TARGET, Agreement,
 _BAR_CELLS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {SPEC: "green", SPEC_GATE: "green", TARGET: "cyan"}
-_COLUMNS = (
-    "tokens/s",
-    "min..max",
-    "× hf",
-    "× target",
-    "accepted",
-    "tokens/forward",
-    "solo",
-    "draft µs",
-    "verify µs",
-    "rest µs",
+_WIDE = 118
+"""Columns of a terminal that shows the whole table side by side."""
+
+Column = tuple[str, Callable[[Row], str]]
+_RATES: tuple[Column, ...] = (
+    ("tokens/s", lambda row: f"{row.tokens_per_s:.1f}"),
+    ("min..max", lambda row: f"{row.tokens_per_s_min:.0f}..{row.tokens_per_s_max:.0f}"),
+    ("× hf", lambda row: _format(row.ratio_to_hf, ".2f")),
+    ("× target", lambda row: _format(row.ratio_to_target, ".2f")),
+)
+_ROUNDS: tuple[Column, ...] = (
+    ("accepted", lambda row: _format(row.acceptance_rate, ".0%")),
+    ("tokens/forward", lambda row: _format(row.tokens_per_forward, ".2f")),
+    ("solo", lambda row: _format(row.solo_share, ".0%")),
+    ("draft µs", lambda row: _format(row.round_us.draft, ".0f")),
+    ("verify µs", lambda row: _format(row.round_us.verify, ".0f")),
+    ("rest µs", lambda row: _format(row.round_us.rest, ".0f")),
 )
 
 
 def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | None) -> None:
-    """Print the table, the bars, and how many texts were equal."""
-    console.print(_table(rows))
+    """Print the table, in two halves where the terminal is narrow, the bars, and how many texts were equal."""
+    for columns in [(*_RATES, *_ROUNDS)] if console.width >= _WIDE else [_RATES, _ROUNDS]:
+        console.print(_table(rows, columns))
     console.print(_bars(rows))
+    console.print("Decode rates leave the first token out; times are medians of a round.", style="dim")
     if agreement:
-        console.print(_verdict(rows, agreement))
+        console.print(_verdict(rows, agreement), soft_wrap=True)
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(title="decode rate, first token left out; times are medians of a round")
+def _table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+    table = Table()
     table.add_column("row", no_wrap=True)
-    for column in _COLUMNS:
-        table.add_column(column, justify="right", no_wrap=True)
+    for title, _ in columns:
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(row.name, *_cells(row), style=_STYLES.get(row.name))
+        table.add_row(row.name, *(cell(row) for _, cell in columns), style=_STYLES.get(row.name))
     return table
-
-
-def _cells(row: Row) -> list[str]:
-    times = row.round_us
-    return [
-        f"{row.tokens_per_s:.1f}",
-        f"{row.tokens_per_s_min:.0f}..{row.tokens_per_s_max:.0f}",
-        _format(row.ratio_to_hf, ".2f"),
-        _format(row.ratio_to_target, ".2f"),
-        _format(row.acceptance_rate, ".0%"),
-        _format(row.tokens_per_forward, ".2f"),
-        _format(row.solo_share, ".0%"),
-        _format(times.draft, ".0f"),
-        _format(times.verify, ".0f"),
-        _format(times.rest, ".0f"),
-    ]
 
 
 def _format(value: float | None, spec: str) -> str:

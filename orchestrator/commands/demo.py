@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-import typer
 from rich.console import Console
 
 from orchestrator.commands.bench import bench_request, measure_pair
@@ -14,8 +13,10 @@ from orchestrator.commands.launch import open_pair
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for
+from orchestrator.commands.render import output_console
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.request import GenerationRequest
+from specgate.errors import SpecgateError
 
 DEMO_TOKENS = 64
 DEMO_REPEATS = 2
@@ -26,16 +27,16 @@ def demo(models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOpti
     """Show the bundled pair at work: coloured tokens, then the benchmark's table, in under two minutes."""
     measured = bench_request(models, drafting, sampling, DEMO_TOKENS)
     shown = request_for(models, drafting, sampling, DEMO_TOKENS)
-    failed = asyncio.run(_demo(models, [Prompt(shown, text) for text in DEMO_PROMPTS], measured))
-    if failed:
-        raise typer.Exit(1)
+    failures = asyncio.run(_demo(models, [Prompt(shown, text) for text in DEMO_PROMPTS], measured))
+    if failures:
+        raise failures[0]
 
 
-async def _demo(models: ModelOptions, prompts: Sequence[Prompt], measured: GenerationRequest) -> int:
-    out, log = Console(highlight=False), Console(stderr=True)
+async def _demo(models: ModelOptions, prompts: Sequence[Prompt], measured: GenerationRequest) -> list[SpecgateError]:
+    out, log = output_console(), Console(stderr=True)
     async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
-        failed = await show_prompts(pair, prompts, 1, out, log)
+        failures = await show_prompts(pair, prompts, 1, out, log)
         out.print("The same prompts again, in every way to decode, in turns:", style="bold")
         report = await measure_pair(pair, models, prompts, measured, DEMO_REPEATS, log)
     print_rows(out, report.rows, report.agreement)
-    return failed
+    return failures

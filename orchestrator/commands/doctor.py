@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from orchestrator.commands.findings import Finding, Report, Status
 from orchestrator.commands.launch import client_tls
@@ -22,6 +21,7 @@ from orchestrator.commands.model_checks import (
 from orchestrator.commands.model_facts import ModelFacts, read_config
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
+from orchestrator.commands.render import output_console
 from orchestrator.commands.service_checks import ask_services
 from specgate.errors import ModelLoadError
 
@@ -36,7 +36,7 @@ def doctor(
     if json:
         print(json_format.dumps(report.to_object(), indent=2))
     else:
-        report.print(Console(highlight=False))
+        report.print(output_console())
     if not report.healthy:
         raise typer.Exit(1)
 

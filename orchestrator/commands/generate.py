@@ -16,11 +16,12 @@ from orchestrator.commands.launch import Pair, open_pair
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts
-from orchestrator.commands.render import Painter, legend, statistics_line, write
+from orchestrator.commands.render import Painter, legend, output_console, statistics_line, write
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.commands.results import error_object, result_object
 from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument, SpecgateError
+from specgate.types import check_range
 
 MAX_CONCURRENCY = 256
 
@@ -38,60 +39,69 @@ def generate(
             help="JSON lines with 'prompt' or 'token_ids', and any request field that overrides its flag; - is stdin.",
         ),
     ] = None,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=MAX_CONCURRENCY, help="Prompts at the same time.")
-    ] = 1,
+    concurrency: Annotated[int, typer.Option(help=f"Prompts at a time, up to {MAX_CONCURRENCY}.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, in input order.")] = False,
 ) -> None:
     """Generate text; show which model brought which token."""
     defaults = request_for(models, drafting, sampling)
+    check_range("concurrency", concurrency, 1, MAX_CONCURRENCY)
     if (prompt is None) == (prompts is None):
-        raise InvalidArgument("prompt", "give either PROMPT or --prompts FILE")
+        raise InvalidArgument("PROMPT", "give either PROMPT or --prompts FILE")
     todo = [Prompt(defaults, prompt)] if prompts is None else read_prompts(prompts, defaults)
-    failed = asyncio.run(_generate(models, todo, concurrency, as_json=json))
-    if failed:
+    failures = asyncio.run(_generate(models, todo, concurrency, as_json=json))
+    if failures and prompts is None:
+        raise failures[0]
+    if failures:
         raise typer.Exit(1)
 
 
-async def _generate(models: ModelOptions, prompts: Sequence[Prompt], concurrency: int, *, as_json: bool) -> int:
-    """Return how many prompts failed."""
+async def _generate(
+    models: ModelOptions, prompts: Sequence[Prompt], concurrency: int, *, as_json: bool
+) -> list[SpecgateError]:
+    """Return why prompts failed, where they did."""
     log = Console(stderr=True)
     with_draft = any(prompt.request.gamma for prompt in prompts)
     capacity = capacity_for(prompts, concurrency)
     async with open_pair(models, with_draft=with_draft, capacity=capacity, log=log) as pair:
         if as_json:
             return await print_objects(pair, prompts, concurrency)
-        return await show_prompts(pair, prompts, concurrency, Console(highlight=False), log)
+        return await show_prompts(pair, prompts, concurrency, output_console(), log)
 
 
-async def print_objects(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> int:
-    """Print one JSON object a prompt in input order; return how many failed."""
-    failed = 0
+async def print_objects(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> list[SpecgateError]:
+    """Print one JSON object a prompt in input order; return why some failed."""
+    failures = []
     async with running_jobs(pair, prompts, concurrency) as jobs:
         for job in jobs:
             outcome = await job.outcome()
-            failed += isinstance(outcome, SpecgateError)
-            told = error_object(outcome) if isinstance(outcome, SpecgateError) else result_object(outcome)
+            if isinstance(outcome, SpecgateError):
+                failures.append(outcome)
+                told = error_object(outcome)
+            else:
+                told = result_object(outcome)
             print(json_format.dumps(told), flush=True)
-    return failed
+    return failures
 
 
 async def show_prompts(
     pair: Pair, prompts: Sequence[Prompt], concurrency: int, out: Console, log: Console
-) -> int:
-    """Stream every prompt's tokens in colour, one prompt after the other; return how many failed."""
+) -> list[SpecgateError]:
+    """Stream every prompt's tokens in colour, one prompt after the other; return why some failed."""
     out.print(legend(), end="\n\n")
-    failed = 0
+    failures = []
     async with running_jobs(pair, prompts, concurrency) as jobs:
-        for job in jobs:
+        for number, job in enumerate(jobs, start=1):
             await _stream(job, pair.tokenizer, out)
             outcome = await job.outcome()
             if isinstance(outcome, SpecgateError):
-                failed += 1
-                log.print(f"{outcome.reason}: {outcome}", style="red", markup=False, highlight=False)
+                failures.append(outcome)
+                # A lone prompt's failure is the command's own.
+                if len(jobs) > 1:
+                    told = f"prompt {number}: {outcome}"
+                    log.print(told, style="red", markup=False, highlight=False, soft_wrap=True)
             else:
                 out.print(statistics_line(outcome), end="\n\n", soft_wrap=True)
-    return failed
+    return failures
 
 
 async def _stream(job: Job, tokenizer: TextTokenizer | None, out: Console) -> None:

@@ -50,9 +50,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def open_pair(
-    models: ModelOptions, *, with_draft: bool, capacity: Capacity, log: Console
-) -> AsyncIterator[Pair]:
+async def open_pair(models: ModelOptions, *, with_draft: bool, capacity: Capacity, log: Console) -> AsyncIterator[Pair]:
     """Start the services that no flag names, connect to all of them, and end what was started.
 
     Raises:
@@ -60,11 +58,13 @@ async def open_pair(
         ServiceUnavailable: a service does not start or does not answer.
         TokenizerMismatch: the two models do not share their token ids.
     """
-    _check_tls(models, with_draft)
+    if with_draft:
+        models.check_draft()
+        _check_tls(models)
     cores = _pinned_cores(models, log)
     async with AsyncExitStack() as stack:
         started = [_supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
-        with loading_bars(log) as on_loading:
+        with loading_bars(log, [one.role for one in started]) as on_loading:
             tokenizer = await _load(models, started, on_loading)
         local = {one.role: (one.endpoint,) for one in started}
         tls = client_tls(models)
@@ -78,8 +78,8 @@ async def open_pair(
             yield Pair(orchestrator, tokenizer, cores)
 
 
-def _check_tls(models: ModelOptions, with_draft: bool) -> None:
-    if models.tls_ca and with_draft and not models.drafter:
+def _check_tls(models: ModelOptions) -> None:
+    if models.tls_ca and not models.drafter:
         raise InvalidArgument("tls_ca", "holds for both services, and a drafter of our own has no TLS; name --drafter")
 
 
@@ -87,8 +87,8 @@ def client_tls(models: ModelOptions) -> ClientTlsFiles | None:
     """Return the files that reach named services over TLS, None for plain text."""
     if models.tls_ca is None:
         return None
-    own = (models.tls_certificate, models.tls_key)
-    return ClientTlsFiles(Path(models.tls_ca), *(Path(name) if name else None for name in own))
+    certificate, key = (Path(name) if name else None for name in (models.tls_certificate, models.tls_key))
+    return ClientTlsFiles(Path(models.tls_ca), certificate, key)
 
 
 def _pinned_cores(models: ModelOptions, log: Console) -> tuple[int, int] | None:
@@ -128,9 +128,7 @@ def _supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Su
     return supervised
 
 
-async def _load(
-    models: ModelOptions, started: Sequence[Supervised], on_loading: OnLoading
-) -> TextTokenizer | None:
+async def _load(models: ModelOptions, started: Sequence[Supervised], on_loading: OnLoading) -> TextTokenizer | None:
     """Start all services side by side, and read the tokenizer meanwhile."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -87,7 +87,9 @@ def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, dev
     if not needed or free is None:
         return
     where = "GPU" if on_gpu else "main"
-    told = f"{in_short(needed)}B in {dtype} (weights, {KV_TOKENS} tokens of KV), {in_short(free)}B of {where} memory free"
+    told = (
+        f"{in_short(needed)}B in {dtype} (weights, {KV_TOKENS} tokens of KV), {in_short(free)}B of {where} memory free"
+    )
     if needed <= free:
         yield Finding("machine", "memory", Status.OK, told)
     else:

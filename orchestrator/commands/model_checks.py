@@ -1,5 +1,6 @@
 """The doctor's questions to one model, and to the two as a pair. Pure, but for looking at files."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ _DIFFERENCE_IN_WORDS = {
 def check_files(role: str, folder: Path) -> Iterator[Finding]:
     """Look at a model's folder before anything reads it."""
     if not folder.is_dir():
-        advice = f"give a folder, or download the model first: hf download {folder}"
+        is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder))
+        advice = f"download it first: hf download {folder}" if is_hub_id else "give the folder of a model"
         yield Finding(role, "files", Status.PROBLEM, f"{folder} is not a folder on this machine", advice)
     elif not (folder / "config.json").is_file():
         advice = "point to the folder that holds config.json, the weights and the tokenizer"

@@ -11,6 +11,7 @@ import typer
 import specgate
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
+from specgate.types import check_range
 
 _DEMO_PAIR = Path(specgate.__file__).parent / "demo_pair"
 BUNDLED_TARGET = str(_DEMO_PAIR / "target")
@@ -52,18 +53,14 @@ class ModelOptions:
     ] = ()
     drafter: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS
-        ),
+        typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
     ] = ()
-    dtype: Annotated[Dtype, typer.Option(help="Number format of the weights.", rich_help_panel=_MODELS)] = (
-        Dtype.FLOAT32
-    )
+    dtype: Annotated[Dtype, typer.Option(help="Number format of the weights.", rich_help_panel=_MODELS)] = Dtype.FLOAT32
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
     ] = "auto"
     threads: Annotated[
-        int, typer.Option(min=1, max=MAX_THREADS, help="CPU threads of each service.", rich_help_panel=_MODELS)
+        int, typer.Option(help=f"CPU threads of each service, up to {MAX_THREADS}.", rich_help_panel=_MODELS)
     ] = 1
     pin: Annotated[
         bool,
@@ -86,6 +83,7 @@ class ModelOptions:
                 check_endpoint(flag, endpoint)
         if not _DEVICE.fullmatch(self.device):
             raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
+        check_range("threads", self.threads, 1, MAX_THREADS)
         self._check_tls()
 
     def _check_tls(self) -> None:
@@ -107,14 +105,13 @@ class ModelOptions:
 
     @property
     def draft_model(self) -> str | None:
-        """The draft's files, None where a named drafter alone knows them.
+        """The draft's files; None where a named drafter alone knows them, or none was given beside --target."""
+        return self.draft or (None if self.drafter or self.target else BUNDLED_DRAFT)
 
-        Raises:
-            InvalidArgument: a target of the caller's own has no draft beside it.
-        """
-        if self.target and not self.draft and not self.drafter:
+    def check_draft(self) -> None:
+        """Raise InvalidArgument unless there is a draft to work with: a target of one's own needs one, too."""
+        if not self.drafter and self.draft_model is None:
             raise InvalidArgument("draft", "is needed beside --target; or --gamma 0 for the target alone")
-        return self.draft or (None if self.drafter else BUNDLED_DRAFT)
 
 
 def check_endpoint(flag: str, endpoint: str) -> None:

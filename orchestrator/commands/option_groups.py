@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from types import GenericAlias
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 
@@ -44,7 +45,7 @@ def _repeatable(annotation: Any) -> Any:
     if get_origin(inner) is not tuple:
         return annotation
     annotated: Any = Annotated
-    return annotated[(list[get_args(inner)[0]], *extras)]
+    return annotated[(GenericAlias(list, get_args(inner)[:1]), *extras)]
 
 
 def _build(group: Any, values: dict[str, Any]) -> Any:

@@ -26,8 +26,10 @@ _MEANING = {
     TokenSource.SOLO: "solo: the target alone",
 }
 
+_PIPED_WIDTH = 120
 _CONTROL_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
 _CONTROL_PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
 
 class Painter:
     """Colours the text of deltas, each token's by its own source.
@@ -65,6 +67,12 @@ class Painter:
                 return piece[:most], self._last
         # What no token brought is the unfinished character that the end of the request lets through.
         return "\N{REPLACEMENT CHARACTER}" * most, self._last
+
+
+def output_console() -> Console:
+    """Return the console for results: what is piped has no width that a table should keep to."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
 
 
 def write(console: Console, segments: Sequence[Segment]) -> None:

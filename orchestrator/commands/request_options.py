@@ -55,9 +55,7 @@ class SamplingOptions:
     temperature: Annotated[
         float, typer.Option(help="0 is greedy: always the likeliest token.", rich_help_panel=_SAMPLING)
     ] = 0.0
-    top_k: Annotated[
-        int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.", rich_help_panel=_SAMPLING)
-    ] = 0
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.", rich_help_panel=_SAMPLING)] = 0
     top_p: Annotated[
         float, typer.Option(help="Keep the likeliest tokens up to this sum.", rich_help_panel=_SAMPLING)
     ] = 1.0

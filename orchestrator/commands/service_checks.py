@@ -24,9 +24,7 @@ class Answers(NamedTuple):
     facts: ModelFacts | None
 
 
-async def ask_services(
-    subject: str, role: str, endpoints: Sequence[str], tls: ClientTlsFiles | None
-) -> Answers:
+async def ask_services(subject: str, role: str, endpoints: Sequence[str], tls: ClientTlsFiles | None) -> Answers:
     """Ask each endpoint of a pool for its model and its health. All of one pool must serve the same model."""
     channels = ChannelCache(tls)
     dialer, healthy = GrpcDialer(channels, TIMEOUT_S), grpc_health(tls)

@@ -8,6 +8,7 @@ a model with random or small weights can pass a numerical check without them.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -134,7 +135,7 @@ def paged_attention(
     if ragged is None or attention_mask is not None or dropout:
         raise UnsupportedArchitecture(f"{type(module).__name__} does not hand the ragged batch to attention")
     ragged.num_calls += 1
-    key_pages, value_pages = ragged.pages.layer(int(module.layer_idx), key, value)
+    key_pages, value_pages = ragged.pages.layer(cast(int, module.layer_idx), key, value)
     outputs = []
     for span in ragged.spans:
         rows = slice(span.first_row, span.first_row + span.num_rows)

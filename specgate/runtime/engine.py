@@ -57,6 +57,7 @@ class Engine:
         self._beat = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._stopping = False
+        self._ended = False
 
     def start(self) -> None:
         self._thread.start()
@@ -87,6 +88,9 @@ class Engine:
             raise EngineFailed("the engine is not running")
         job = Job(task)
         self._inbox.put(job)
+        if self._ended:
+            # The thread ended between the check and the put: nobody looks into the inbox any more.
+            raise EngineFailed("the engine is not running")
         try:
             return await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:
@@ -185,6 +189,7 @@ class Engine:
             return [_as_specgate_error(error)]
 
     def _fail_all(self) -> None:
+        self._ended = True
         jobs = [*self._batch, *self._ready]
         while not self._inbox.empty():
             job = self._inbox.get()

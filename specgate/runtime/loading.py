@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from specgate.errors import InvalidArgument, ModelLoadError
+from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
 from specgate.tokenizer import fingerprint, load_tokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -80,7 +80,7 @@ def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress
     config = _from_files(lambda: AutoConfig.from_pretrained(name, trust_remote_code=False), name)
     tokenizer = _from_files(lambda: load_tokenizer(name), name)
     progress("weights", 0, 1)
-    model = _from_files(lambda: _load_weights(name, config, dtype), name).to(device).eval().requires_grad_(False)
+    model = _from_files(lambda: _load_weights(name, config, dtype).to(device), name).eval().requires_grad_(False)
     progress("weights", 1, 1)
     width = int(config.get_text_config().vocab_size)
     return LoadedModel(
@@ -99,7 +99,10 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
     """Run ``read``; what transformers raises over bad files becomes one error that names the model."""
     try:
         return read()
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, AttributeError, TypeError) as error:
+    except SpecgateError:
+        raise
+    # What a broken file makes transformers and its parsers raise is not of one kind.
+    except Exception as error:
         first_line = (str(error).strip().splitlines() or [""])[0]
         raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
 
@@ -107,14 +110,19 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
 def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype) -> Any:
     # Our own stages tell the progress; a second bar in the middle of machine-readable output helps nobody.
     transformers_logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(
+    model, info = AutoModelForCausalLM.from_pretrained(
         name,
         config=config,
         dtype=dtype,
         use_safetensors=True,
         trust_remote_code=False,
         attn_implementation="eager",
+        output_loading_info=True,
     )
+    # transformers draws what a file lacks at random, and goes on.
+    if missing := sorted(info["missing_keys"]):
+        raise ModelLoadError(f"{name}: {len(missing)} of its weights are missing; the first is {missing[0]}")
+    return model
 
 
 def _context_length(config: PretrainedConfig) -> int:

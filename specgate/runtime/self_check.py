@@ -9,7 +9,7 @@ from collections.abc import Sequence as List
 
 import torch
 
-from specgate.errors import SpecgateError, UnsupportedArchitecture
+from specgate.errors import ModelLoadError, SpecgateError, UnsupportedArchitecture
 from specgate.runtime import attention
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import LoadedModel, Progress
@@ -18,6 +18,9 @@ from specgate.runtime.model_runner import ModelRunner, Rows
 # Relative Frobenius error. Correct float32 paths stay below 1e-6; bfloat16 rounds to 8 bits in every layer.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 _COMPARED_ROWS = 16
+# Others need a state of their own, or a mask that only shows far behind the rows compared here.
+_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
+_FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexError)
 
 
 def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress) -> ModelRunner:
@@ -25,8 +28,10 @@ def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progr
 
     Raises:
         UnsupportedArchitecture: the paged attention does not compute what the model asks for.
+        ModelLoadError: the model's own forward fails.
     """
     progress("self-check", 0, 1)
+    _refuse_layer_types(loaded)
     rows = _token_ids(loaded, _lengths(loaded, kv_tokens, page_size))
     expected = [_eager_logits(loaded, ids) for ids in rows]
     _switch_attention(loaded)
@@ -35,6 +40,15 @@ def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progr
     _compare(loaded, expected, actual)
     progress("self-check", 1, 1)
     return runner
+
+
+def _refuse_layer_types(loaded: LoadedModel) -> None:
+    types = getattr(loaded.model.config.get_text_config(), "layer_types", None) or ()
+    unknown = sorted(set(types) - _LAYER_TYPES)
+    if unknown:
+        raise UnsupportedArchitecture(
+            f"{loaded.architecture} has layers of the type {', '.join(unknown)}, which are not computed here"
+        )
 
 
 def _lengths(loaded: LoadedModel, kv_tokens: int, page_size: int) -> list[int]:
@@ -55,7 +69,11 @@ def _token_ids(loaded: LoadedModel, lengths: list[int]) -> list[list[int]]:
 def _eager_logits(loaded: LoadedModel, ids: list[int]) -> torch.Tensor:
     """Return the model's own logits of the last rows, [rows, vocabulary]."""
     batch = torch.tensor([ids], device=loaded.device)
-    return loaded.model(input_ids=batch, use_cache=False).logits[0, -_COMPARED_ROWS:, : loaded.vocab_size]
+    try:
+        logits: torch.Tensor = loaded.model(input_ids=batch, use_cache=False).logits
+    except _FORWARD_ERRORS as error:
+        raise ModelLoadError(f"{loaded.name}: the model's own forward fails: {error}") from error
+    return logits[0, -_COMPARED_ROWS:, : loaded.vocab_size]
 
 
 def _switch_attention(loaded: LoadedModel) -> None:
@@ -86,7 +104,7 @@ def _forward(runner: ModelRunner, batch: list[Rows]) -> list[torch.Tensor]:
         logits = runner.forward(batch) if batch else []
     except SpecgateError as error:
         raise UnsupportedArchitecture(f"{architecture}: {error}") from error
-    except (TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
+    except _FORWARD_ERRORS as error:
         raise UnsupportedArchitecture(f"{architecture} fails on a ragged batch: {error}") from error
     if batch and not runner.last_num_calls:
         raise UnsupportedArchitecture(f"{architecture} ignores AttentionInterface: it has an attention of its own")

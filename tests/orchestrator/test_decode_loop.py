@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from orchestrator.decode_loop import decode
 from orchestrator.fakes import EOS_TOKEN_ID, FakeDrafter, FakeModel, FakeVerifier
 from orchestrator.gate import AlwaysDraft, DraftConfidence, Policy, TargetAlone, TargetConfidence, WithinLimits
 from orchestrator.reattach import NoDrafter
@@ -87,17 +88,11 @@ async def test_drafter_hears_of_every_solo_token_at_once() -> None:
     session, drafter, verifier = make_session(spec), FakeDrafter(spec, model), FakeVerifier(spec, model)
     known = []
     policy = within(TargetConfidence(4, 0.6))
-    async for delta in decode_of(session, drafter, verifier, policy):
+    async for delta in decode(session, drafter, verifier, policy):
         if delta.sources == (TokenSource.SOLO,) and session.confidence < 0.6 and not session.finished:
             known.append(len(drafter.told) == session.length)
     assert len(known) > 10
     assert all(known)
-
-
-def decode_of(session, drafter, verifier, policy):
-    from orchestrator.decode_loop import decode
-
-    return decode(session, drafter, verifier, policy)
 
 
 async def test_target_alone_is_one_round() -> None:

@@ -1,0 +1,443 @@
+"""Services that die, hang and lie: the stream goes on, with no gap and no repeat."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from orchestrator.failover import MAX_FAILURES_WITHOUT_PROGRESS, FailoverVerifier
+from orchestrator.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
+from orchestrator.fakes import FakeDrafter, FakeModel, FakeVerifier, Fault
+from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence, WithinLimits
+from orchestrator.patience import Patience
+from orchestrator.reattach import NoDrafter, ReattachingDrafter
+from orchestrator.request import Delta
+from orchestrator.session import Session
+from orchestrator.timeouts import Timeouts
+from specgate.errors import (
+    InvalidArgument,
+    NonFiniteLogits,
+    OutOfSync,
+    ServiceUnavailable,
+    SpecgateError,
+    TokenizerMismatch,
+    TooManySessions,
+    UnsupportedArchitecture,
+)
+from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistribution, Verdict, Verification
+from tests.orchestrator.support import emitted, make_session, make_spec, run, target_alone
+
+QUICK = Timeouts(
+    open_s=0.2,
+    first_draft_s=0.1,
+    draft_floor_s=0.05,
+    first_verdict_s=0.1,
+    verdict_floor_s=0.05,
+    failover_s=0.4,
+)
+
+
+class Run:
+    """One request over a fake fleet."""
+
+    def __init__(self, dialer: FakeDialer, spec: SessionSpec | None = None, gamma: int = 4, gate: float | None = None):
+        self.session: Session = make_session(spec or make_spec(60))
+        self.dialer = dialer
+        self.drafters, self.verifiers = FakePool(), FakePool()
+        self.drafter = ReattachingDrafter(self.drafters, dialer, self.session, QUICK)
+        self.verifier = FailoverVerifier(self.verifiers, dialer, self.session, QUICK)
+        inner: Policy = AlwaysDraft(gamma) if gate is None else TargetConfidence(gamma, gate)
+        self.policy = WithinLimits(inner, self.drafter)
+
+    async def __call__(self) -> list[Delta]:
+        try:
+            await self.drafter.open()
+            await self.verifier.open()
+            return await run(self.session, self.drafter, self.verifier, self.policy)
+        finally:
+            await self.drafter.close()
+            await self.verifier.close()
+            assert self.drafters.num_leased == self.verifiers.num_leased == 0
+            assert all(one.closed for one in self.dialer.opened_drafters)
+            assert all(one.closed for one in self.dialer.opened_verifiers)
+
+
+def drafter(agreement: float = 0.8, **faults: Fault) -> MakeDrafter:
+    """Keyword arguments are at<number of proposals>=fault."""
+    by_number = {int(name.removeprefix("at")): fault for name, fault in faults.items()}
+    return partial(FakeDrafter, agreement=agreement, faults=by_number)
+
+
+def verifier(delay_s: float = 0.0, **faults: Fault) -> MakeVerifier:
+    by_number = {int(name.removeprefix("at")): fault for name, fault in faults.items()}
+    return partial(FakeVerifier, delay_s=delay_s, faults=by_number)
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("at", [0, 1, 4])
+@pytest.mark.parametrize("gate", [None, 0.5])
+async def test_drafter_fails_and_the_text_is_the_same(fault: Fault, at: int, gate: float | None) -> None:
+    one = Run(FakeDialer(drafters=(drafter(**{f"at{at}": fault}),)), gate=gate)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.drafter_failures == one.drafters.num_failed == 1
+    assert one.session.stats.verifier_failovers == 0
+
+
+async def test_drafter_is_attached_again_in_mid_request() -> None:
+    """And hears of all that was committed while there was none."""
+    dialer = FakeDialer(
+        drafters=(drafter(at2=Fault.DIE), ServiceUnavailable("still down"), drafter()),
+        verifiers=(verifier(delay_s=0.01),),
+    )
+    one = Run(dialer, make_spec(100))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    first, second = dialer.opened_drafters
+    assert first.num_proposals == 3
+    assert second.num_proposals > 3
+    assert second.spec.output_token_ids  # opened with what was committed by then
+    assert tuple(second.told) == one.session.opening_spec.prompt_token_ids + one.session.output_token_ids[
+        : len(second.told) - one.session.num_prompt_tokens
+    ]
+    # The first question after the opening is one that nobody waits for.
+    assert second.requests[0].gamma == 1
+    assert one.session.stats.drafter_failures == 1
+
+
+async def test_attaching_again_waits_longer_and_longer() -> None:
+    dialer = FakeDialer(drafters=(drafter(at0=Fault.DIE), ServiceUnavailable("down")), verifiers=(verifier(0.01),))
+    await Run(dialer, make_spec(100))()
+    # About 1 s of decoding: after 0.1, 0.3 and 0.7 s.
+    assert 2 <= dialer.num_drafter_dials - 1 <= 4
+
+
+async def test_drafter_pool_that_is_down_at_the_start() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(delay_s=0.01),)), make_spec(80))
+    one.drafters.up = False
+    asyncio.get_running_loop().call_later(0.05, setattr, one.drafters, "up", True)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.drafter_failures == 1
+    assert one.session.stats.accepted > 0
+
+
+class SilentDialer(FakeDialer):
+    """Its drafters are stopped processes: they accept and never answer."""
+
+    async def open_drafter(self, lease, spec) -> FakeDrafter:
+        async with asyncio.timeout(0.05):
+            await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_stopped_drafter_is_a_dead_one() -> None:
+    one = Run(SilentDialer())
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.drafter_failures == 1
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidArgument("seed", "no"), TokenizerMismatch("merges"), UnsupportedArchitecture("no")]
+)
+async def test_misconfigured_drafter_is_told(error: SpecgateError) -> None:
+    with pytest.raises(type(error)):
+        await Run(FakeDialer(drafters=(error,)))()
+
+
+async def test_no_session_past_the_draft_models_context() -> None:
+    dialer = FakeDialer(context_length=3)
+    one = Run(dialer)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert dialer.num_drafter_dials == 0
+    assert one.session.stats.drafter_failures == 0
+
+
+async def test_session_is_given_back_at_the_draft_models_context() -> None:
+    dialer = FakeDialer(context_length=20)
+    one = Run(dialer)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert len(dialer.opened_drafters[0].told) <= 20
+    assert one.session.stats.drafter_failures == one.drafters.num_failed == 0
+    assert not one.drafter.available
+    assert not one.drafter.may_return
+
+
+async def test_request_ends_while_a_drafter_is_looked_for() -> None:
+    one = Run(FakeDialer(drafters=(ServiceUnavailable("down"),)), make_spec(3))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert not one.drafter.may_return
+
+
+def distribution(*ids: int, probs: tuple[float, ...] | None = None) -> SparseDistribution:
+    return SparseDistribution(ids, probs or (1.0,) * len(ids))
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        Proposal(()),
+        Proposal((1, 2, 3, 4, 5)),
+        Proposal((97,)),
+        Proposal((-1,)),
+        Proposal((1,), (distribution(1, 2),)),
+    ],
+)
+async def test_what_cannot_be_a_proposal(proposal: Proposal) -> None:
+    one = await lying_drafter(proposal, make_spec(60))
+    assert one.session.stats.drafter_failures == 1
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        Proposal((1,)),
+        Proposal((1, 2), (distribution(1, 2),)),
+        Proposal((3,), (distribution(1, 2),)),
+        Proposal((1,), (distribution(1, 1),)),
+        Proposal((1,), (distribution(1, 97),)),
+        Proposal((1,), (distribution(1, 2, probs=(0.5,)),)),
+        Proposal((1,), (distribution(1, 2, probs=(0.5, 0.0)),)),
+        Proposal((1,), (distribution(1, 2, probs=(0.5, float("nan"))),)),
+        Proposal((1,), (distribution(1, 2, probs=(0.5, float("inf"))),)),
+    ],
+)
+async def test_what_cannot_be_a_proposal_in_rejection_mode(proposal: Proposal) -> None:
+    spec = make_spec(60, verification=Verification.REJECTION, temperature=1.0)
+    one = await lying_drafter(proposal, spec)
+    assert one.session.stats.drafter_failures == 1
+
+
+async def test_what_can_be_a_proposal_in_rejection_mode() -> None:
+    spec = make_spec(60, verification=Verification.REJECTION, temperature=1.0)
+    one = await lying_drafter(Proposal((1,), (distribution(1, 2, probs=(0.5, 3.0)),)), spec)
+    assert one.session.stats.drafter_failures == 0
+
+
+async def lying_drafter(proposal: Proposal, spec: SessionSpec) -> Run:
+    class Liar(FakeDrafter):
+        async def draft(self, request: DraftRequest) -> Proposal:
+            return proposal if request.gamma else Proposal()
+
+    one = Run(FakeDialer(drafters=(Liar,)), spec)
+    assert emitted(await one()) == target_alone(spec)
+    return one
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("gate", [None, 0.5, 1.0])
+async def test_verifier_fails_and_another_goes_on(fault: Fault, at: int, gate: float | None) -> None:
+    """Before, between and inside rounds: no gap, no repeat."""
+    dialer = FakeDialer(verifiers=(verifier(**{f"at{at}": fault}), verifier()))
+    one = Run(dialer, gate=gate)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    first, second = dialer.opened_verifiers
+    assert second.spec.output_token_ids == tuple(first.committed[3 : len(second.spec.committed_token_ids)])
+    assert one.session.stats.verifier_failovers == one.verifiers.num_failed == 1
+    assert one.session.stats.drafter_failures == 0
+
+
+async def test_the_target_alone_fails_over_inside_its_one_round() -> None:
+    dialer = FakeDialer(verifiers=(verifier(at7=Fault.DIE), verifier(at5=Fault.HANG), verifier()))
+    one = Run(dialer)
+    one.policy, one.drafter = TargetAlone(), NoDrafter()  # type: ignore[assignment]
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 2
+
+
+async def test_both_fail() -> None:
+    dialer = FakeDialer(
+        drafters=(drafter(at1=Fault.DIE), drafter(at2=Fault.HANG), drafter()),
+        verifiers=(verifier(0.01, at3=Fault.DIE), verifier(0.01, at9=Fault.NONSENSE), verifier(0.01)),
+    )
+    one = Run(dialer, make_spec(120), gate=0.5)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 2
+
+
+async def test_out_of_sync_is_opened_anew() -> None:
+    class Forgetful(FakeVerifier):
+        async def verify(self, request):
+            if self.num_verdicts == 2:
+                raise OutOfSync("what was I saying?")
+            async for verdict in FakeVerifier.verify(self, request):
+                yield verdict
+
+    one = Run(FakeDialer(verifiers=(Forgetful, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 1
+
+
+async def test_last_verifier_is_lost() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("gone"))))
+    start = asyncio.get_running_loop().time()
+    with pytest.raises(ServiceUnavailable) as caught:
+        await one()
+    assert asyncio.get_running_loop().time() - start < QUICK.failover_s + 0.5
+    assert f"after {len(one.session.output_token_ids)} emitted tokens" in str(caught.value)
+    assert one.session.output_token_ids
+    assert one.session.stats.verifier_failovers == 0
+
+
+async def test_another_verifier_comes_up_in_time() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("loading"), verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+
+
+async def test_request_that_kills_every_verifier_stops_killing() -> None:
+    class Poisoned(FakeVerifier):
+        async def verify(self, request):
+            if self.spec.output_token_ids or self.num_verdicts == 3:
+                raise NonFiniteLogits("NaN")
+            async for verdict in FakeVerifier.verify(self, request):
+                yield verdict
+
+    dialer = FakeDialer(verifiers=(Poisoned,))
+    with pytest.raises(NonFiniteLogits):
+        await Run(dialer)()
+    assert len(dialer.opened_verifiers) == MAX_FAILURES_WITHOUT_PROGRESS
+
+
+@pytest.mark.parametrize("error", [InvalidArgument("max_tokens", "no"), TokenizerMismatch("merges")])
+async def test_refused_request_is_not_repeated(error: SpecgateError) -> None:
+    dialer = FakeDialer(verifiers=(error,))
+    with pytest.raises(type(error)):
+        await Run(dialer)()
+    assert dialer.num_verifier_dials == 1
+
+
+@pytest.mark.parametrize("error", [TooManySessions("full"), ServiceUnavailable("draining")])
+async def test_full_or_draining_verifier_is_passed_over(error: SpecgateError) -> None:
+    one = Run(FakeDialer(verifiers=(error, error, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 0
+
+
+async def test_full_verifiers_are_told() -> None:
+    dialer = FakeDialer(verifiers=(TooManySessions("full"),))
+    with pytest.raises(TooManySessions):
+        await Run(dialer)()
+    assert dialer.num_verifier_dials == MAX_FAILURES_WITHOUT_PROGRESS
+
+
+async def test_no_verifier_at_the_start() -> None:
+    one = Run(FakeDialer())
+    one.verifiers.up = False
+    with pytest.raises(ServiceUnavailable):
+        await one()
+
+
+GOOD = Verdict(1, 0, 5, confidence=0.5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"round": 2},
+        {"num_accepted": 5},
+        {"num_accepted": -1},
+        {"token_id": 97},
+        {"token_id": -1},
+        {"token_id": None},
+        {"token_id": None, "num_accepted": 2},
+        {"confidence": float("nan")},
+        {"confidence": 1.5},
+        {"solo": True},
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_a_verdict(changes: dict[str, object]) -> None:
+    class Liar(FakeVerifier):
+        async def verify(self, request):
+            yield replace(GOOD, **changes)
+
+    one = Run(FakeDialer(verifiers=(Liar, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 1
+
+
+async def test_verdicts_without_the_logprobs_asked_for() -> None:
+    dialer = FakeDialer()
+    with pytest.raises(SpecgateError, match="log-probabilities"):
+        await Run(dialer, make_spec(60, logprobs=2))()
+
+
+async def test_round_without_a_last_verdict() -> None:
+    class Trailing(FakeVerifier):
+        async def verify(self, request):
+            async for verdict in FakeVerifier.verify(self, request):
+                yield replace(verdict, last=False)
+
+    one = Run(FakeDialer(verifiers=(Trailing, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+
+
+async def test_verifier_that_ends_too_soon_is_replaced() -> None:
+    class Hasty(FakeVerifier):
+        async def verify(self, request):
+            async for verdict in FakeVerifier.verify(self, request):
+                yield replace(verdict, last=True, finish_reason="stop")
+
+    one = Run(FakeDialer(verifiers=(Hasty, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 1
+
+
+@asynccontextmanager
+async def hanging(one: Run) -> AsyncIterator[asyncio.Task[Sequence[Delta]]]:
+    task = asyncio.create_task(one())
+    await asyncio.sleep(0.05)
+    yield task
+    await asyncio.wait((task,))
+
+
+async def test_cancelled_request_gives_everything_back() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at2=Fault.HANG),)))
+    async with hanging(one) as task:
+        task.cancel()
+    assert task.cancelled()
+    assert one.verifiers.num_failed == 0
+
+
+async def test_closed_from_another_task() -> None:
+    """The verifier is not replaced for what our own closing broke."""
+
+    class Closable(FakeVerifier):
+        async def close(self) -> None:
+            self.closed = True
+            waiting.set()
+
+        async def verify(self, request):
+            await waiting.wait()
+            raise ServiceUnavailable("closed on our side")
+            yield
+
+    waiting = asyncio.Event()
+    dialer = FakeDialer(verifiers=(Closable,))
+    one = Run(dialer)
+    async with hanging(one) as task:
+        await one.verifier.close()
+    assert isinstance(task.exception(), ServiceUnavailable)
+    assert dialer.num_verifier_dials == 1
+
+
+async def test_patience() -> None:
+    times = iter([0.0, 9.0, 10.0, 10.5, 11.0, 11.1])
+    patience = Patience(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: next(times))
+
+    async def answer() -> int:
+        return 1
+
+    assert patience.limit_s == 30.0
+    await patience.wait(answer())
+    assert patience.limit_s == 1.0  # the first answer has a prefill in it
+    await patience.wait(answer())
+    assert patience.limit_s == 5.0
+    await patience.wait(answer())
+    assert patience.limit_s == 5.0
+
+
+async def test_patience_ends() -> None:
+    with pytest.raises(TimeoutError):
+        await Patience(0.01, 0.01, 1.0).wait(asyncio.Event().wait())

@@ -1,0 +1,400 @@
+"""The engine: tasks batch by themselves, and what goes wrong with one of them stays its own."""
+
+import asyncio
+import math
+import threading
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFiniteLogits, ResourceExhausted
+from specgate.runtime import engine as engine_module
+from specgate.runtime.engine import Engine
+from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.model_runner import Rows, feed
+from tests.models import eager_logits, make_runner, write_llama
+
+Counting = Generator[Rows, torch.Tensor, list[float]]
+
+
+class Recorder:
+    """A runner that answers each row with its sequence's first token id, and remembers every batch.
+
+    ``hold`` keeps the first forward from returning until the test says so: what comes meanwhile is one batch.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.threads: set[str] = set()
+        self.failures: dict[int, Exception] = {}
+        self.entered = threading.Event()
+        self.released = threading.Event()
+        self.released.set()
+
+    def hold(self) -> None:
+        self.released.clear()
+
+    def forward(self, batch: list[Rows]) -> list[torch.Tensor]:
+        ids = [rows.sequence.token_ids[0] for rows in batch]
+        self.batches.append(ids)
+        self.threads.add(threading.current_thread().name)
+        self.entered.set()
+        self.released.wait()
+        for token_id in ids:
+            if token_id in self.failures:
+                raise self.failures[token_id]
+        return [torch.full((rows.num_logits, 1), float(rows.sequence.token_ids[0])) for rows in batch]
+
+
+def counting(name: int, steps: int = 1, num_rows: int = 1) -> Counting:
+    """Ask for logits ``steps`` times, and return them."""
+    sequence, seen = Sequence([name], [0]), []
+    for _ in range(steps):
+        logits = yield Rows(sequence, num_rows, 1)
+        seen.append(logits.item())
+    return seen
+
+
+@asynccontextmanager
+async def running(runner: Any, **options: Any) -> AsyncIterator[Engine]:
+    engine = Engine(runner, **options)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        if isinstance(runner, Recorder):
+            runner.released.set()
+        engine.stop()
+
+
+async def submit(engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> list[asyncio.Task[Any]]:
+    """Start tasks and return when all of them are in the engine's inbox."""
+    started = [asyncio.create_task(engine.run(task)) for task in tasks]
+    await asyncio.sleep(0)
+    return started
+
+
+async def held(recorder: Recorder, engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> list[asyncio.Task[Any]]:
+    """Start tasks, the first of which is in a forward that does not return yet, the rest waiting."""
+    recorder.hold()
+    first = await submit(engine, tasks[0])
+    await asyncio.to_thread(recorder.entered.wait)
+    return first + await submit(engine, *tasks[1:])
+
+
+async def test_a_task_gets_its_logits_and_returns_its_result() -> None:
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        assert await engine.run(counting(7, steps=3)) == [7.0, 7.0, 7.0]
+    assert recorder.batches == [[7], [7], [7]]
+    assert recorder.threads == {"engine"}
+
+
+async def test_tasks_that_are_ready_share_a_forward_in_order() -> None:
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        tasks = await held(recorder, engine, *(counting(name, steps=3) for name in range(1, 9)))
+        recorder.released.set()
+        assert await asyncio.gather(*tasks) == [[float(name)] * 3 for name in range(1, 9)]
+    others = [2, 3, 4, 5, 6, 7, 8]
+    assert recorder.batches[0] == [1]
+    assert [sorted(batch) for batch in recorder.batches[1:]] == [[1, *others], [1, *others], others]
+    in_order = [[name for name in batch if name != 1] for batch in recorder.batches[1:]]
+    assert in_order == [others] * 3
+
+
+async def test_a_task_that_asks_for_nothing_costs_no_forward() -> None:
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        assert await engine.run(counting(1, steps=0)) == []
+    assert recorder.batches == []
+
+
+async def test_a_batch_holds_no_more_rows_than_its_budget() -> None:
+    recorder = Recorder()
+    async with running(recorder, max_batch_tokens=10) as engine:
+        sizes = [1, 4, 4, 4, 30, 2]
+        tasks = await held(recorder, engine, *(counting(i, num_rows=size) for i, size in enumerate(sizes)))
+        recorder.released.set()
+        await asyncio.gather(*tasks)
+    assert recorder.batches == [[0], [1, 2], [3], [4], [5]]
+
+
+async def test_an_error_in_a_task_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    def refusing(error: Exception) -> Counting:
+        yield Rows(Sequence([9], [0]), 1, 1)
+        raise error
+
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        ours, theirs = refusing(InvalidArgument("gamma", "is odd")), refusing(ZeroDivisionError("secret"))
+        tasks = await held(recorder, engine, counting(1), counting(2, steps=3), ours, theirs, counting(3))
+        recorder.released.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await engine.run(counting(4)) == [4.0]
+    assert [results[i] for i in (0, 1, 4)] == [[1.0], [2.0, 2.0, 2.0], [3.0]]
+    assert isinstance(results[2], InvalidArgument)
+    assert isinstance(results[3], InternalError)
+    assert str(results[3]) == "ZeroDivisionError"  # the rest is for the log
+    assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected", "message"),
+    [
+        (NonFiniteLogits("NaN"), NonFiniteLogits, "NaN"),
+        (ValueError("secret"), InternalError, "ValueError in a forward pass"),
+        (MemoryError(), ResourceExhausted, "out of memory in a forward pass"),
+        (torch.OutOfMemoryError("CUDA error: out of memory"), ResourceExhausted, "out of memory in a forward pass"),
+    ],
+)
+async def test_a_forward_that_fails_fails_the_culprit_alone(
+    failure: Exception, expected: type[Exception], message: str
+) -> None:
+    recorder = Recorder()
+    recorder.failures[3] = failure
+    async with running(recorder) as engine:
+        tasks = await held(recorder, engine, *(counting(name, steps=2) for name in (1, 2, 3, 4)))
+        recorder.released.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert engine.heartbeat_age_s < math.inf
+    assert [results[i] for i in (0, 1, 3)] == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
+    assert type(results[2]) is expected
+    assert str(results[2]) == message
+    # The batch that failed, and each of its tasks once more alone.
+    assert [sorted(batch) for batch in recorder.batches] == [[1], [1, 2, 3, 4], [2], [3], [4], [1], [2, 4]] or [
+        sorted(batch) for batch in recorder.batches[1:6]
+    ] == [[1, 2, 3, 4], [2], [3], [4], [1]]
+
+
+async def test_a_task_may_live_on_after_its_forward_failed() -> None:
+    def stubborn() -> Generator[Rows, torch.Tensor, str]:
+        try:
+            yield Rows(Sequence([3], [0]), 1, 1)
+        except NonFiniteLogits:
+            logits = yield Rows(Sequence([5], [0]), 1, 1)
+        return f"answered by {logits.item():.0f}"
+
+    recorder = Recorder()
+    recorder.failures[3] = NonFiniteLogits("NaN")
+    async with running(recorder) as engine:
+        assert await engine.run(stubborn()) == "answered by 5"
+
+
+async def test_cancelling_closes_the_task_and_runs_no_more_of_it() -> None:
+    closed = threading.Event()
+
+    def watched() -> Counting:
+        try:
+            return (yield from counting(2, steps=100))
+        finally:
+            closed.set()
+
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        in_forward, waiting, other = await held(recorder, engine, counting(1, steps=50), watched(), counting(3, steps=2))
+        recorder.released.set()
+        assert await other == [3.0, 3.0]
+        recorder.entered.clear()
+        recorder.hold()
+        await asyncio.to_thread(recorder.entered.wait)
+        for task in (in_forward, waiting):
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        before = len(recorder.batches)
+        recorder.released.set()
+        await asyncio.to_thread(closed.wait)
+        assert await engine.run(counting(4)) == [4.0]
+        assert engine.num_jobs == 0
+    assert recorder.batches[before:] == [[4]]
+
+
+async def test_a_task_cancelled_before_it_started_never_starts() -> None:
+    started: list[int] = []
+
+    def noting() -> Counting:
+        started.append(1)
+        return (yield from counting(2))
+
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        first, second = await held(recorder, engine, counting(1), noting())
+        second.cancel()
+        await asyncio.sleep(0)
+        recorder.released.set()
+        await first
+        await engine.run(counting(3))
+    assert started == []
+    assert recorder.batches == [[1], [3]]
+
+
+async def test_posted_functions_run_on_the_thread_after_the_forward_that_runs() -> None:
+    recorder = Recorder()
+    said: list[str] = []
+    done = threading.Event()
+
+    def say() -> None:
+        said.append(threading.current_thread().name)
+        done.set()
+
+    async with running(recorder) as engine:
+        (task,) = await held(recorder, engine, counting(1))
+        engine.post(say)
+        assert said == []
+        recorder.released.set()
+        await task
+        await asyncio.to_thread(done.wait)
+    assert said == ["engine"]
+
+
+async def test_a_posted_function_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ValueError("in a posted function")
+
+    async with running(Recorder()) as engine:
+        engine.post(fail)
+        assert await engine.run(counting(1)) == [1.0]
+    assert "in a posted function" in caplog.text
+
+
+LOST = RuntimeError("CUDA error: device-side assert triggered")
+
+
+async def test_a_lost_device_ends_the_thread_and_every_task(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither of the two ways out of a forward may swallow it: the batch, nor the retry one by one."""
+    failed = threading.Event()
+    recorder = Recorder()
+    recorder.failures[2] = LOST
+    async with running(recorder, on_failure=failed.set) as engine:
+        tasks = await held(recorder, engine, counting(1, steps=9), counting(2), counting(3), counting(4, steps=9))
+        recorder.released.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [EngineFailed] * 4
+        assert failed.is_set()
+        await asyncio.to_thread(engine._thread.join)
+        assert engine.heartbeat_age_s == math.inf
+        with pytest.raises(EngineFailed, match="not running"):
+            await engine.run(counting(5))
+    assert "the engine thread died" in caplog.text
+    assert len(recorder.batches) == 2
+
+
+async def test_a_device_that_is_lost_in_the_retry_ends_the_thread_too() -> None:
+    class Worse(Recorder):
+        def forward(self, batch: list[Rows]) -> list[torch.Tensor]:
+            if len(self.batches) == 2:
+                self.failures = {2: LOST}
+            return super().forward(batch)
+
+    failed = threading.Event()
+    recorder = Worse()
+    recorder.failures[2] = NonFiniteLogits("NaN")
+    async with running(recorder, on_failure=failed.set) as engine:
+        tasks = await held(recorder, engine, counting(1, steps=9), counting(2), counting(3))
+        recorder.released.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [EngineFailed] * 3
+    assert failed.is_set()
+
+
+async def test_what_waits_in_the_inbox_of_a_dying_engine_fails_too() -> None:
+    recorder = Recorder()
+    recorder.failures[1] = LOST
+    async with running(recorder) as engine:
+        first, second = await held(recorder, engine, counting(1), counting(2))
+        recorder.released.set()
+        for task in (first, second):
+            with pytest.raises(EngineFailed):
+                await task
+
+
+async def test_stopping_fails_what_is_left_and_closes_it() -> None:
+    closed = threading.Event()
+
+    def endless() -> Counting:
+        try:
+            while True:
+                yield Rows(Sequence([2], [0]), 1, 1)
+        finally:
+            closed.set()
+
+    recorder = Recorder()
+    failed = threading.Event()
+    async with running(recorder, on_failure=failed.set) as engine:
+        tasks = await submit(engine, endless(), endless())
+        await asyncio.to_thread(recorder.entered.wait)
+        await asyncio.to_thread(engine.stop)
+        for task in tasks:
+            with pytest.raises(EngineFailed):
+                await task
+        assert closed.is_set()
+        assert engine.heartbeat_age_s == math.inf
+        with pytest.raises(EngineFailed):
+            await engine.run(counting(1))
+        engine.stop()
+    assert not failed.is_set()  # asked for, not suffered
+
+
+def test_stopping_an_engine_that_never_started_returns() -> None:
+    engine = Engine(Recorder())  # type: ignore[arg-type]
+    assert engine.heartbeat_age_s == math.inf
+    engine.stop()
+
+
+async def test_a_task_that_comes_while_the_thread_ends_is_refused_not_lost() -> None:
+    """The thread has emptied its inbox for the last time and is, for a moment more, alive."""
+    engine = Engine(Recorder())  # type: ignore[arg-type]
+    engine.start()
+    engine.stop()
+    engine._thread = SimpleNamespace(is_alive=lambda: True, join=lambda: None)  # type: ignore[assignment]
+    with pytest.raises(EngineFailed):
+        await engine.run(counting(1))
+
+
+async def test_the_heartbeat_stands_still_in_a_long_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    recorder = Recorder()
+    async with running(recorder) as engine:
+        (task,) = await held(recorder, engine, counting(1))
+        now[0] += 60.0
+        assert engine.heartbeat_age_s == 60.0
+        recorder.released.set()
+        await task
+        await engine.run(counting(2))
+        assert engine.heartbeat_age_s == 0.0
+
+
+def poisoned_model(folder: Path) -> Any:
+    runner = make_runner(write_llama(folder, vocab_size=64))
+    runner.loaded.model.get_input_embeddings().weight.data[13] = math.nan
+    return runner
+
+
+async def test_a_session_with_broken_numbers_fails_alone_in_a_batch(tmp_path: Path) -> None:
+    """A real model: its neighbours in the batch get the logits that they would get alone."""
+    runner = poisoned_model(tmp_path)
+    prompts = [[1, 2, 3], [4, 13, 5], [6, 7], [13]]
+    widths: list[int] = []
+    forward: Callable[[list[Rows]], list[torch.Tensor]] = runner.forward
+
+    def recording(batch: list[Rows]) -> list[torch.Tensor]:
+        widths.append(len(batch))
+        return forward(batch)
+
+    runner.forward = recording
+    async with running(runner) as engine:
+        results = await asyncio.gather(
+            *(engine.run(feed(runner.pool.reserve(ids, 8), 1)) for ids in prompts), return_exceptions=True
+        )
+    assert [type(result) for result in results] == [torch.Tensor, NonFiniteLogits, torch.Tensor, NonFiniteLogits]
+    for ids, logits in zip(prompts, results, strict=True):
+        if isinstance(logits, torch.Tensor):
+            assert torch.allclose(logits[0], eager_logits(tmp_path, [ids])[0, -1], atol=1e-4)
+    assert sum(widths) >= len(prompts)
