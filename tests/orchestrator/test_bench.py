@@ -1,0 +1,191 @@
+"""The benchmark: fair turns, right sums, and a baseline that is what it says."""
+
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator.bare_loop import BareLoop
+from orchestrator.commands.bench import bench_request, full_length, write_rows
+from orchestrator.commands.bench_prompts import BENCH_PROMPTS, DEMO_PROMPTS
+from orchestrator.commands.bench_rows import ROW_NAMES, Agreement, Row, Sample, agreement_of, rows_of
+from orchestrator.commands.bench_runs import WARM_UP_TOKENS, Decode, measure, turns
+from orchestrator.commands.bench_table import print_rows
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
+from orchestrator.request import Gate, GenerationRequest, GenerationStats
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.types import SamplingParams
+from tests.models import write_llama
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def test_every_row_takes_every_turn_and_each_comes_first_equally_often() -> None:
+    names = ("a", "b", "c")
+    order = list(turns(names, num_prompts=3, repeats=2))
+    assert len(set(order)) == len(order) == 3 * 3 * 2
+    firsts = [order[index].name for index in range(0, len(order), len(names))]
+    assert Counter(firsts) == {"a": 2, "b": 2, "c": 2}
+
+
+async def test_the_warm_up_is_short_and_thrown_away() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def way(name: str) -> Decode:
+        async def decode(request: GenerationRequest) -> Sample:
+            asked.append((name, request.max_tokens))
+            return Sample(0, 0, request.prompt_token_ids, 1, 1.0)
+
+        return decode
+
+    requests = [GenerationRequest((prompt,), max_tokens=99) for prompt in (7, 8)]
+    ticks: list[None] = []
+    samples = await measure({"a": way("a"), "b": way("b")}, requests, 3, lambda: ticks.append(None))
+    assert asked[:2] == [("a", WARM_UP_TOKENS), ("b", WARM_UP_TOKENS)]
+    assert {tokens for _, tokens in asked[2:]} == {99}
+    assert len(ticks) == len(asked) - 2 == 2 * 2 * 3
+    assert [(one.prompt, one.repeat, one.token_ids) for one in samples["a"]] == [
+        (prompt, repeat, (7 + prompt,)) for repeat in range(3) for prompt in range(2)
+    ]
+
+
+def sample(repeat: int, tokens: int, seconds: float, stats: GenerationStats | None = None) -> Sample:
+    return Sample(0, repeat, (1,), tokens, seconds, stats)
+
+
+def rows() -> dict[str, Row]:
+    stats = GenerationStats(
+        completion_tokens=10,
+        drafted=8,
+        accepted=6,
+        solo_tokens=2,
+        target_forwards=4,
+        near_ties=1,
+        draft_us=[10, 20],
+        verify_us=[100, 100],
+        round_us=[115, 135],
+    )
+    samples = {
+        "target-hf": [sample(0, 100, 1.0), sample(1, 100, 2.0), sample(2, 100, 1.0)],
+        "target": [sample(0, 50, 1.0), sample(0, 30, 1.0)],
+        "spec": [sample(0, 80, 1.0, stats), sample(1, 90, 1.0, stats), sample(2, 85, 1.0, stats)],
+    }
+    return {row.name: row for row in rows_of(samples)}
+
+
+def test_rates_are_medians_over_repeats_with_their_spread() -> None:
+    target_hf = rows()["target-hf"]
+    assert (target_hf.tokens_per_s, target_hf.tokens_per_s_min, target_hf.tokens_per_s_max) == (100, 50, 100)
+    assert rows()["target"].tokens_per_s == 40
+
+
+def test_ratios_and_shares() -> None:
+    spec = rows()["spec"]
+    assert (spec.ratio_to_hf, spec.ratio_to_target) == (0.85, 85 / 40)
+    assert (spec.acceptance_rate, spec.tokens_per_forward, spec.solo_share) == (0.75, 2.5, 0.2)
+    assert (spec.round_us.draft, spec.round_us.verify, spec.round_us.rest) == (15, 100, 10)
+    assert spec.near_ties == 3
+
+
+def test_rows_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    write_rows(file, list(rows().values()))
+    target_hf, target, spec = json.loads(file.read_text())
+    assert [row["name"] for row in (target_hf, target, spec)] == ["target-hf", "target", "spec"]
+    assert target_hf["round_us"] == {"draft": None, "verify": None, "rest": None}
+    assert target_hf["acceptance_rate"] is target_hf["solo_share"] is target_hf["tokens_per_forward"] is None
+    assert target["ratio_to_target"] == 1.0
+    assert spec["round_us"] == {"draft": 15, "verify": 100, "rest": 10}
+
+
+def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="json: .* cannot be written"):
+        write_rows(tmp_path / "missing" / "rows.json", [])
+
+
+def test_agreement_is_counted_by_prompt() -> None:
+    same, other = Sample(0, 0, (1, 2), 1, 1.0), Sample(1, 0, (3,), 1, 1.0)
+    samples = {"target": [same, other], "spec": [same, replace(same, repeat=1), replace(other, token_ids=(4,))]}
+    assert agreement_of(samples, ("target", "spec")) == Agreement(("target", "spec"), equal=1, total=2)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_shows_every_number_at_any_width(width: int) -> None:
+    stream = io.StringIO()
+    agreement = Agreement(("target", "spec"), 8, 8)
+    print_rows(Console(file=stream, width=width), list(rows().values()), agreement)
+    shown = stream.getvalue()
+    for words in ("tokens/s", "× target", "verify µs", "85.0", "2.12", "75%", "█", "8 of 8 prompts"):
+        assert words in shown
+    assert "…" not in shown
+
+
+def test_the_request_of_all_rows() -> None:
+    sampling = SamplingOptions(stop=("x",), stop_token_id=(1,))
+    request = bench_request(ModelOptions(), DraftingOptions(gate=Gate.NONE), sampling)
+    assert (request.gate, request.ignore_eos, request.stop, request.stop_token_ids, request.seed) == (
+        Gate.TARGET_CONFIDENCE,
+        True,
+        (),
+        frozenset(),
+        0,
+    )
+    kept = bench_request(ModelOptions(), DraftingOptions(gate=Gate.DRAFT_CONFIDENCE), SamplingOptions(seed=5))
+    assert (kept.gate, kept.seed) == (Gate.DRAFT_CONFIDENCE, 5)
+    with pytest.raises(InvalidArgument, match="gamma: 0 leaves nothing"):
+        bench_request(ModelOptions(), DraftingOptions(gamma=0), SamplingOptions())
+
+
+def test_prompts_of_its_own() -> None:
+    assert len(BENCH_PROMPTS) == 8
+    assert len(DEMO_PROMPTS) == 3
+    assert full_length(GenerationRequest((1,), seed=3)).seed == 3
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llama(tmp_path_factory.mktemp("llama"))
+
+
+async def test_the_bare_loop_says_what_transformers_says(llama: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    loop = BareLoop(str(llama), dtype="float32", device="cpu", threads=1)
+    try:
+        await loop.start()
+        run = await loop.run(GenerationRequest((1, 2, 3), sampling=GREEDY, max_tokens=20))
+        nucleus = GenerationRequest((1, 2, 3), SamplingParams(1.0, top_k=5, top_p=0.8), max_tokens=9, seed=1)
+        sampled, again = await loop.run(nucleus), await loop.run(nucleus)
+    finally:
+        await loop.stop()
+    model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
+    expected = model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=20, do_sample=False, eos_token_id=None)
+    assert list(run.token_ids) == expected[0, 3:].tolist()
+    assert run.decode_s > 0
+    assert len(sampled.token_ids) == 9
+    assert sampled.token_ids == again.token_ids
+
+
+async def test_a_bare_loop_that_cannot_load_says_why(tmp_path: Path) -> None:
+    loop = BareLoop(str(tmp_path), dtype="float32", device="cpu", threads=1)
+    with pytest.raises(ServiceUnavailable, match="bare loop ended with exit code 1"):
+        await loop.start()
+    await loop.stop()
+
+
+def test_the_baseline_is_free_of_our_runtime() -> None:
+    code = "import sys, orchestrator.hf_baseline; print([m for m in sys.modules if m.split('.')[0] == 'specgate'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_rows_have_the_names_of_the_origin_experiment() -> None:
+    assert ROW_NAMES == ("draft", "target-hf", "target-hf-all-cores", "target", "spec", "spec+gate")
