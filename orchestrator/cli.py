@@ -1,4 +1,4 @@
-"""The command line: ``orchestrator generate | bench | doctor | demo``. Heavy libraries are imported by who needs them."""
+"""The command line: ``orchestrator generate | bench | doctor | demo``. Who needs a heavy library imports it late."""
 
 import re
 import sys
@@ -85,3 +85,7 @@ def _tell(problem: str, code: int) -> int:
     if problem:
         print(f"orchestrator: {problem}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    main()

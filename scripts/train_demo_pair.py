@@ -12,6 +12,7 @@ never of minutes, so two runs on the same Python, torch and thread count give th
 """
 
 import argparse
+import copy
 import hashlib
 import json
 import math
@@ -51,7 +52,7 @@ TARGET_SHAPE = {
 }
 DRAFT_SHAPE = {
     "hidden_size": 128,
-    "intermediate_size": 256,
+    "intermediate_size": 384,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
 }
@@ -203,21 +204,20 @@ def continuations(
     """
     generator = torch.Generator().manual_seed(args.seed + 1)
     torch.manual_seed(args.seed + 1)
-    prompt_width, batch = 64, 64
+    prompt_width, batch = 64, 128
     source = windows(stream, batch, prompt_width, generator)
+    writer = copy.deepcopy(target).to(torch.bfloat16)
     rows = []
     with Progress(console=console) as progress:
         bar = progress.add_task("target writes", total=args.continuations)
         for index in range(args.continuations):
-            sampling = {"do_sample": True, "top_k": 0} if index % 4 == 3 else {"do_sample": False}
+            sampling = {"do_sample": True, "top_k": 0} if index % 5 == 4 else {"do_sample": False}
             prompt = next(source).to(args.device)
-            with autocast(args.device):
-                rows.append(
-                    target.generate(
-                        prompt, attention_mask=torch.ones_like(prompt), min_new_tokens=192,
-                        max_new_tokens=192, pad_token_id=EOS_ID, **sampling,
-                    ).cpu()  # fmt: skip
-                )
+            row = writer.generate(
+                prompt, attention_mask=torch.ones_like(prompt), min_new_tokens=192, max_new_tokens=192,
+                pad_token_id=EOS_ID, **sampling,
+            )  # fmt: skip
+            rows.append(row.cpu())
             progress.update(bar, advance=1)
     return rows
 
@@ -252,7 +252,7 @@ def distillation_loss(
     """Cross-entropy with the target's distribution, cut to its top choices, plus that with its first choice."""
     log_draft = F.log_softmax(draft_logits.float(), -1).gather(-1, top_ids.long())
     soft = -(top_log_probs.float().softmax(-1) * log_draft).sum(-1).mean()
-    return soft - 0.5 * log_draft[..., 0].mean()
+    return soft - log_draft[..., 0].mean()
 
 
 def train_draft(
@@ -261,7 +261,7 @@ def train_draft(
     generator = torch.Generator().manual_seed(args.seed + 2)
     corpus = windows(stream, 16, 256, generator)
     rows = [part for batch in continuations(target, stream, args) for part in batch.split(16)]
-    rows += [next(corpus) for _ in range(len(rows) // 2)]
+    rows += [next(corpus) for _ in range(len(rows) // 8)]
     lessons = ask_target(target, rows, args)
     torch.manual_seed(args.seed + 2)
     model = new_model(DRAFT_SHAPE).to(args.device)
@@ -352,8 +352,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=8, help="windows of 512 tokens per step")
     parser.add_argument("--target-steps", type=int, default=1500)
-    parser.add_argument("--draft-steps", type=int, default=2500)
-    parser.add_argument("--continuations", type=int, default=40, help="batches of 64 rows, 192 tokens each")
+    parser.add_argument("--draft-steps", type=int, default=3000)
+    parser.add_argument("--continuations", type=int, default=20, help="batches of 128 rows, 192 tokens each")
     parser.add_argument("--stage", choices=["all", "draft", "report"], default="all")
     return parser.parse_args()
 

@@ -8,12 +8,14 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.model_runner import ModelRunner, Rows
 from specgate.runtime.self_check import prepare
@@ -116,12 +118,16 @@ def _fill(model: torch.nn.Module, seed: int, gain: float, mix: Mix | None) -> No
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
             continue
-        values = _normal(name, seed, parameter.shape)
-        if mix is not None:
-            own = (1 - mix.share**2) ** 0.5
-            values = own * values + mix.share * _normal(name, mix.seed, parameter.shape)
+        values = _values(name, seed, mix, parameter.shape)
         is_embedding = "embed" in name or "wte" in name or "wpe" in name
         parameter.copy_(values if is_embedding else values * gain / parameter.shape[-1] ** 0.5)
+
+
+def _values(name: str, seed: int, mix: Mix | None, shape: torch.Size) -> torch.Tensor:
+    own = _normal(name, seed, shape)
+    if mix is None:
+        return own
+    return (1 - mix.share**2) ** 0.5 * own + mix.share * _normal(name, mix.seed, shape)
 
 
 def _normal(name: str, seed: int, shape: torch.Size) -> torch.Tensor:
@@ -175,11 +181,21 @@ def eager_logits(folder: Path, token_ids: Sequence[Sequence[int]]) -> torch.Tens
 
 # Running tasks. A step names the runner as well as the rows, so that work of two models can be driven side by side.
 
-Step = tuple[ModelRunner, Rows]
+class Runner(Protocol):
+    """What answers rows with logits: a ModelRunner, or what stands in for one."""
+
+    vocab_size: int
+    pool: PagePool
+    loaded: Any
+
+    def forward(self, batch: list[Rows]) -> list[torch.Tensor]: ...
+
+
+Step = tuple[Runner, Rows]
 Work = Generator[Step, torch.Tensor, T]
 
 
-def on(runner: ModelRunner, task: Generator[Rows, torch.Tensor, T]) -> Work[T]:
+def on(runner: Runner, task: Generator[Rows, torch.Tensor, T]) -> Work[T]:
     """Say at every step of an engine task which runner it is for."""
     logits: torch.Tensor | None = None
     while True:
@@ -214,7 +230,39 @@ def run_all(works: Iterable[Work[T]]) -> list[T]:
     return [results[index] for index in range(len(running))]
 
 
-def run_task(runner: ModelRunner, task: Generator[Rows, torch.Tensor, T]) -> T:
+def run_task(runner: Runner, task: Generator[Rows, torch.Tensor, T]) -> T:
     """Run one engine task to its end, in this thread, and return its result."""
     (result,) = run_all([on(runner, task)])
     return result
+
+
+class KnownModel:
+    """A runner without a model: logits are a fixed random function of the prefix, known without a forward.
+
+    For laws that are enumerated to the last branch, where a real forward would be all the time there is.
+    """
+
+    def __init__(self, vocab_size: int, seed: int, *, gain: float = 1.5, mix: Mix | None = None) -> None:
+        self.vocab_size = vocab_size
+        self.pool = PagePool(num_pages=1 << 12, page_size=64)
+        self.loaded = SimpleNamespace(context_length=64)
+        self._seed, self._gain, self._mix = seed, gain, mix
+        self._known: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def logits(self, prefix: Sequence[int]) -> torch.Tensor:
+        """Return the row after ``prefix``, [vocabulary]."""
+        key = tuple(prefix)
+        if key not in self._known:
+            shape = torch.Size([self.vocab_size])
+            self._known[key] = self._gain * _values(str(key), self._seed, self._mix, shape)
+        return self._known[key]
+
+    def forward(self, batch: list[Rows]) -> list[torch.Tensor]:
+        """Answer as a ModelRunner does."""
+        answers = []
+        for sequence, num_rows, num_logits in batch:
+            sequence.num_cached += num_rows
+            ends = range(sequence.num_cached - num_logits + 1, sequence.num_cached + 1)
+            rows = [self.logits(sequence.token_ids[:end]) for end in ends]
+            answers.append(torch.stack(rows) if rows else torch.empty(0, self.vocab_size))
+        return answers

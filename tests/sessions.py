@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
-from specgate.runtime.model_runner import ModelRunner
 from specgate.types import DraftRequest, FinishReason, Proposal, SessionSpec, Verdict, VerifyRequest
-from tests.models import Work, on
+from tests.models import Runner, Work, on
 from verifier_svc.verifier import VerifySession
 
 T = TypeVar("T")
@@ -15,8 +14,8 @@ T = TypeVar("T")
 class Pair(NamedTuple):
     """Two models on their serving paths."""
 
-    target: ModelRunner
-    draft: ModelRunner
+    target: Runner
+    draft: Runner
 
 
 class Plan(NamedTuple):
@@ -84,7 +83,7 @@ def decode(
         verifier.free()
 
 
-def _open(make: Callable[..., T], spec: SessionSpec, runner: ModelRunner) -> T:
+def _open(make: Callable[..., T], spec: SessionSpec, runner: Runner) -> T:
     return make(spec, runner.pool, runner.vocab_size, runner.loaded.context_length)
 
 

@@ -6,13 +6,13 @@ BENCH_PROMPTS = (
     "import os\nimport sys\nimport argparse\n\n\ndef main(argv=None):\n    parser = argparse.ArgumentParser(",
     "def binary_search(values, wanted):\n    low, high = 0, len(values) - 1\n    while low <= high:\n",
     "class TestParser(unittest.TestCase):\n    def setUp(self):\n        self.parser = Parser()\n\n    def test_",
-    "    try:\n        with open(filename, 'rb') as file:\n            data = file.read()\n    except OSError as error:\n",
+    "def load(filename):\n    try:\n        with open(filename, 'rb') as file:\n            data = file.read()\n",
     "async def fetch(reader, writer, timeout=None):\n    loop = asyncio.get_running_loop()\n    future = loop.",
     '"""Utilities for working with dates and times."""\n\nimport datetime\n\n__all__ = [',
 )
 
 DEMO_PROMPTS = (
     'def count_words(text):\n    """Return a dictionary that maps each word of text to how often it occurs."""\n',
-    "class Queue:\n    def __init__(self, maxsize=0):\n        self.maxsize = maxsize\n        self.items = []\n\n    def put(",
-    "def main():\n    parser = argparse.ArgumentParser(description=__doc__)\n    parser.add_argument('-v', '--verbose',",
+    "class Queue:\n    def __init__(self, maxsize=0):\n        self.maxsize = maxsize\n        self.items = []\n",
+    "def main():\n    parser = argparse.ArgumentParser(description=__doc__)\n    parser.add_argument('-v',",
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +24,7 @@ _RATES: tuple[Column, ...] = (
 )
 _ROUNDS: tuple[Column, ...] = (
     ("accepted", lambda row: _format(row.acceptance_rate, ".0%")),
-    ("tokens/forward", lambda row: _format(row.tokens_per_forward, ".2f")),
+    ("tok/forward", lambda row: _format(row.tokens_per_forward, ".2f")),
     ("solo", lambda row: _format(row.solo_share, ".0%")),
     ("draft µs", lambda row: _format(row.round_us.draft, ".0f")),
     ("verify µs", lambda row: _format(row.round_us.verify, ".0f")),
@@ -42,7 +43,7 @@ def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | Non
 
 
 def _table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("row", no_wrap=True)
     for title, _ in columns:
         table.add_column(title, justify="right", no_wrap=True)

@@ -84,6 +84,8 @@ class ModelOptions:
         if not _DEVICE.fullmatch(self.device):
             raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
         check_range("threads", self.threads, 1, MAX_THREADS)
+        if self.pin and self.threads > 1:
+            raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
         self._check_tls()
 
     def _check_tls(self) -> None:

@@ -15,9 +15,9 @@ from specgate.types import TokenSource
 
 STYLES = {
     TokenSource.ACCEPTED: Style(color="green"),
-    TokenSource.RECOVERED: Style(color="red"),
+    TokenSource.RECOVERED: Style(color="yellow"),
     TokenSource.BONUS: Style(color="cyan"),
-    TokenSource.SOLO: Style(dim=True),
+    TokenSource.SOLO: Style.null(),
 }
 _MEANING = {
     TokenSource.ACCEPTED: "accepted draft",

@@ -55,10 +55,8 @@ def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | N
     """
     logits = logits.float()
     if params.logit_bias:
-        # A draft may have fewer ids than the target that the request was made for.
-        known = {token_id: bias for token_id, bias in params.logit_bias.items() if token_id < logits.shape[-1]}
-        ids = torch.tensor(list(known), dtype=torch.int64, device=logits.device)
-        bias = torch.tensor(list(known.values()), dtype=torch.float32, device=logits.device)
+        ids = torch.tensor(list(params.logit_bias), dtype=torch.int64, device=logits.device)
+        bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32, device=logits.device)
         logits = logits.index_add(1, ids, bias.expand(len(logits), -1).contiguous())
     if counts is not None:
         seen = counts.in_prompt | (counts.in_output > 0)

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
-
 from orchestrator.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeDrafter, FakeVerifier
 from specgate.errors import SpecgateError
 from specgate.rpc.convert import (
@@ -71,9 +70,9 @@ class FakeService:
         self.endpoint = self.server.endpoint
         handlers: Any = self.server.handlers
         if self.role == "drafter":
-            drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server(self, handlers)  # type: ignore[arg-type]
+            drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server(self, handlers)
         else:
-            verifier_service_pb2_grpc.add_VerifierServiceServicer_to_server(self, handlers)  # type: ignore[arg-type]
+            verifier_service_pb2_grpc.add_VerifierServiceServicer_to_server(self, handlers)
         await self.server.set_ready(lambda: 0.0)
 
     async def stop(self) -> None:
@@ -139,5 +138,3 @@ def unused_endpoint() -> str:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{listener.getsockname()[1]}"
-
-

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -106,7 +107,7 @@ def test_rows_as_json(tmp_path: Path) -> None:
 
 
 def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="json: .* cannot be written"):
+    with pytest.raises(InvalidArgument, match=r"json: .* cannot be written"):
         write_rows(tmp_path / "missing" / "rows.json", [])
 
 
@@ -166,7 +167,7 @@ async def test_the_bare_loop_says_what_transformers_says(llama: Path) -> None:
         sampled, again = await loop.run(nucleus), await loop.run(nucleus)
     finally:
         await loop.stop()
-    model = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
     expected = model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=20, do_sample=False, eos_token_id=None)
     assert list(run.token_ids) == expected[0, 3:].tolist()
     assert run.decode_s > 0

@@ -89,7 +89,7 @@ async def test_drafter_hears_of_every_solo_token_at_once() -> None:
     known = []
     policy = within(TargetConfidence(4, 0.6))
     async for delta in decode(session, drafter, verifier, policy):
-        if delta.sources == (TokenSource.SOLO,) and session.confidence < 0.6 and not session.finished:
+        if delta.sources == (TokenSource.SOLO,) and (session.confidence or 0.0) < 0.6 and not session.finished:
             known.append(len(drafter.told) == session.length)
     assert len(known) > 10
     assert all(known)

@@ -66,7 +66,7 @@ def test_a_good_pair(examine: Examine, pair: Path) -> None:
 def test_the_report_for_people(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     models = ["--target", str(pair / "target"), "--draft", str(pair / "nowhere")]
     assert cli.run(["doctor", *models]) == 1
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "✓ " in shown
     assert "✗ " in shown
     assert "is not a folder on this machine" in shown

@@ -29,7 +29,7 @@ SPEC = make_spec(20)
 @pytest.fixture
 async def dialer() -> AsyncIterator[GrpcDialer]:
     channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=2.0)
+    yield GrpcDialer(channels, open_timeout_s=30.0)
     await channels.close()
 
 
@@ -46,7 +46,7 @@ async def verifying(dialer: GrpcDialer) -> AsyncIterator[tuple[FakeService, Grpc
 
 
 async def eventually_free(service: FakeService) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while service.num_open:  # noqa: ASYNC110 - a plain counter
             await asyncio.sleep(0.005)
 
@@ -78,16 +78,16 @@ async def test_accepted_tokens_are_not_sent_again(dialer: GrpcDialer) -> None:
         drafter._stream.write = spy  # type: ignore[method-assign]
         await drafter.draft(DraftRequest(1, 3, (), 4))
         await drafter.draft(DraftRequest(2, 3, (*truth[:4], 90), 4))
-        await drafter.draft(DraftRequest(3, 8, (91,), 4))
-        # A repetition by chance is no acceptance of a proposal that is gone.
+        proposal = await drafter.draft(DraftRequest(3, 8, (91,), 4))
+        # Once something else was said, the proposal is gone: its tokens are new ones.
         await drafter.draft(DraftRequest(4, 9, (), 0))
-        await drafter.draft(DraftRequest(5, 9, (95, 96), 0))
+        await drafter.draft(DraftRequest(5, 9, proposal.draft_token_ids[:2], 0))
     assert [(one.position, one.num_accepted, list(one.token_ids)) for one in sent] == [
         (3, 0, []),
         (3, 4, [90]),
         (8, 0, [91]),
         (9, 0, []),
-        (9, 0, [95, 96]),
+        (9, 0, list(proposal.draft_token_ids[:2])),
     ]
 
 
@@ -132,7 +132,7 @@ async def test_stopped_process(dialer: GrpcDialer) -> None:
         start = asyncio.get_running_loop().time()
         with pytest.raises(ServiceUnavailable):
             await dialer.open_verifier(Lease(endpoint), SPEC)
-        assert asyncio.get_running_loop().time() - start < 2.0
+        assert asyncio.get_running_loop().time() - start < 10.0
 
 
 async def test_service_that_dies_in_mid_session(dialer: GrpcDialer) -> None:

@@ -56,14 +56,20 @@ class Watched:
     def __init__(self, model: str) -> None:
         self.stages: list[tuple[str, str, int, int]] = []
         self.notices: list[str] = []
-        self.service = Supervised(LocalService("fake", model), self.notices.append)
+        self._news = asyncio.Event()
+        self.service = Supervised(LocalService("fake", model), self._on_notice)
 
     async def start(self) -> None:
         await self.service.start(lambda *stage: self.stages.append(stage))
 
     async def heard(self, words: str) -> None:
         while not any(words in notice for notice in self.notices):
-            await asyncio.sleep(0.01)
+            self._news.clear()
+            await self._news.wait()
+
+    def _on_notice(self, notice: str) -> None:
+        self.notices.append(notice)
+        self._news.set()
 
 
 @pytest.fixture
@@ -154,10 +160,10 @@ async def test_one_that_ignores_sigterm_is_killed() -> None:
 async def test_writing_to_a_dead_child_is_an_error() -> None:
     child = await Child.start("fake_svc", LocalService("fake", "refused").arguments(0))
     await child.wait()
+    # The pipe's end is heard of a moment after the process's.
+    await asyncio.sleep(0.1)
     with pytest.raises(ServiceUnavailable, match="is gone"):
-        for _ in range(100):
-            await child.send({})
-            await asyncio.sleep(0.01)
+        await asyncio.gather(*(child.send({}) for _ in range(3)))
     await child.stop()
 
 

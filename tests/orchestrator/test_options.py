@@ -1,5 +1,7 @@
 """Flags become frozen values; prompts files become requests; what is wrong is named."""
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,7 @@ def parsed(*flags: str) -> dict[str, Any]:
 
     @app.command()
     @takes_groups
-    def command(
-        models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions, extra: int = 7
-    ) -> None:
+    def command(models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions, extra: int = 7) -> None:
         received.update(models=models, drafting=drafting, sampling=sampling, extra=extra)
 
     result = CliRunner().invoke(app, list(flags))
@@ -60,9 +60,7 @@ def test_flags_reach_their_group() -> None:
     assert received["models"].verifier == ("a:1", "b:2")
     assert received["models"].pin
     assert received["drafting"] == DraftingOptions(gamma=4, gate=Gate.NONE)
-    assert received["sampling"] == SamplingOptions(
-        temperature=0.5, stop=("x",), stop_token_id=(3,), ignore_eos=True
-    )
+    assert received["sampling"] == SamplingOptions(temperature=0.5, stop=("x",), stop_token_id=(3,), ignore_eos=True)
     assert received["extra"] == 1
 
 
@@ -87,6 +85,7 @@ def _with_all_groups(models: ModelOptions, drafting: DraftingOptions, sampling: 
         ({"device": "gpu"}, "device"),
         ({"device": "cuda:x"}, "device"),
         ({"threads": 0}, "threads"),
+        ({"threads": 2, "pin": True}, "threads"),
         ({"tls_certificate": "a"}, "tls_certificate"),
         ({"tls_certificate": "a", "tls_key": "b"}, "tls_ca"),
         ({"tls_ca": "a"}, "tls_ca"),
@@ -190,6 +189,11 @@ def test_lines_override_the_flags(tmp_path: Path) -> None:
 def test_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
         read(tmp_path, '{"prompt": "a"}', line)
+
+
+def test_prompts_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"prompt": "a"}\n{"prompt": "b"}\n'))
+    assert [prompt.text for prompt in read_prompts(Path("-"), DEFAULTS)] == ["a", "b"]
 
 
 def test_a_file_without_prompts_is_refused(tmp_path: Path) -> None:

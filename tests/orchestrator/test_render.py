@@ -28,9 +28,7 @@ FOX = "🦊"
 
 def painted(painter: Painter, delta: Delta) -> list[tuple[str, TokenSource]]:
     source_of = {style: source for source, style in STYLES.items()}
-    return [
-        (segment.text, source_of[segment.style]) for segment in painter.paint(delta) if segment.style is not None
-    ]
+    return [(segment.text, source_of[segment.style]) for segment in painter.paint(delta) if segment.style is not None]
 
 
 def deltas_of(
@@ -185,6 +183,4 @@ def test_an_error_as_json() -> None:
     assert error_object(InvalidArgument("top_k", "is bad")) == {
         "error": {"reason": "INVALID_ARGUMENT", "message": "top_k: is bad", "field": "top_k"}
     }
-    assert error_object(ServiceUnavailable("gone")) == {
-        "error": {"reason": "SERVICE_UNAVAILABLE", "message": "gone"}
-    }
+    assert error_object(ServiceUnavailable("gone")) == {"error": {"reason": "SERVICE_UNAVAILABLE", "message": "gone"}}

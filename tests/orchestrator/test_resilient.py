@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
 from orchestrator.failover import MAX_FAILURES_WITHOUT_PROGRESS, FailoverVerifier
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
-from orchestrator.fakes import FakeDrafter, FakeModel, FakeVerifier, Fault
+from orchestrator.fakes import FakeDrafter, FakeVerifier, Fault
 from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence, WithinLimits
 from orchestrator.patience import Patience
 from orchestrator.reattach import NoDrafter, ReattachingDrafter
@@ -30,26 +31,28 @@ from specgate.errors import (
 from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistribution, Verdict, Verification
 from tests.orchestrator.support import emitted, make_session, make_spec, run, target_alone
 
-QUICK = Timeouts(
-    open_s=0.5,
-    first_draft_s=0.5,
-    draft_floor_s=0.5,
-    first_verdict_s=0.5,
-    verdict_floor_s=0.5,
-    failover_s=1.0,
-)
+HUNG_DRAFT = Timeouts(open_s=0.5, first_draft_s=0.5, draft_floor_s=0.5)
+HUNG_VERDICT = Timeouts(open_s=0.5, first_verdict_s=0.5, verdict_floor_s=0.5)
+PATIENT = Timeouts(first_draft_s=60.0, draft_floor_s=60.0, first_verdict_s=60.0, verdict_floor_s=60.0)
+"""For faults that need no waiting, so that a busy machine adds none of its own."""
 
 
 class Run:
     """One request over a fake fleet."""
 
-    def __init__(self, dialer: FakeDialer, spec: SessionSpec | None = None, gamma: int = 4, gate: float | None = None):
+    def __init__(
+        self,
+        dialer: FakeDialer,
+        spec: SessionSpec | None = None,
+        gate: float | None = None,
+        timeouts: Timeouts = PATIENT,
+    ) -> None:
         self.session: Session = make_session(spec or make_spec(60))
         self.dialer = dialer
         self.drafters, self.verifiers = FakePool(), FakePool()
-        self.drafter = ReattachingDrafter(self.drafters, dialer, self.session, QUICK)
-        self.verifier = FailoverVerifier(self.verifiers, dialer, self.session, QUICK)
-        inner: Policy = AlwaysDraft(gamma) if gate is None else TargetConfidence(gamma, gate)
+        self.drafter = ReattachingDrafter(self.drafters, dialer, self.session, timeouts)
+        self.verifier = FailoverVerifier(self.verifiers, dialer, self.session, timeouts)
+        inner: Policy = AlwaysDraft(4) if gate is None else TargetConfidence(4, gate)
         self.policy = WithinLimits(inner, self.drafter)
 
     async def __call__(self) -> list[Delta]:
@@ -80,7 +83,8 @@ def verifier(delay_s: float = 0.0, **faults: Fault) -> MakeVerifier:
 @pytest.mark.parametrize("at", [0, 1, 4])
 @pytest.mark.parametrize("gate", [None, 0.5])
 async def test_drafter_fails_and_the_text_is_the_same(fault: Fault, at: int, gate: float | None) -> None:
-    one = Run(FakeDialer(drafters=(drafter(**{f"at{at}": fault}),)), gate=gate)
+    dialer = FakeDialer(drafters=(drafter(**{f"at{at}": fault}), drafter()))
+    one = Run(dialer, gate=gate, timeouts=HUNG_DRAFT if fault is Fault.HANG else PATIENT)
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.drafter_failures == one.drafters.num_failed == 1
     assert one.session.stats.verifier_failovers == 0
@@ -98,19 +102,29 @@ async def test_drafter_is_attached_again_in_mid_request() -> None:
     assert first.num_proposals == 3
     assert second.num_proposals > 3
     assert second.spec.output_token_ids  # opened with what was committed by then
-    assert tuple(second.told) == one.session.opening_spec.prompt_token_ids + one.session.output_token_ids[
-        : len(second.told) - one.session.num_prompt_tokens
-    ]
+    assert (
+        tuple(second.told)
+        == one.session.opening_spec.prompt_token_ids
+        + one.session.output_token_ids[: len(second.told) - one.session.num_prompt_tokens]
+    )
     # The first question after the opening is one that nobody waits for.
     assert second.requests[0].gamma == 1
     assert one.session.stats.drafter_failures == 1
 
 
 async def test_attaching_again_waits_longer_and_longer() -> None:
-    dialer = FakeDialer(drafters=(drafter(at0=Fault.DIE), ServiceUnavailable("down")), verifiers=(verifier(0.01),))
-    await Run(dialer, make_spec(100))()
-    # About 1 s of decoding: after 0.1, 0.3 and 0.7 s.
-    assert 2 <= dialer.num_drafter_dials - 1 <= 4
+    times: list[float] = []
+
+    class Watched(FakeDialer):
+        async def open_drafter(self, lease, spec) -> FakeDrafter:
+            times.append(asyncio.get_running_loop().time())
+            return await FakeDialer.open_drafter(self, lease, spec)
+
+    drafters = (drafter(at0=Fault.DIE), ServiceUnavailable("down"))
+    await Run(Watched(drafters=drafters, verifiers=(verifier(0.01),)), make_spec(100))()
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert len(gaps) >= 2
+    assert all(gap >= 0.1 * 2**number - 0.01 for number, gap in enumerate(gaps[:5]))
 
 
 async def test_drafter_pool_that_is_down_at_the_start() -> None:
@@ -230,7 +244,7 @@ async def lying_drafter(proposal: Proposal, spec: SessionSpec) -> Run:
 async def test_verifier_fails_and_another_goes_on(fault: Fault, at: int, gate: float | None) -> None:
     """Before, between and inside rounds: no gap, no repeat."""
     dialer = FakeDialer(verifiers=(verifier(**{f"at{at}": fault}), verifier()))
-    one = Run(dialer, gate=gate)
+    one = Run(dialer, gate=gate, timeouts=HUNG_VERDICT if fault is Fault.HANG else PATIENT)
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     first, second = dialer.opened_verifiers
     assert second.spec.output_token_ids == tuple(first.committed[3 : len(second.spec.committed_token_ids)])
@@ -240,7 +254,7 @@ async def test_verifier_fails_and_another_goes_on(fault: Fault, at: int, gate: f
 
 async def test_the_target_alone_fails_over_inside_its_one_round() -> None:
     dialer = FakeDialer(verifiers=(verifier(at7=Fault.DIE), verifier(at5=Fault.HANG), verifier()))
-    one = Run(dialer)
+    one = Run(dialer, timeouts=HUNG_VERDICT)
     one.policy, one.drafter = TargetAlone(), NoDrafter()  # type: ignore[assignment]
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.verifier_failovers == 2
@@ -251,7 +265,7 @@ async def test_both_fail() -> None:
         drafters=(drafter(at1=Fault.DIE), drafter(at2=Fault.HANG), drafter()),
         verifiers=(verifier(0.01, at3=Fault.DIE), verifier(0.01, at9=Fault.NONSENSE), verifier(0.01)),
     )
-    one = Run(dialer, make_spec(120), gate=0.5)
+    one = Run(dialer, make_spec(120), gate=0.5, timeouts=HUNG_DRAFT)
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.verifier_failovers == 2
 
@@ -270,11 +284,12 @@ async def test_out_of_sync_is_opened_anew() -> None:
 
 
 async def test_last_verifier_is_lost() -> None:
-    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("gone"))))
+    timeouts = Timeouts(failover_s=0.5)
+    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("gone"))), timeouts=timeouts)
     start = asyncio.get_running_loop().time()
     with pytest.raises(ServiceUnavailable) as caught:
         await one()
-    assert asyncio.get_running_loop().time() - start < QUICK.failover_s + 0.5
+    assert asyncio.get_running_loop().time() - start < 5.0
     assert f"after {len(one.session.output_token_ids)} emitted tokens" in str(caught.value)
     assert one.session.output_token_ids
     assert one.session.stats.verifier_failovers == 0
@@ -382,6 +397,20 @@ async def test_verifier_that_ends_too_soon_is_replaced() -> None:
     one = Run(FakeDialer(verifiers=(Hasty, verifier())))
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.verifier_failovers == 1
+
+
+async def test_verifiers_that_hang_at_the_opening_leave_time_for_others() -> None:
+    class Slow(FakeDialer):
+        async def open_verifier(self, lease, spec) -> FakeVerifier:
+            if self.num_verifier_dials == 1:
+                self.num_verifier_dials += 1
+                await asyncio.Event().wait()
+            return await FakeDialer.open_verifier(self, lease, spec)
+
+    dialer = Slow(verifiers=(verifier(at3=Fault.DIE), verifier()))
+    one = Run(dialer, timeouts=Timeouts(failover_s=1.5))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.verifiers.num_failed == 2
 
 
 @asynccontextmanager

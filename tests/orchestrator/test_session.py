@@ -24,7 +24,7 @@ def commit(session: Session, draft: tuple[int, ...], num_accepted: int, own: int
     session.draft_request(RoundPlan(len(draft)))
     return session.commit(
         Proposal(draft, draft_us=7),
-        Verdict(session.round, num_accepted, own, confidence=0.5, verify_us=11, **verdict),  # type: ignore[arg-type]
+        Verdict(session.round, num_accepted, own, confidence=0.5, verify_us=11, **verdict),
     )
 
 
@@ -140,9 +140,9 @@ def test_round_time_is_from_the_draft_to_the_first_verdict() -> None:
     assert session.stats.verify_us == [11]
 
 
-def generate(tokenizer: TextTokenizer, ids: tuple[int, ...], stop: tuple[str, ...], sizes, **spec) -> tuple[Session, str]:
+def generate(tokenizer: TextTokenizer, ids: tuple[int, ...], stop: tuple[str, ...], sizes) -> tuple[Session, str]:
     """Commit ``ids`` in verdicts of the given sizes, until they end or the session does."""
-    session = make_session(make_spec(**spec), tokenizer.incremental(), stop)
+    session = make_session(make_spec(len(ids)), tokenizer.incremental(), stop)
     text, left = "", ids
     for size in sizes:
         if session.finished or not left:
@@ -185,10 +185,12 @@ TEXT = "the fox said: END of\n\nthe story, naïve 🦊🦊. The end"
         ("x said", "ox", "fox s"),
     ],
 )
-@pytest.mark.parametrize("sizes", [[1] * 200, [2] * 100, [3] * 100, [7] * 50, [60] * 5], ids=lambda sizes: f"by{sizes[0]}")
+@pytest.mark.parametrize(
+    "sizes", [[1] * 200, [2] * 100, [3] * 100, [7] * 50, [60] * 5], ids=lambda sizes: f"by{sizes[0]}"
+)
 def test_stop_strings(byte_level: TextTokenizer, stop: tuple[str, ...], sizes: list[int]) -> None:
     ids = byte_level.encode(TEXT)
-    session, text = generate(byte_level, ids, stop, sizes, max_tokens=len(ids))
+    session, text = generate(byte_level, ids, stop, sizes)
     expected_ids, expected_text = reference(byte_level, ids, stop)
     assert text == expected_text
     assert session.output_token_ids == expected_ids
@@ -205,8 +207,8 @@ def test_text_is_the_same_however_it_comes(byte_level: TextTokenizer, seed: int)
     starts = [rng.randrange(len(letters)) for _ in range(2)]
     stop = tuple(letters[start : start + rng.randrange(2, 6)] for start in starts) if seed % 2 else ()
     sizes = [rng.randrange(1, 6) for _ in range(50)]
-    session, text = generate(byte_level, ids, stop, sizes, max_tokens=len(ids))
-    one_by_one, same_text = generate(byte_level, ids, stop, [1] * 50, max_tokens=len(ids))
+    session, text = generate(byte_level, ids, stop, sizes)
+    one_by_one, same_text = generate(byte_level, ids, stop, [1] * 50)
     assert session.output_token_ids == one_by_one.output_token_ids
     assert text == same_text
     assert (session.output_token_ids, text) == reference(byte_level, ids, stop)

@@ -54,7 +54,9 @@ def test_random_tokens_add_up(byte_level: TextTokenizer, seed: int) -> None:
 
 def test_sentencepiece_adds_up(sentencepiece: TextTokenizer) -> None:
     backend = sentencepiece.backend
-    ids = [backend.token_to_id(token) for token in ("▁the", "▁fox", "<0x0A>", "s", "<0xF0>", "<0x9F>", "<0xA6>", "<0x8A>")]
+    ids = [
+        backend.token_to_id(token) for token in ("▁the", "▁fox", "<0x0A>", "s", "<0xF0>", "<0x9F>", "<0xA6>", "<0x8A>")
+    ]
     decoder = sentencepiece.incremental()
     pieces = [decoder.step((token_id,)) for token_id in ids]
     assert pieces == ["the", " fox", "\n", "s", "", "", "", "🦊"]
@@ -89,7 +91,7 @@ class SlowTokenizer:
 
 
 def test_tokenizer_without_a_backend(byte_level: TextTokenizer) -> None:
-    slow = TextTokenizer(SlowTokenizer(byte_level))  # type: ignore[arg-type]
+    slow = TextTokenizer(SlowTokenizer(byte_level))
     ids = byte_level.encode(TEXT)
     decoder = slow.incremental()
     pieces = [decoder.step((token_id,)) for token_id in ids]
@@ -170,4 +172,4 @@ def test_merges_of_older_files_are_the_same_merges(byte_level: TextTokenizer) ->
             self.backend_tokenizer = Backend(merges)
 
     old, new = Holder(["a b"]), Holder([["a", "b"]])
-    assert fingerprint(old) == fingerprint(new)  # type: ignore[arg-type]
+    assert fingerprint(old) == fingerprint(new)

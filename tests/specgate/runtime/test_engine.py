@@ -19,32 +19,43 @@ from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.model_runner import Rows, feed
 from tests.models import eager_logits, make_runner, write_llama
 
+TOO_LONG_S = 30.0
 Counting = Generator[Rows, torch.Tensor, list[float]]
 
 
 class Recorder:
     """A runner that answers each row with its sequence's first token id, and remembers every batch.
 
-    ``hold`` keeps the first forward from returning until the test says so: what comes meanwhile is one batch.
+    While ``paced`` a forward waits inside for the test: what comes meanwhile is one batch.
     """
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.threads: set[str] = set()
         self.failures: dict[int, Exception] = {}
-        self.entered = threading.Event()
-        self.released = threading.Event()
-        self.released.set()
+        self.paced = False
+        self._entered = threading.Semaphore(0)
+        self._permits = threading.Semaphore(0)
 
-    def hold(self) -> None:
-        self.released.clear()
+    async def in_forward(self) -> None:
+        """Return when the next forward has begun."""
+        assert await asyncio.to_thread(self._entered.acquire, timeout=TOO_LONG_S)
+
+    def step(self) -> None:
+        """Let the forward that waits go on."""
+        self._permits.release()
+
+    def run_free(self) -> None:
+        self.paced = False
+        self._permits.release()
 
     def forward(self, batch: list[Rows]) -> list[torch.Tensor]:
         ids = [rows.sequence.token_ids[0] for rows in batch]
         self.batches.append(ids)
         self.threads.add(threading.current_thread().name)
-        self.entered.set()
-        self.released.wait()
+        if self.paced:
+            self._entered.release()
+            assert self._permits.acquire(timeout=TOO_LONG_S)
         for token_id in ids:
             if token_id in self.failures:
                 raise self.failures[token_id]
@@ -68,7 +79,7 @@ async def running(runner: Any, **options: Any) -> AsyncIterator[Engine]:
         yield engine
     finally:
         if isinstance(runner, Recorder):
-            runner.released.set()
+            runner.run_free()
         engine.stop()
 
 
@@ -81,9 +92,9 @@ async def submit(engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> 
 
 async def held(recorder: Recorder, engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> list[asyncio.Task[Any]]:
     """Start tasks, the first of which is in a forward that does not return yet, the rest waiting."""
-    recorder.hold()
+    recorder.paced = True
     first = await submit(engine, tasks[0])
-    await asyncio.to_thread(recorder.entered.wait)
+    await recorder.in_forward()
     return first + await submit(engine, *tasks[1:])
 
 
@@ -99,13 +110,10 @@ async def test_tasks_that_are_ready_share_a_forward_in_order() -> None:
     recorder = Recorder()
     async with running(recorder) as engine:
         tasks = await held(recorder, engine, *(counting(name, steps=3) for name in range(1, 9)))
-        recorder.released.set()
+        recorder.run_free()
         assert await asyncio.gather(*tasks) == [[float(name)] * 3 for name in range(1, 9)]
     others = [2, 3, 4, 5, 6, 7, 8]
-    assert recorder.batches[0] == [1]
-    assert [sorted(batch) for batch in recorder.batches[1:]] == [[1, *others], [1, *others], others]
-    in_order = [[name for name in batch if name != 1] for batch in recorder.batches[1:]]
-    assert in_order == [others] * 3
+    assert recorder.batches == [[1], [1, *others], [1, *others], others]
 
 
 async def test_a_task_that_asks_for_nothing_costs_no_forward() -> None:
@@ -120,7 +128,7 @@ async def test_a_batch_holds_no_more_rows_than_its_budget() -> None:
     async with running(recorder, max_batch_tokens=10) as engine:
         sizes = [1, 4, 4, 4, 30, 2]
         tasks = await held(recorder, engine, *(counting(i, num_rows=size) for i, size in enumerate(sizes)))
-        recorder.released.set()
+        recorder.run_free()
         await asyncio.gather(*tasks)
     assert recorder.batches == [[0], [1, 2], [3], [4], [5]]
 
@@ -134,7 +142,7 @@ async def test_an_error_in_a_task_is_its_own(caplog: pytest.LogCaptureFixture) -
     async with running(recorder) as engine:
         ours, theirs = refusing(InvalidArgument("gamma", "is odd")), refusing(ZeroDivisionError("secret"))
         tasks = await held(recorder, engine, counting(1), counting(2, steps=3), ours, theirs, counting(3))
-        recorder.released.set()
+        recorder.run_free()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert await engine.run(counting(4)) == [4.0]
     assert [results[i] for i in (0, 1, 4)] == [[1.0], [2.0, 2.0, 2.0], [3.0]]
@@ -160,16 +168,14 @@ async def test_a_forward_that_fails_fails_the_culprit_alone(
     recorder.failures[3] = failure
     async with running(recorder) as engine:
         tasks = await held(recorder, engine, *(counting(name, steps=2) for name in (1, 2, 3, 4)))
-        recorder.released.set()
+        recorder.run_free()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert engine.heartbeat_age_s < math.inf
     assert [results[i] for i in (0, 1, 3)] == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
     assert type(results[2]) is expected
     assert str(results[2]) == message
-    # The batch that failed, and each of its tasks once more alone.
-    assert [sorted(batch) for batch in recorder.batches] == [[1], [1, 2, 3, 4], [2], [3], [4], [1], [2, 4]] or [
-        sorted(batch) for batch in recorder.batches[1:6]
-    ] == [[1, 2, 3, 4], [2], [3], [4], [1]]
+    # The batch that failed, each of its tasks once more alone, and who is left.
+    assert recorder.batches == [[1], [1, 2, 3, 4], [1], [2], [3], [4], [2, 4]]
 
 
 async def test_a_task_may_live_on_after_its_forward_failed() -> None:
@@ -197,22 +203,19 @@ async def test_cancelling_closes_the_task_and_runs_no_more_of_it() -> None:
 
     recorder = Recorder()
     async with running(recorder) as engine:
-        in_forward, waiting, other = await held(recorder, engine, counting(1, steps=50), watched(), counting(3, steps=2))
-        recorder.released.set()
-        assert await other == [3.0, 3.0]
-        recorder.entered.clear()
-        recorder.hold()
-        await asyncio.to_thread(recorder.entered.wait)
-        for task in (in_forward, waiting):
+        one, two, other = await held(recorder, engine, counting(1, steps=9), watched(), counting(3, steps=3))
+        recorder.step()
+        await recorder.in_forward()
+        for task in (one, two):
             task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        before = len(recorder.batches)
-        recorder.released.set()
-        await asyncio.to_thread(closed.wait)
-        assert await engine.run(counting(4)) == [4.0]
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert not closed.is_set()  # its rows are in the forward that runs
+        recorder.run_free()
+        assert await other == [3.0, 3.0, 3.0]
+        assert closed.is_set()
         assert engine.num_jobs == 0
-    assert recorder.batches[before:] == [[4]]
+    assert recorder.batches == [[1], [1, 2, 3], [3], [3]]
 
 
 async def test_a_task_cancelled_before_it_started_never_starts() -> None:
@@ -227,7 +230,7 @@ async def test_a_task_cancelled_before_it_started_never_starts() -> None:
         first, second = await held(recorder, engine, counting(1), noting())
         second.cancel()
         await asyncio.sleep(0)
-        recorder.released.set()
+        recorder.run_free()
         await first
         await engine.run(counting(3))
     assert started == []
@@ -247,9 +250,9 @@ async def test_posted_functions_run_on_the_thread_after_the_forward_that_runs() 
         (task,) = await held(recorder, engine, counting(1))
         engine.post(say)
         assert said == []
-        recorder.released.set()
+        recorder.run_free()
         await task
-        await asyncio.to_thread(done.wait)
+        assert await asyncio.to_thread(done.wait, TOO_LONG_S)
     assert said == ["engine"]
 
 
@@ -273,7 +276,7 @@ async def test_a_lost_device_ends_the_thread_and_every_task(caplog: pytest.LogCa
     recorder.failures[2] = LOST
     async with running(recorder, on_failure=failed.set) as engine:
         tasks = await held(recorder, engine, counting(1, steps=9), counting(2), counting(3), counting(4, steps=9))
-        recorder.released.set()
+        recorder.run_free()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(result) for result in results] == [EngineFailed] * 4
         assert failed.is_set()
@@ -297,7 +300,7 @@ async def test_a_device_that_is_lost_in_the_retry_ends_the_thread_too() -> None:
     recorder.failures[2] = NonFiniteLogits("NaN")
     async with running(recorder, on_failure=failed.set) as engine:
         tasks = await held(recorder, engine, counting(1, steps=9), counting(2), counting(3))
-        recorder.released.set()
+        recorder.run_free()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [EngineFailed] * 3
     assert failed.is_set()
@@ -308,7 +311,7 @@ async def test_what_waits_in_the_inbox_of_a_dying_engine_fails_too() -> None:
     recorder.failures[1] = LOST
     async with running(recorder) as engine:
         first, second = await held(recorder, engine, counting(1), counting(2))
-        recorder.released.set()
+        recorder.run_free()
         for task in (first, second):
             with pytest.raises(EngineFailed):
                 await task
@@ -327,8 +330,8 @@ async def test_stopping_fails_what_is_left_and_closes_it() -> None:
     recorder = Recorder()
     failed = threading.Event()
     async with running(recorder, on_failure=failed.set) as engine:
-        tasks = await submit(engine, endless(), endless())
-        await asyncio.to_thread(recorder.entered.wait)
+        tasks = await held(recorder, engine, endless(), endless())
+        recorder.run_free()
         await asyncio.to_thread(engine.stop)
         for task in tasks:
             with pytest.raises(EngineFailed):
@@ -365,7 +368,7 @@ async def test_the_heartbeat_stands_still_in_a_long_forward(monkeypatch: pytest.
         (task,) = await held(recorder, engine, counting(1))
         now[0] += 60.0
         assert engine.heartbeat_age_s == 60.0
-        recorder.released.set()
+        recorder.run_free()
         await task
         await engine.run(counting(2))
         assert engine.heartbeat_age_s == 0.0

@@ -1,0 +1,246 @@
+"""The commands as they are typed: exit codes, output, and real services behind them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import cli
+from specgate import __version__
+from tests.models import TOKENIZER_SIZE, Mix, write_llama
+from tests.services import running
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def orchestrator(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Run one command line in this process; return exit code, standard output and standard error."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.run(list(argv))
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", TOKENIZER_SIZE, layers=2, seed=1, tokenizer=True)
+    write_llama(folder / "draft", TOKENIZER_SIZE, layers=2, seed=2, mix=Mix(1, 0.97), tokenizer=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def services(pair: Path) -> Iterator[list[str]]:
+    """The flags that name a running pair."""
+    with running("verifier", pair / "target") as verifier, running("drafter", pair / "draft") as drafter:
+        yield ["--verifier", verifier.endpoint, "--drafter", drafter.endpoint]
+
+
+def test_version_and_help(orchestrator: Cli) -> None:
+    assert orchestrator("--version") == (0, f"specgate {__version__}\n", "")
+    code, shown, _ = orchestrator("--help")
+    assert code == 0
+    assert all(command in shown for command in ("generate", "bench", "doctor", "demo"))
+    code, shown, _ = orchestrator("generate", "--help")
+    assert code == 0
+    assert "--gate-threshold" in shown
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        ("generate x --gamma 99", "--gamma: 99 is outside [0, 64]"),
+        ("generate x --temperature -1", "--temperature: -1.0 is outside [0.0, 100.0]"),
+        ("generate x --temperature nan", "--temperature: nan is outside [0.0, 100.0]"),
+        ("generate x --top-p 0", "--top-p: 0 keeps no token"),
+        ("generate x --max-tokens 0", "--max-tokens: 0 is outside [1, "),
+        ("generate x --seed -1", "--seed: -1 is outside [0, "),
+        ("generate x --gate-threshold 2", "--gate-threshold: 2.0 is outside [0.0, 1.0]"),
+        ("generate x --concurrency 0", "--concurrency: 0 is outside [1, 256]"),
+        ("generate x --threads 0", "--threads: 0 is outside [1, 1024]"),
+        ("generate x --verifier nowhere", "--verifier: 'nowhere' is not HOST:PORT"),
+        ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda, cuda:N"),
+        ("generate x --target t", "--draft: is needed beside --target"),
+        ("generate", "PROMPT: give either PROMPT or --prompts FILE"),
+        ("generate x --prompts f", "PROMPT: give either PROMPT or --prompts FILE"),
+        ("generate --prompts /missing", "--prompts: /missing cannot be read"),
+        ("generate x --gate maybe", "'maybe' is not one of 'none', 'target_confidence', 'draft_confidence'"),
+        ("generate x --top-k many", "'--top-k'"),
+        ("generate x --nope", "--nope"),
+        ("bench --repeats 0", "--repeats: 0 is outside [1, 1000]"),
+        ("bench --gamma 0", "--gamma: 0 leaves nothing to compare"),
+        ("fly", "No such command 'fly'"),
+    ],
+)
+def test_bad_input_is_told_in_one_line_and_ends_with_2(orchestrator: Cli, argv: str, problem: str) -> None:
+    code, shown, told = orchestrator(*argv.split())
+    assert (code, shown) == (2, "")
+    assert told.startswith("orchestrator: ")
+    assert problem in told
+    assert told.count("\n") == 1
+
+
+def objects(shown: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in shown.splitlines()]
+
+
+def test_one_object_a_prompt_in_input_order(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    lines = [
+        {"prompt": "in the ", "max_tokens": 40},
+        {"prompt": "on", "max_tokens": 1, "temperature": 1, "seed": 7},
+        {"token_ids": [100_000]},
+        {"prompt": ""},
+        {"token_ids": [1, 2, 3], "gamma": 0, "logprobs": 0},
+    ]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    flags = ["--prompts", str(file), "--concurrency", "3", "--max-tokens", "9", "--json"]
+    code, shown, _ = orchestrator("generate", *flags, *services)
+    long, short, bad_id, empty, alone = objects(shown)
+    assert code == 1
+    assert len(long["token_ids"]) == len(long["sources"]) == 40
+    assert (short["stats"]["seed"], short["stats"]["completion_tokens"]) == (7, 1)
+    assert bad_id["error"]["field"] == "prompt_token_ids"
+    assert empty["error"]["reason"] == "INVALID_ARGUMENT"
+    assert alone["sources"] == ["solo"] * 9
+    assert len(alone["logprobs"]) == 9
+    assert alone["finish_reason"] == "length"
+
+
+def test_the_text_does_not_depend_on_how_it_is_made(orchestrator: Cli, services: list[str]) -> None:
+    texts = set()
+    flags = ["generate", "in the", "--temperature", "1", "--seed", "3", "--max-tokens", "30", "--json", *services]
+    for drafting in ("--gamma 0", "--gamma 4 --gate none", "--gamma 2 --gate draft_confidence"):
+        code, shown, _ = orchestrator(*flags, *drafting.split())
+        assert code == 0
+        texts.add(objects(shown)[0]["text"])
+    assert len(texts) == 1
+
+
+def test_text_for_people(orchestrator: Cli, services: list[str]) -> None:
+    flags = ["--gate", "none", "--seed", "5", "--max-tokens", "12"]
+    code, shown, _ = orchestrator("generate", "in the", *flags, *services)
+    _, objects_shown, _ = orchestrator("generate", "in the", *flags, "--json", *services)
+    assert code == 0
+    assert "accepted draft" in shown
+    assert "in the" + str(objects(objects_shown)[0]["text"]) in shown
+    assert "12 tokens · " in shown
+    assert "\x1b[" not in shown
+
+
+def test_colours_by_source(orchestrator: Cli, services: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    flags = ["--gate", "none", "--seed", "5", "--max-tokens", "30", "--gamma", "2"]
+    _, shown, _ = orchestrator("generate", "in the", *flags, *services)
+    tokens = shown.split("in the", 1)[1]
+    assert "\x1b[32m" in tokens
+    assert "\x1b[33m" in tokens
+    assert "\x1b[36m" in tokens
+
+
+def test_a_request_that_does_not_fit_names_the_flag(orchestrator: Cli, services: list[str]) -> None:
+    code, _, told = orchestrator("generate", "in the", "--max-tokens", "5000", *services)
+    assert code == 2
+    assert told.startswith("orchestrator: --max-tokens: ")
+    assert "context length" in told
+
+
+def test_no_service_there(orchestrator: Cli) -> None:
+    flags = ["--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1"]
+    code, _, told = orchestrator("generate", "x", *flags)
+    assert code == 1
+    assert "no verifier answered" in told
+
+
+def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]) -> None:
+    code, shown, _ = orchestrator("doctor", "--json", *services)
+    assert code == 0
+    checks = {(finding["subject"], finding["check"]) for finding in json.loads(shown)["findings"]}
+    assert {("target", "service"), ("draft", "service"), ("pair", "tokenizer")} <= checks
+
+
+def test_the_bench_over_running_services(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    prompts, rows = tmp_path / "prompts.jsonl", tmp_path / "rows.json"
+    prompts.write_text('{"prompt": "in the"}\n{"prompt": "on"}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "16", "--json", str(rows)]
+    code, shown, _ = orchestrator("bench", *flags, *services)
+    assert code == 0
+    assert [row["name"] for row in json.loads(rows.read_text())] == ["target", "spec", "spec+gate"]
+    assert "the same text from target, spec, spec+gate: 2 of 2 prompts" in shown
+
+
+@pytest.fixture
+def own_services(pair: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """``generate`` with services of its own, in a process of its own, with hours of work to do."""
+    models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": "in the", "seed": seed}) + "\n" for seed in range(5000)))
+    command = [sys.executable, "-m", "orchestrator.cli", "generate", "--prompts", str(prompts), "--json"]
+    flags = ["--max-tokens", "200", "--temperature", "1", "--gate", "none", *models]
+    with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def children_of(pid: int) -> dict[str, int]:
+    """Return the pids of the services that ``pid`` has started, by role."""
+    found: dict[str, int] = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        found |= {part: int(child) for part in command if part in ("drafter_svc", "verifier_svc")}
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_ctrl_c_ends_it_in_order(own_services: subprocess.Popen[str]) -> None:
+    assert own_services.stdout is not None
+    own_services.stdout.readline()
+    services = children_of(own_services.pid)
+    assert services.keys() == {"drafter_svc", "verifier_svc"}
+    own_services.send_signal(signal.SIGINT)
+    assert own_services.wait(timeout=60) == cli.INTERRUPTED
+    assert own_services.stderr is not None
+    assert "Traceback" not in own_services.stderr.read()
+    assert all(is_gone(pid) for pid in services.values())
+
+
+def test_a_killed_drafter_comes_back_and_the_text_stays(
+    own_services: subprocess.Popen[str], orchestrator: Cli, services: list[str]
+) -> None:
+    output = own_services.stdout
+    assert output is not None
+    first = json.loads(output.readline())
+    assert "accepted" in first["sources"]
+    drafter = children_of(own_services.pid)["drafter_svc"]
+    os.kill(drafter, signal.SIGKILL)
+    hit = next(told for line in output if (told := json.loads(line))["stats"]["drafter_failures"])
+    flags = ["--seed", str(hit["stats"]["seed"]), "--max-tokens", "200", "--temperature", "1", "--gamma", "0"]
+    _, shown, _ = orchestrator("generate", "in the", "--json", *flags, *services)
+    assert objects(shown)[0]["token_ids"] == hit["token_ids"]
+    wait_until(lambda: children_of(own_services.pid).get("drafter_svc", drafter) != drafter)
+    again = next(told for line in output if "accepted" in (told := json.loads(line))["sources"])
+    assert again["stats"]["seed"] > hit["stats"]["seed"]

@@ -1,0 +1,318 @@
+"""Acceptance by rejection has exactly the target's law: every proposal, every interval of every random number.
+
+The random numbers that the rule asks for are handed to it by the test. The test finds the points in (0, 1) at which
+the rule changes its mind by bisection, so that probabilities come out as lengths of intervals, to 1e-11, whatever
+the code under test looks like inside.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from specgate.runtime import noise
+from specgate.runtime.noise import Purpose
+from specgate.types import Proposal, SparseDistribution
+from tests.models import KnownModel, Mix
+from verifier_svc import acceptance
+from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection, dense, sample_target
+
+Accept = Callable[[torch.Tensor, Proposal, int, int], Acceptance]
+Text = tuple[int, ...]
+SEED, POSITION = 5, 100
+EXACT = 1e-9
+RESOLUTION = 1e-12
+FIRST_LOOK = (RESOLUTION, 0.23, 0.49, 0.77, 1 - RESOLUTION)
+
+
+class Asked(Exception):  # noqa: N818
+    """The rule asks for a random number that the test has not decided on."""
+
+    def __init__(self, key: Hashable) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class Pair:
+    """A target and a draft law for every prefix. The draft leaves out some ids that the target has."""
+
+    def __init__(self, vocab_size: int, seed: int) -> None:
+        self.vocab_size = vocab_size
+        self._target = KnownModel(vocab_size, seed)
+        self._draft = KnownModel(vocab_size, seed + 1000, mix=Mix(seed, 0.7))
+
+    def target(self, prefix: Text) -> torch.Tensor:
+        probs = self._target.logits(prefix).double().softmax(0)
+        # A filter has removed an id here and there.
+        return probs / probs.sum() if len(prefix) != 1 else _without(probs, int(probs.argmin()))
+
+    def draft(self, prefix: Text) -> SparseDistribution:
+        weights, ids = self._draft.logits(prefix).softmax(0).sort(descending=True)
+        kept = self.vocab_size - (len(prefix) % 2)
+        return SparseDistribution(tuple(ids[:kept].tolist()), tuple(weights[:kept].tolist()))
+
+
+def _without(probs: torch.Tensor, token_id: int) -> torch.Tensor:
+    kept = probs.index_fill(0, torch.tensor(token_id), 0.0)
+    return kept / kept.sum()
+
+
+class Drawn(NamedTuple):
+    """A proposal and how likely the draft draws it."""
+
+    probability: float
+    proposal: Proposal
+
+
+Propose = Callable[[Pair, int], Iterator[Drawn]]
+
+
+def every_proposal(pair: Pair, gamma: int) -> Iterator[Drawn]:
+    """All proposals of gamma tokens."""
+
+    def extend(done: Drawn) -> Iterator[Drawn]:
+        ids, probs = done.proposal.draft_token_ids, done.proposal.draft_probs
+        if len(ids) == gamma:
+            yield done
+            return
+        shipped = pair.draft(ids)
+        total = sum(shipped.probs)
+        for token_id, weight in zip(shipped.token_ids, shipped.probs, strict=True):
+            longer = Proposal((*ids, token_id), (*probs, shipped))
+            yield from extend(Drawn(done.probability * weight / total, longer))
+
+    return extend(Drawn(1.0, Proposal()))
+
+
+def cut(proposal: Proposal, length: int) -> Proposal:
+    return Proposal(proposal.draft_token_ids[:length], proposal.draft_probs[:length])
+
+
+def unsure_at(proposal: Proposal, threshold: float = 0.4) -> int | None:
+    """Return the index of the first token that the draft gave less than the threshold."""
+    for index, (token_id, shipped) in enumerate(zip(proposal.draft_token_ids, proposal.draft_probs, strict=True)):
+        if shipped.probs[shipped.token_ids.index(token_id)] / sum(shipped.probs) < threshold:
+            return index
+    return None
+
+
+def stopped_when_unsure(pair: Pair, gamma: int) -> Iterator[Drawn]:
+    """draft_confidence: the token that the draft is unsure of is the proposal's last."""
+    for probability, proposal in every_proposal(pair, gamma):
+        index = unsure_at(proposal)
+        yield Drawn(probability, proposal if index is None else cut(proposal, index + 1))
+
+
+def joint_law_error(accept: Accept, pair: Pair, gamma: int, propose: Propose = every_proposal) -> float:
+    """Return the largest error in the law of the next gamma + 1 tokens.
+
+    What a round leaves open of them is continued by the target's own law, as the next rounds do.
+    """
+    emitted: defaultdict[Text, float] = defaultdict(float)
+    for probability, proposal in propose(pair, gamma):
+        ids = proposal.draft_token_ids
+        target_probs = torch.stack([pair.target(ids[:i]) for i in range(len(ids) + 1)])
+        law = law_of(lambda probs=target_probs, drawn=proposal: accept(probs, drawn, SEED, POSITION))
+        for (num_accepted, token_id), p in law.items():
+            emitted[(*ids[:num_accepted], token_id)] += probability * p
+    errors = []
+    for text in product(range(pair.vocab_size), repeat=gamma + 1):
+        actual = sum(emitted[text[:n]] * likelihood(pair, text, n) for n in range(1, gamma + 2))
+        errors.append(abs(actual - likelihood(pair, text, 0)))
+    return max(errors)
+
+
+def likelihood(pair: Pair, text: Text, start: int) -> float:
+    """Return the target's probability of text[start:] after text[:start]."""
+    result = 1.0
+    for i in range(start, len(text)):
+        result *= float(pair.target(text[:i])[text[i]])
+    return result
+
+
+def law_of(rule: Callable[[], Acceptance]) -> dict[Acceptance, float]:
+    """Return the exact law of what ``rule`` decides over all random numbers that it asks for."""
+    law: defaultdict[Acceptance, float] = defaultdict(float)
+
+    def look(given: dict[Hashable, float]) -> Acceptance | Asked:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(noise, "row_key", lambda seed, position, purpose, round_index=0: (position, purpose))
+            patch.setattr(noise, "uniform", lambda key, counter=0: _answer(given, (key, counter)))
+            try:
+                return rule()
+            except Asked as asked:
+                return asked
+
+    def integrate(given: dict[Hashable, float], weight: float) -> None:
+        found = look(given)
+        if isinstance(found, Acceptance):
+            law[found] += weight
+            return
+        for uniform, width in pieces(lambda u: _label(look({**given, found.key: u}))):
+            integrate({**given, found.key: uniform}, weight * width)
+
+    integrate({}, 1.0)
+    return dict(law)
+
+
+def _answer(given: dict[Hashable, float], key: Hashable) -> float:
+    if key not in given:
+        raise Asked(key)
+    return given[key]
+
+
+def _label(found: Acceptance | Asked) -> Hashable:
+    return found if isinstance(found, Acceptance) else found.key
+
+
+def pieces(label_of: Callable[[float], Hashable]) -> Iterator[tuple[float, float]]:
+    """Yield a number and the width of the interval around it over which the label is one."""
+    borders = [0.0]
+    for low, high in pairwise(FIRST_LOOK):
+        while label_of(low) != label_of(high):
+            left, right = low, high
+            while right - left > RESOLUTION:
+                middle = (left + right) / 2
+                left, right = (middle, right) if label_of(middle) == label_of(low) else (left, middle)
+            borders.append(right)
+            low = right
+    borders.append(1.0)
+    for low, high in pairwise(borders):
+        yield (low + high) / 2, high - low
+
+
+SIZES = [(3, 1), (3, 2), (3, 3), (4, 2), (5, 1), (5, 2)]
+
+
+@pytest.mark.parametrize(("vocab_size", "gamma"), SIZES)
+def test_one_round_has_exactly_the_targets_law(vocab_size: int, gamma: int) -> None:
+    for seed in range(2 if vocab_size**gamma < 20 else 1):
+        assert joint_law_error(accept_by_rejection, Pair(vocab_size, seed), gamma) < EXACT
+
+
+def test_a_draft_that_stops_after_its_unsure_token_is_exact() -> None:
+    lengths = {len(proposal) for _, proposal in stopped_when_unsure(Pair(3, 0), 3)}
+    assert lengths == {1, 2, 3}
+    assert joint_law_error(accept_by_rejection, Pair(3, 0), 3, stopped_when_unsure) < EXACT
+
+
+def test_no_proposal_at_all_is_exact() -> None:
+    assert joint_law_error(accept_by_rejection, Pair(4, 3), 1, lambda pair, gamma: iter([Drawn(1.0, Proposal())])) < EXACT
+
+
+# What must not pass. Each of these was shipped by somebody.
+
+
+def with_the_plain_target(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
+    """After a rejection sample the target, not what the draft leaves of it."""
+    accepted, token_id = accept_by_rejection(target_probs, proposal, seed, position)
+    if accepted < len(proposal):
+        token_id = sample_target(target_probs[accepted], seed, position + accepted)
+    return Acceptance(accepted, token_id)
+
+
+def with_one_number_for_all(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
+    """Draw the recovered token with the number that rejected the draft's."""
+    with pytest.MonkeyPatch.context() as patch:
+        drawn = noise.uniform
+        patch.setattr(noise, "uniform", lambda key, counter=0: drawn((key[0], Purpose.ACCEPT), counter))  # type: ignore[index, arg-type]
+        return accept_by_rejection(target_probs, proposal, seed, position)
+
+
+def with_the_full_softmax(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
+    """Compare with the draft's probabilities before it was cut to its top, which is what was sampled."""
+
+    def as_it_was(shipped: SparseDistribution, like: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(like).index_put(
+            (torch.tensor(shipped.token_ids),), torch.tensor(shipped.probs, dtype=torch.float64)
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(acceptance, "dense", as_it_was)
+        return accept_by_rejection(target_probs, proposal, seed, position)
+
+
+def accept_always(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
+    return Acceptance(len(proposal), sample_target(target_probs[-1], seed, position + len(proposal)))
+
+
+@pytest.mark.parametrize(
+    "mutant", [with_the_plain_target, with_one_number_for_all, with_the_full_softmax, accept_always]
+)
+def test_a_wrong_rule_is_found_out(mutant: Accept) -> None:
+    assert joint_law_error(mutant, Pair(3, 0), 2) > 1e-3
+
+
+def drops_the_unsure_token(pair: Pair, gamma: int) -> Iterator[Drawn]:
+    """A sampled token is left out because the draft gave it a low probability."""
+    for probability, proposal in every_proposal(pair, gamma):
+        yield Drawn(probability, cut(proposal, unsure_at(proposal) or 0) if unsure_at(proposal) is not None else proposal)
+
+
+def used_only_when_early(pair: Pair, gamma: int) -> Iterator[Drawn]:
+    """A proposal counts only if it is ready in time, and the sure ones are ready sooner."""
+    for probability, proposal in every_proposal(pair, gamma):
+        yield Drawn(probability, Proposal() if unsure_at(cut(proposal, 1)) == 0 else proposal)
+
+
+@pytest.mark.parametrize("mutant", [drops_the_unsure_token, used_only_when_early])
+def test_a_proposal_that_is_chosen_by_its_values_is_found_out(mutant: Propose) -> None:
+    """The rule is right, and the text is wrong all the same."""
+    assert joint_law_error(accept_by_rejection, Pair(3, 0), 2, mutant) > 1e-3
+
+
+def test_random_numbers_are_each_asked_for_once() -> None:
+    """Not one for two decisions, and none of them from a stateful generator."""
+    asked: list[Hashable] = []
+    even = SparseDistribution((0, 1, 2, 3), (0.25,) * 4)
+    probs, proposal = torch.full((4, 4), 0.25, dtype=torch.float64), Proposal((1, 3, 0), (even,) * 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "row_key", lambda seed, position, purpose, round_index=0: (position, purpose))
+        patch.setattr(noise, "uniform", lambda key, counter=0: (asked.append(key), 0.5)[1])
+        accept_by_rejection(probs, proposal, SEED, POSITION)
+    kinds = [Purpose.ACCEPT, Purpose.ACCEPT, Purpose.ACCEPT, Purpose.TARGET]
+    assert asked == list(zip(range(POSITION, POSITION + 4), kinds, strict=True))
+
+
+def test_equal_laws_are_never_rejected() -> None:
+    """Not even by rounding, where the ratio is a hair below 1 and the residual is empty."""
+    probs = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    target = torch.stack([probs.double()] * 2)
+    shipped = SparseDistribution((0, 1, 2, 3), tuple(probs.tolist()))
+    for token_id in range(4):
+        law = law_of(lambda i=token_id: accept_by_rejection(target, Proposal((i,), (shipped,)), 1, 1))
+        assert sum(p for (num_accepted, _), p in law.items() if num_accepted == 0) < 1e-6
+
+
+def test_a_draft_token_that_the_target_never_says_is_always_rejected() -> None:
+    target = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]], dtype=torch.float64)
+    shipped = SparseDistribution((0, 2), (0.5, 0.5))
+    law = law_of(lambda: accept_by_rejection(target, Proposal((0,), (shipped,)), 1, 1))
+    assert law == pytest.approx({Acceptance(0, 1): 0.5, Acceptance(0, 2): 0.5}, abs=1e-10)
+
+
+def test_the_shipped_weights_are_normalised_in_float64() -> None:
+    shipped = SparseDistribution((4, 0, 2), (0.1, 0.2, 0.4))
+    row = dense(shipped, torch.zeros(6, dtype=torch.float64))
+    as_float32 = torch.tensor([0.1, 0.2, 0.4]).double()
+    assert row[[4, 0, 2]].tolist() == (as_float32 / as_float32.sum()).tolist()
+    assert float(row.sum()) == pytest.approx(1.0, abs=1e-15)
+    assert row[[1, 3, 5]].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("draft", "target", "expected"),
+    [
+        ((), (7,), (0, 7)),
+        ((7,), (7, 8), (1, 8)),
+        ((6,), (7, 8), (0, 7)),
+        ((1, 2, 3), (1, 2, 3, 4), (3, 4)),
+        ((1, 9, 3), (1, 2, 3, 4), (1, 2)),
+        ((0, 0), (0, 0, 0), (2, 0)),
+    ],
+)
+def test_agreeing_accepts_up_to_the_first_difference(draft: Text, target: Text, expected: tuple[int, int]) -> None:
+    assert accept_agreeing(draft, target) == expected

@@ -1,0 +1,332 @@
+"""Rejection through both sessions and many rounds: the joint law of a text is the target's.
+
+Twice: exactly, every branch of every random choice enumerated over models whose logits are known; and by seeded
+runs over real models, drawn with the very numbers that the services draw, against the target's own eager forward.
+What must not pass is tried both ways.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from drafter_svc import drafter
+from drafter_svc.drafter import DraftSession
+from specgate.runtime import noise, sampling
+from specgate.types import (
+    ALWAYS_SOLO,
+    DraftRequest,
+    FinishReason,
+    Proposal,
+    SamplingParams,
+    SessionSpec,
+    Verification,
+)
+from tests.chisquare import p_value
+from tests.models import KnownModel, Mix, eager_logits, make_runner, run_all, write_llama
+from tests.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode
+from verifier_svc import acceptance
+
+Text = tuple[int, ...]
+PROMPT = (1, 2)
+NextLaw = Callable[[Text], list[float]]
+
+
+def make_spec(max_tokens: int, seed: int = 0, **fields: Any) -> SessionSpec:
+    settings = {"sampling": SamplingParams(), "verification": Verification.REJECTION, **fields}
+    return SessionSpec(prompt_token_ids=PROMPT, seed=seed, max_tokens=max_tokens, **settings)
+
+
+def joint_law(next_law: NextLaw, spec: SessionSpec) -> dict[Text, float]:
+    """Return the target's probability of every text that ends at a stop token or at max_tokens."""
+    law: dict[Text, float] = {}
+
+    def extend(text: Text, probability: float) -> None:
+        if len(text) == spec.max_tokens or (text and text[-1] in spec.stop_token_ids):
+            law[text] = probability
+            return
+        for token_id, p in enumerate(next_law(text)):
+            if p > 0:
+                extend((*text, token_id), probability * p)
+
+    extend((), 1.0)
+    return law
+
+
+# Exactly.
+
+
+class Branches:
+    """Takes every way through a program that chooses at random, one after the other."""
+
+    def __init__(self) -> None:
+        self._path: list[int] = []
+        self._depth = 0
+        self._open: list[list[int]] = [[]]
+        self._keys: set[int] = set()
+        self.weight = 1.0
+
+    def __iter__(self) -> Iterator[None]:
+        while self._open:
+            self._path, self._depth, self.weight = self._open.pop(), 0, 1.0
+            self._keys = set()
+            yield
+
+    def choose(self, probs: list[float]) -> int:
+        """Return an index of positive probability, another one at each pass."""
+        if self._depth == len(self._path):
+            first, *others = [index for index, p in enumerate(probs) if p > 0]
+            self._open += [[*self._path, index] for index in others]
+            self._path.append(first)
+        index = self._path[self._depth]
+        self._depth += 1
+        self.weight *= probs[index]
+        return index
+
+    def number(self, key: int, counter: int = 0) -> "Number":
+        """Stand in for noise.uniform. Choices are independent only if no number is used twice."""
+        assert (key, counter) not in self._keys, "one random number for two decisions"
+        self._keys.add((key, counter))
+        return Number(self)
+
+
+class Number:
+    """A uniform number that has not been drawn: comparing it is a choice."""
+
+    def __init__(self, branches: Branches) -> None:
+        self._branches = branches
+
+    def __lt__(self, ratio: float) -> bool:
+        below = min(1.0, max(0.0, ratio))
+        return self._branches.choose([below, 1.0 - below]) == 0
+
+    def select(self, weights: torch.Tensor) -> int:
+        return self._branches.choose((weights / weights.sum()).tolist())
+
+
+class Mutant(NamedTuple):
+    """What a test breaks."""
+
+    make_draft: MakeDraft = DraftSession
+    use: Use = as_it_is
+    recover: Callable[..., int] | None = None
+
+
+SOUND = Mutant()
+
+
+class Enumerated(NamedTuple):
+    law: dict[Text, float]
+    generations: list[Generation]
+
+
+def enumerate_texts(pair: Pair, spec: SessionSpec, plan: Plan, mutant: Mutant = SOUND) -> Enumerated:
+    """Return the law of the text of both sessions, and one generation for every branch."""
+    law: defaultdict[Text, float] = defaultdict(float)
+    generations, branches = [], Branches()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "uniform", branches.number)
+        patch.setattr(sampling, "sample_weights", lambda weights, number: number.select(weights))
+        patch.setattr(acceptance, "sample_weights", sampling.sample_weights)
+        patch.setattr(drafter, "DRAFT_SUPPORT", 2)  # the draft's own distribution is cut in every test
+        if mutant.recover is not None:
+            patch.setattr(acceptance, "_recover", mutant.recover)
+        for _ in branches:
+            (generation,) = run_all([decode(pair, spec, plan, make_draft=mutant.make_draft, use=mutant.use)])
+            law[tuple(generation.token_ids)] += branches.weight
+            generations.append(generation)
+    return Enumerated(dict(law), generations)
+
+
+@pytest.fixture(scope="module")
+def known_pair() -> Pair:
+    return Pair(target=KnownModel(3, 11), draft=KnownModel(3, 12, mix=Mix(11, 0.6)))
+
+
+def law_of_known(target: Any, spec: SessionSpec) -> dict[Text, float]:
+    """The target's law by definition, in float64: penalties, temperature and top-k as OpenAI and CTRL have them."""
+    params = spec.sampling
+
+    def next_law(text: Text) -> list[float]:
+        scores = [float(logit) for logit in target.logits([*PROMPT, *text])]
+        for i in range(len(scores)):
+            if i in (*PROMPT, *text):
+                factor = params.repetition_penalty
+                scores[i] = scores[i] / factor if scores[i] > 0 else scores[i] * factor
+            scores[i] -= params.frequency_penalty * text.count(i) + params.presence_penalty * (i in text)
+            scores[i] = (scores[i] + params.logit_bias.get(i, 0.0)) / params.temperature
+        kth = sorted(scores, reverse=True)[params.top_k - 1] if params.top_k else min(scores)
+        kept = torch.tensor([score if score >= kth else -torch.inf for score in scores], dtype=torch.float64)
+        return kept.softmax(0).tolist()
+
+    return joint_law(next_law, spec)
+
+
+def largest_error(law: dict[Text, float], expected: dict[Text, float]) -> float:
+    assert sum(law.values()) == pytest.approx(1.0, abs=1e-9)
+    return max(abs(law.get(text, 0.0) - expected.get(text, 0.0)) for text in law | expected)
+
+
+FLOAT32 = 1e-6
+PENALTIES = SamplingParams(repetition_penalty=1.6, presence_penalty=0.4, frequency_penalty=-0.3)
+CASES: dict[str, tuple[Plan, SessionSpec]] = {
+    "no gate": (Plan(2), make_spec(3)),
+    "long drafts": (Plan(3), make_spec(4)),
+    "gate": (Plan(2, solo_below=0.5), make_spec(3)),
+    "gate, short solo runs": (Plan(2, solo_below=0.6, max_solo_tokens=1), make_spec(4)),
+    "draft confidence": (Plan(3, stop_below=0.5), make_spec(4)),
+    "both": (Plan(2, stop_below=0.5, solo_below=0.4), make_spec(3)),
+    "stop token": (Plan(2), make_spec(3, stop_token_ids=frozenset({2}))),
+    "stop token, gate": (Plan(2, solo_below=0.5), make_spec(3, stop_token_ids=frozenset({0}))),
+    "top-k": (Plan(2), make_spec(3, sampling=SamplingParams(temperature=0.7, top_k=2))),
+    "penalties": (Plan(2), make_spec(3, sampling=PENALTIES)),
+    "bias": (Plan(2), make_spec(3, sampling=SamplingParams(temperature=1.3, logit_bias={0: 1.0, 2: -0.5}))),
+    "overtaken at once": (Plan(2, solo_below=ALWAYS_SOLO, overtake=0), make_spec(3)),
+    "overtaken by one": (Plan(2, solo_below=ALWAYS_SOLO, overtake=1), make_spec(4)),
+    "overtaken by two": (Plan(3, solo_below=0.6, overtake=2), make_spec(4)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_branch_together_is_the_targets_law(case: str, known_pair: Pair) -> None:
+    plan, spec = CASES[case]
+    law, generations = enumerate_texts(known_pair, spec, plan)
+    assert largest_error(law, law_of_known(known_pair.target, spec)) < FLOAT32
+    assert any(generation.num_accepted for generation in generations)
+    assert any(len(generation.verdicts) >= 2 for generation in generations)
+    if plan.overtake is not None:
+        # A proposal that comes late: some of its first tokens are what the target said meanwhile, some are not.
+        assert {was_used for g in generations for was_used in late_proposals(g)} == {True, plan.overtake == 0}
+
+
+def late_proposals(generation: Generation) -> Iterator[bool]:
+    """Say of each proposal that met a solo run whether anything came of it."""
+    for before, verdicts in pairwise(generation.verdicts):
+        if not before[-1].last:
+            yield verdicts[0].num_emitted > 0
+
+
+class DropsTheUnsureToken(DraftSession):
+    """Leaves the sampled token out that the draft gave a low probability."""
+
+    def draft(self, request: DraftRequest) -> Any:
+        proposal = yield from super().draft(request)
+        if proposal.draft_token_ids and _first_prob(proposal, -1) < request.stop_below:
+            self.sequence.truncate(len(self.sequence) - 1)
+            proposal = Proposal(proposal.draft_token_ids[:-1], proposal.draft_probs[:-1])
+        return proposal
+
+
+def _first_prob(proposal: Proposal, index: int = 0) -> float:
+    shipped, token_id = proposal.draft_probs[index], proposal.draft_token_ids[index]
+    return shipped.probs[shipped.token_ids.index(token_id)] / sum(shipped.probs)
+
+
+def only_when_early(proposal: Proposal) -> Proposal:
+    """Use a proposal only where it was ready in time, and the sure ones are ready sooner."""
+    return proposal if proposal.draft_token_ids and _first_prob(proposal) > 0.5 else Proposal()
+
+
+def from_the_plain_target(target_probs: torch.Tensor, draft_probs: torch.Tensor, seed: int, position: int) -> int:
+    return acceptance.sample_target(target_probs, seed, position)
+
+
+MUTANTS = {
+    "plain target": (Mutant(recover=from_the_plain_target), Plan(2)),
+    "drops unsure": (Mutant(make_draft=DropsTheUnsureToken), Plan(2, stop_below=0.5)),
+    "only when early": (Mutant(use=only_when_early), Plan(2)),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_is_not_exact_is_found_out(name: str, known_pair: Pair) -> None:
+    mutant, plan = MUTANTS[name]
+    law, _ = enumerate_texts(known_pair, make_spec(3), plan, mutant)
+    assert largest_error(law, law_of_known(known_pair.target, make_spec(3))) > 1e-3
+
+
+def test_one_number_for_two_decisions_would_be_noticed(known_pair: Pair) -> None:
+    def with_the_accepting_number(*arguments: Any) -> int:
+        target_probs, _, seed, position = arguments
+        key = noise.row_key(seed, position, noise.Purpose.ACCEPT)
+        return sampling.sample_weights(target_probs, noise.uniform(key))
+
+    with pytest.raises(AssertionError, match="one random number for two decisions"):
+        enumerate_texts(known_pair, make_spec(3), Plan(2), Mutant(recover=with_the_accepting_number))
+
+
+# By seeded runs.
+
+VOCAB_SIZE, NUM_TOKENS, EOS = 6, 4, 5
+FULL = pytest.param(60_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)], id="full")
+QUICK = pytest.param(6_000, id="quick")
+BATCH = 2_000
+
+
+class Real(NamedTuple):
+    pair: Pair
+    next_law: NextLaw
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
+    """A pair in which the draft is often right, and the target's law by nothing of ours."""
+    folder = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", vocab_size=VOCAB_SIZE, layers=1, hidden=16, seed=1)
+    write_llama(folder / "draft", vocab_size=VOCAB_SIZE, layers=1, hidden=16, seed=2, mix=Mix(1, 0.7))
+    target, draft = (make_runner(folder / name, kv_tokens=16 * BATCH, page_size=16) for name in ("target", "draft"))
+    known: dict[Text, list[float]] = {}
+    for length in range(NUM_TOKENS):
+        texts = list(product(range(VOCAB_SIZE), repeat=length))
+        logits = eager_logits(folder / "target", [[*PROMPT, *text] for text in texts])[:, -1]
+        known |= dict(zip(texts, logits.double().softmax(-1).tolist(), strict=True))
+    return Real(Pair(target, draft), known.__getitem__)
+
+
+def seeded_texts(pair: Pair, spec: SessionSpec, plan: Plan, count: int, mutant: Mutant = SOUND) -> Counter[Text]:
+    counts: Counter[Text] = Counter()
+    for first in range(0, count, BATCH):
+        specs = [replace(spec, seed=seed) for seed in range(first, min(first + BATCH, count))]
+        generations = run_all([decode(pair, s, plan, make_draft=mutant.make_draft, use=mutant.use) for s in specs])
+        counts.update(tuple(generation.token_ids) for generation in generations)
+        assert any(len(generation.verdicts) >= 2 for generation in generations)
+        assert any(0 < generation.num_accepted for generation in generations)
+    assert pair.target.pool.num_free == pair.target.pool.num_pages
+    assert pair.draft.pool.num_free == pair.draft.pool.num_pages
+    return counts
+
+
+SEEDED: dict[str, tuple[Plan, SessionSpec]] = {
+    "no gate": (Plan(2), make_spec(NUM_TOKENS)),
+    "gate": (Plan(2, solo_below=0.5), make_spec(NUM_TOKENS)),
+    "draft confidence": (Plan(3, stop_below=0.4), make_spec(NUM_TOKENS)),
+    "eos in drafts": (Plan(3), make_spec(NUM_TOKENS, stop_token_ids=frozenset({EOS}))),
+}
+
+
+@pytest.mark.parametrize("count", [QUICK, FULL])
+@pytest.mark.parametrize("case", SEEDED)
+def test_seeded_texts_follow_the_targets_law(case: str, count: int, real: Real) -> None:
+    plan, spec = SEEDED[case]
+    counts = seeded_texts(real.pair, spec, plan, count)
+    assert p_value(counts, joint_law(real.next_law, spec)) > 1e-3
+    if spec.stop_token_ids:
+        assert any(EOS in text[:-1] or (text[-1] == EOS and len(text) > 1) for text in counts)
+
+
+@pytest.mark.parametrize("count", [QUICK])
+@pytest.mark.parametrize("name", MUTANTS)
+def test_seeded_texts_that_are_not_exact_are_found_out(
+    name: str, count: int, real: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant, plan = MUTANTS[name]
+    if mutant.recover is not None:
+        monkeypatch.setattr(acceptance, "_recover", mutant.recover)
+    spec = make_spec(NUM_TOKENS)
+    counts = seeded_texts(real.pair, spec, plan._replace(stop_below=plan.stop_below and 0.4), count // 2, mutant)
+    assert p_value(counts, joint_law(real.next_law, spec)) < 1e-6
