@@ -49,6 +49,7 @@ class DraftSession:
         self.vocab_size = min(vocab_size, spec.vocab_size or vocab_size)
         self._sampling = _within(spec.sampling, self.vocab_size)
         self.num_committed = len(committed)
+        self._last_round = -1
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.reserve(self._readable(committed), self.capacity)
@@ -75,8 +76,12 @@ class DraftSession:
         """Follow the target: keep the KV of what was accepted, drop the rest.
 
         Raises:
-            OutOfSync: the round starts from another length.
+            OutOfSync: the round starts from another length, or was drafted for already: its number keys the draft's
+                randomness.
         """
+        if request.round < self._last_round + (request.gamma > 0):
+            raise OutOfSync(f"round {request.round} comes after round {self._last_round}")
+        self._last_round = max(self._last_round, request.round if request.gamma else self._last_round)
         if request.position != self.num_committed:
             raise OutOfSync(f"the round starts at {request.position}, the session is at {self.num_committed}")
         committed, drafted, kept = self._readable(request.token_ids), self.last_proposal, 0

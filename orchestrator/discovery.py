@@ -11,6 +11,8 @@ from specgate.types import ModelInfo, SessionSpec
 PROTO_VERSION = "specgate.v1"
 UNKNOWN_CONTEXT_LENGTH = 1 << 31
 RETRY_INTERVAL_S = 0.1
+ANSWER_SHARE = 1 / 3
+"""Of the time for all, how much one service may take: a hung one leaves time for others."""
 
 
 async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
@@ -25,7 +27,7 @@ async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    return await _ask(pool, dialer, role)
+                    return await _ask(pool, dialer, role, timeout_s * ANSWER_SHARE)
                 except InvalidArgument:
                     raise
                 except SpecgateError as error:
@@ -35,10 +37,10 @@ async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -
         raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause}") from cause
 
 
-async def _ask(pool: Pool, dialer: GrpcDialer, role: str) -> ModelInfo:
+async def _ask(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
     lease = await pool.lease()
     try:
-        info = await dialer.model_info(lease, role)
+        info = await dialer.model_info(lease, role, timeout_s)
     except BaseException as error:
         pool.release(lease, failed=isinstance(error, Exception))
         raise

@@ -62,7 +62,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class FakeDrafter:
-    """Drafts what the target would say, with probability ``agreement`` a token.
+    """Drafts what the target would say, with probability ``agreement`` a token; its first proposal takes ``prefill_s``.
 
     ``faults`` are by the number of proposals made before; ``told`` is what it knows to be committed.
     """
@@ -70,6 +70,7 @@ class FakeDrafter:
     spec: SessionSpec
     model: FakeModel = FakeModel()
     agreement: float = 0.7
+    prefill_s: float = 0.0
     faults: dict[int, Fault] = field(default_factory=dict)
     told: list[int] = field(default_factory=list)
     requests: list[DraftRequest] = field(default_factory=list)
@@ -87,6 +88,8 @@ class FakeDrafter:
         self.told += request.token_ids
         if request.gamma == 0:
             return Proposal()
+        if self.num_proposals == 0:
+            await asyncio.sleep(self.prefill_s)
         fault = self.faults.get(self.num_proposals)
         self.num_proposals += 1
         if fault is not None:

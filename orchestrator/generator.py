@@ -1,5 +1,6 @@
 """The facade that the front doors use: one orchestrator, many generations."""
 
+import logging
 from typing import Self
 from weakref import WeakSet
 
@@ -23,6 +24,8 @@ from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
 
 __all__ = ["Generation", "Orchestrator"]
+
+_log = logging.getLogger(__name__)
 
 
 class Orchestrator:
@@ -76,17 +79,16 @@ class Orchestrator:
         return orchestrator
 
     async def _meet_services(self) -> None:
-        timeout_s = self._timeouts.connect_s
-        self.target_info = await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
+        self.target_info = await ask_one(self._verifiers, self._dialer, "verifier", self._timeouts.connect_s)
         self._check_tokenizer()
         draft_info = None
         if self._drafters is not None:
             try:
-                draft_info = await ask_one(self._drafters, self._dialer, "drafter", timeout_s)
+                draft_info = await ask_one(self._drafters, self._dialer, "drafter", self._timeouts.connect_drafter_s)
             except MISCONFIGURED:
                 raise
-            except SpecgateError:
-                pass
+            except SpecgateError as error:
+                _log.warning("the target decodes alone for now: %s", error)
         if draft_info is not None:
             check_pair(self.target_info, draft_info)
         self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info)

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from orchestrator.ports import Lease
-from orchestrator.streams import ChannelCache, SessionStream
+from orchestrator.streams import ChannelCache, SessionStream, answered_by
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import (
     draft_response_from_pb,
@@ -48,21 +48,23 @@ class GrpcDialer:
         call = self._stub(lease, "verifier").Verify()
         return GrpcVerifier(await self._opened(call, opening, f"the verifier at {lease.endpoint}"))
 
-    async def model_info(self, lease: Lease, role: str) -> ModelInfo:
+    async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
         """Return what the service says of itself; ``role`` is "drafter" or "verifier".
 
         Raises:
             InvalidArgument: another kind of service answers there.
-            ServiceUnavailable: none answers in time.
+            ServiceUnavailable: none answers in ``timeout_s``, by default the time for an opening.
+            InternalError: the answer makes no sense.
         """
-        request = types_pb2.GetModelInfoRequest()
+        ask = self._stub(lease, role).GetModelInfo
         try:
-            pb = await self._stub(lease, role).GetModelInfo(request, timeout=self._open_timeout_s)
+            pb = await ask(types_pb2.GetModelInfoRequest(), timeout=timeout_s or self._open_timeout_s)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise InvalidArgument(role, f"what answers at {lease.endpoint} is not a {role}") from None
             raise from_rpc_error(error) from None
-        return model_info_from_pb(pb)
+        with answered_by(f"the {role} at {lease.endpoint}"):
+            return model_info_from_pb(pb)
 
     def _stub(self, lease: Lease, role: str) -> Any:
         return _STUBS[role](self._channels.get(lease.endpoint))
@@ -92,7 +94,7 @@ class GrpcDrafter:
         if request.gamma == 0:
             return NO_PROPOSAL
         answer = await self._stream.read()
-        with self._stream.checking():
+        with answered_by(self._stream.peer):
             _check_round(answer.round, request.round)
             proposal = draft_response_from_pb(answer, request.gamma)
         self._last_draft_token_ids = proposal.draft_token_ids
@@ -115,7 +117,7 @@ class GrpcVerifier:
         last = False
         while not last:
             answer = await self._stream.read()
-            with self._stream.checking():
+            with answered_by(self._stream.peer):
                 _check_round(answer.round, request.round)
                 verdict = verdict_from_pb(answer, len(request.proposal))
             last = verdict.last

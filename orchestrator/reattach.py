@@ -18,6 +18,7 @@ MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
 DRAFT_FACTOR = 10.0
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
+MAX_DOUBLINGS = 10
 
 _log = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class ReattachingDrafter:
         try:
             while self._attached is None and self._fits():
                 # The attempts of the whole request count: a drafter that dies again and again costs less and less.
-                await asyncio.sleep(min(FIRST_BACKOFF_S * 2**self._num_attempts, MAX_BACKOFF_S))
+                await asyncio.sleep(min(FIRST_BACKOFF_S * 2 ** min(self._num_attempts, MAX_DOUBLINGS), MAX_BACKOFF_S))
                 self._num_attempts += 1
                 self._attached = await self._attach_warm()
         finally:

@@ -49,7 +49,7 @@ class SessionStream:
 
     def __init__(self, call: Any, peer: str) -> None:
         self._call = call
-        self._peer = peer
+        self.peer = peer
 
     async def open(self, opening: Any, timeout_s: float) -> None:
         """Send ``opening`` and wait for its answer.
@@ -62,10 +62,10 @@ class SessionStream:
                 await self.write(opening)
                 answer = await self.read()
             if not answer.opened:
-                raise InternalError(f"{self._peer} did not answer the opening of a session")
+                raise InternalError(f"{self.peer} did not answer the opening of a session")
         except TimeoutError:
             self.close()
-            raise ServiceUnavailable(f"{self._peer} opened no session within {timeout_s:g} s") from None
+            raise ServiceUnavailable(f"{self.peer} opened no session within {timeout_s:g} s") from None
         except BaseException:
             self.close()
             raise
@@ -78,19 +78,19 @@ class SessionStream:
         except asyncio.InvalidStateError:
             # The call has a status already: reading raises it, unless it is OK.
             await self.read()
-            raise ServiceUnavailable(f"{self._peer} ended the session") from None
+            raise ServiceUnavailable(f"{self.peer} ended the session") from None
         except InternalError:
             # That is gRPC's word for writing to a stream that breaks at this moment; its status is lost.
-            raise ServiceUnavailable(f"{self._peer} broke the session off") from None
+            raise ServiceUnavailable(f"{self.peer} broke the session off") from None
 
     async def read(self) -> Any:
         """Return the next message. Raises SpecgateError where the stream has ended."""
         with self._translated():
             message = await self._call.read()
         if message is grpc.aio.EOF:
-            raise ServiceUnavailable(f"{self._peer} ended the session")
+            raise ServiceUnavailable(f"{self.peer} ended the session")
         if message is None:
-            raise InternalError(f"{self._peer} sent what is not valid protobuf")
+            raise InternalError(f"{self.peer} sent what is not valid protobuf")
         return message
 
     def close(self) -> None:
@@ -109,13 +109,14 @@ class SessionStream:
                 raise
             raise ServiceUnavailable("the session was closed on our side") from None
 
-    @contextmanager
-    def checking(self) -> Iterator[None]:
-        """Within it, an InvalidArgument is the peer's fault: an InternalError."""
-        try:
-            yield
-        except InvalidArgument as error:
-            raise InternalError(f"{self._peer} answered nonsense: {error}") from None
+
+@contextmanager
+def answered_by(peer: str) -> Iterator[None]:
+    """Within it an InvalidArgument is the fault of who answered: an InternalError."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InternalError(f"{peer} answered nonsense: {error}") from None
 
 
 def _is_cancelled() -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,7 +30,7 @@ class TextTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return len(self._tokenizer)
+        return vocabulary_size(self._tokenizer)
 
     @property
     def eos_token_id(self) -> int | None:

@@ -9,10 +9,12 @@ class Timeouts:
 
     A first answer has the prefill before it and so its own limit. Afterwards a draft may take
     ``draft_floor_s`` or ten times the slowest answer seen, a verdict ``verdict_floor_s`` or twenty times.
-    ``failover_s`` bounds the search for another verifier.
+    ``failover_s`` bounds the search for another verifier. ``connect_drafter_s`` is short because a missing drafter is
+    no error.
     """
 
     connect_s: float = 10.0
+    connect_drafter_s: float = 3.0
     open_s: float = 10.0
     first_draft_s: float = 30.0
     draft_floor_s: float = 1.0

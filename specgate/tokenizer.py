@@ -44,6 +44,11 @@ def load_tokenizer(path: str) -> "PreTrainedTokenizerBase | None":
     return tokenizer
 
 
+def vocabulary_size(tokenizer: "PreTrainedTokenizerBase") -> int:
+    """Return the bound of its token ids. Ids may have holes, so a count of tokens is not enough."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
 def fingerprint(tokenizer: "PreTrainedTokenizerBase") -> dict[str, str]:
     """Return one SHA-256, in hexadecimal, for each component; for a tokenizer without a backend the vocabulary's alone.
 

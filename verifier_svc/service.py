@@ -30,7 +30,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         self, requests: AsyncIterator[pb.VerifyRequest], context: Any
     ) -> AsyncIterator[pb.VerifyResponse]:
         """Answer ``open``, then send the verdicts of every round."""
-        spec = session_spec_from_pb(await open_spec(requests))
+        spec = session_spec_from_pb(await open_spec(requests), self._model.loaded.context_length)
         async with self._model.open(spec, VerifySession) as session:
             yield pb.VerifyResponse(opened=True)
             outbox: Outbox = asyncio.Queue()
@@ -59,6 +59,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
                 request = self._request(round_of(message))
                 session.interrupt()
                 await running
+                session.resume()
                 running = asyncio.create_task(
                     _reporting(outbox, engine.run(session.verify(request, emit, arrived_s)))
                 )

@@ -62,8 +62,16 @@ class VerifySession:
         self._pool.free(self.sequence)
 
     def interrupt(self) -> None:
-        """End a solo run at its next forward. Called from any thread: it only sets a flag."""
+        """End a solo run at its next forward, with an empty verdict. Called from any thread: it only sets a flag."""
         self._interrupted = True
+
+    def resume(self) -> None:
+        """Let the next round run. Called before it is given to the engine, so that no interrupt is lost."""
+        self._interrupted = False
+
+    @property
+    def _rejects(self) -> bool:
+        return self.spec.verification is Verification.REJECTION and not self.spec.sampling.greedy
 
     @property
     def num_remaining(self) -> int:
@@ -84,7 +92,6 @@ class VerifySession:
             OutOfSync: the round starts from another length than the session's.
             InvalidArgument: more draft tokens than may still be emitted, or the session has ended.
         """
-        self._interrupted = False
         proposal = self._rest_of(request)
         if proposal is None:
             emit(Verdict(request.round))
@@ -96,7 +103,10 @@ class VerifySession:
                 self._solo_start = len(self.sequence)
             now = time.perf_counter()
             emit(replace(verdict, verify_us=int((now - clock) * 1e6)))
-            if verdict.last or self._interrupted:
+            if verdict.last:
+                return
+            if self._interrupted:
+                emit(Verdict(request.round))
                 return
             proposal, clock, budget, solo = Proposal(), now, budget - 1, True
 
@@ -116,6 +126,10 @@ class VerifySession:
             return None
         rest = Proposal(proposal.draft_token_ids[len(unseen) :], proposal.draft_probs[len(unseen) :])
         check_range("proposal.draft_token_ids (length)", len(rest), 0, self.num_remaining - 1)
+        if self._rejects and len(rest.draft_probs) != len(rest):
+            raise InvalidArgument(
+                "proposal.draft_probs (length)", f"{len(rest.draft_probs)}; rejection needs one a draft token: {len(rest)}"
+            )
         return rest
 
     def _judge(
@@ -148,7 +162,7 @@ class VerifySession:
     def _decide(self, logits: torch.Tensor, proposal: Proposal, position: int) -> Judgement:
         params, seed = self.spec.sampling, self.spec.seed
         adjusted = sampling.adjust(logits, params, self._counts(proposal.draft_token_ids, logits))
-        if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
+        if not self._rejects:
             choice = sampling.sample_shared(adjusted, params, seed, position)
             acceptance = accept_agreeing(proposal.draft_token_ids, choice.token_ids)
             return Judgement(acceptance, sum(choice.near_ties[: acceptance.num_accepted + 1]))

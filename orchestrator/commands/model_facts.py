@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from specgate.errors import ModelLoadError
-from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import ModelInfo
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
@@ -106,7 +106,7 @@ def _tokenizer(folder: Path) -> tuple[int | None, dict[str, str], str | None]:
         tokenizer = load_tokenizer(str(folder))
     except ModelLoadError as error:
         return None, {}, str(error)
-    return (None, {}, None) if tokenizer is None else (len(tokenizer), fingerprint(tokenizer), None)
+    return (None, {}, None) if tokenizer is None else (vocabulary_size(tokenizer), fingerprint(tokenizer), None)
 
 
 def _eos_token_ids(folder: Path, text_config: Any) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
-from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
@@ -84,11 +85,11 @@ def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress
     progress("weights", 1, 1)
     width = int(config.get_text_config().vocab_size)
     return LoadedModel(
-        name=name,
+        name=str(Path(name).resolve()) if Path(name).is_dir() else name,
         model=model,
         dtype=dtype,
         device=device,
-        vocab_size=min(width, len(tokenizer)) if tokenizer else width,
+        vocab_size=min(width, vocabulary_size(tokenizer)) if tokenizer else width,
         context_length=_context_length(config),
         eos_token_ids=_eos_token_ids(model),
         tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
@@ -110,7 +111,7 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
 def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype) -> Any:
     # Our own stages tell the progress; a second bar in the middle of machine-readable output helps nobody.
     transformers_logging.disable_progress_bar()
-    model, info = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         name,
         config=config,
         dtype=dtype,
@@ -119,6 +120,7 @@ def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype) -> An
         attn_implementation="eager",
         output_loading_info=True,
     )
+    model, info = loaded
     # transformers draws what a file lacks at random, and goes on.
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(f"{name}: {len(missing)} of its weights are missing; the first is {missing[0]}")
@@ -128,7 +130,22 @@ def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype) -> An
 def _context_length(config: PretrainedConfig) -> int:
     text = config.get_text_config()
     lengths = [getattr(text, field_name, None) for field_name in _CONTEXT_FIELDS]
-    return int(next((length for length in lengths if length), _UNKNOWN_CONTEXT_LENGTH))
+    length = int(next((length for length in lengths if length), _UNKNOWN_CONTEXT_LENGTH))
+    return min(length, _rope_limit(text) or length)
+
+
+def _rope_limit(config: PretrainedConfig) -> int | None:
+    """Return the length up to which rotary frequencies are the same for all sequences of a batch; None: any.
+
+    LongRoPE changes them by the longest position of a whole batch, so beyond its original length a session's text
+    would hang on what else runs.
+    """
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if rope.get("rope_type", rope.get("type")) != "longrope":
+        return None
+    own = getattr(config, "original_max_position_embeddings", None)
+    limit = rope.get("original_max_position_embeddings") or own
+    return int(limit) if limit else None
 
 
 def _eos_token_ids(model: Any) -> tuple[int, ...]:

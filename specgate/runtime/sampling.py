@@ -93,10 +93,10 @@ def _keep_top_p(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
 
 def choose(scores: torch.Tensor) -> Choice:
     """Return the argmax of each row of scores [rows, vocabulary]."""
-    best = scores.topk(min(2, scores.shape[-1]), dim=-1)
-    values, ids = best.values.tolist(), best.indices.tolist()
-    near = [len(v) > 1 and v[0] - v[1] < NEAR_TIE for v in values]
-    return Choice([row[0] for row in ids], near)
+    # Of equal scores argmax takes the one that transformers takes; topk does not.
+    token_ids = scores.argmax(-1).tolist()
+    best = scores.topk(min(2, scores.shape[-1]), dim=-1).values.tolist()
+    return Choice(token_ids, [len(pair) > 1 and pair[0] - pair[1] < NEAR_TIE for pair in best])
 
 
 def sample_shared(

@@ -54,7 +54,8 @@ def _refuse_layer_types(loaded: LoadedModel) -> None:
 def _lengths(loaded: LoadedModel, kv_tokens: int, page_size: int) -> list[int]:
     """One long sequence, two short ones; no longer than the context and the pages allow."""
     num_pages = max(1, kv_tokens // page_size)
-    longest = max(272, loaded.sliding_window + 16)
+    window = loaded.sliding_window if loaded.sliding_window < loaded.context_length else 0
+    longest = max(272, window + 16)
     longest = min(longest, loaded.context_length, max(1, num_pages - 2) * page_size)
     lengths = [longest, min(37, longest), min(9, longest)]
     return lengths[: min(3, num_pages)]

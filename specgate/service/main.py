@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -46,6 +47,8 @@ def _prepare_process(config: ServiceConfig) -> None:
         if config.cpu not in cores:
             raise InvalidArgument("--cpu", f"{config.cpu} is not one of the cores {sorted(cores)} of this process")
         os.sched_setaffinity(0, {config.cpu})
+    # Before there is anything to drain, a stop is just a stop.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if config.threads is not None:
         import torch
 

@@ -11,7 +11,7 @@ from specgate.runtime.engine import Engine
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.tokenizer import first_difference
-from specgate.types import ModelInfo, SessionSpec
+from specgate.types import ModelInfo, SessionSpec, check_range
 
 PROTO_VERSION = "specgate.v1"
 
@@ -88,6 +88,7 @@ class ServedModel:
             self.num_sessions -= 1
 
     def _check(self, spec: SessionSpec) -> None:
+        check_range("output_token_ids (length)", len(spec.output_token_ids), 0, spec.max_tokens - 1)
         component = first_difference(self.loaded.tokenizer_fingerprint, spec.tokenizer_fingerprint)
         if component is not None:
             raise TokenizerMismatch(f"the tokenizers of the pair differ in their {component}")

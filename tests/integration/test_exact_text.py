@@ -1,6 +1,7 @@
 """The text is the target's own: token for token, over real gRPC between real processes, in float32."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def expect_equal(name: str, generations: list[Generation], expected: list[tuple[
 
 
 def transformers_greedy(prompt_ids: list[tuple[int, ...]], max_tokens: int) -> list[tuple[int, ...]]:
-    model = AutoModelForCausalLM.from_pretrained(PAIR / "target", dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(PAIR / "target", dtype=torch.float32)
     outputs = []
     for ids in prompt_ids:
         batch = torch.tensor([ids])

@@ -19,7 +19,7 @@ from specgate.types import FinishReason, SamplingParams, SessionSpec, TokenSourc
 from tests.orchestrator.fake_services import FakeService, serving, silent, unused_endpoint
 from tests.orchestrator.support import PROMPT, target_alone
 
-PATIENT = Timeouts(connect_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
+PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
 """A busy machine adds no faults of its own."""
 REQUEST = GenerationRequest(PROMPT, max_tokens=60, seed=7)
 
@@ -231,7 +231,7 @@ async def test_one_dead_verifier_among_two(verifier: FakeService) -> None:
 
 async def test_drafter_that_comes_up_later(verifier: FakeService, drafter: FakeService) -> None:
     await drafter.stop()
-    async with connected([verifier], [drafter], timeouts=Timeouts(connect_s=0.5)) as orchestrator:
+    async with connected([verifier], [drafter], timeouts=Timeouts(connect_drafter_s=0.5)) as orchestrator:
         assert orchestrator.draft_info is None
         alone = orchestrator.generate(REQUEST)
         assert await run(alone) == expected(REQUEST)
@@ -247,7 +247,7 @@ async def test_drafter_that_comes_up_later(verifier: FakeService, drafter: FakeS
 async def test_stopped_drafter(verifier: FakeService) -> None:
     with silent() as endpoint:
         pool = StaticPool([endpoint])
-        timeouts = Timeouts(connect_s=1.0, open_s=1.0)
+        timeouts = Timeouts(connect_drafter_s=1.0, open_s=1.0)
         async with await Orchestrator.connect(StaticPool([verifier.endpoint]), pool, timeouts=timeouts) as orchestrator:
             generation = orchestrator.generate(REQUEST)
             assert await run(generation) == expected(REQUEST)

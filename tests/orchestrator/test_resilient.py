@@ -112,6 +112,20 @@ async def test_drafter_is_attached_again_in_mid_request() -> None:
     assert one.session.stats.drafter_failures == 1
 
 
+async def test_request_goes_on_while_a_new_drafter_prefills() -> None:
+    """And the drafter then hears of what was committed meanwhile."""
+    dialer = FakeDialer(
+        drafters=(drafter(at2=Fault.DIE), partial(FakeDrafter, prefill_s=0.2)), verifiers=(verifier(delay_s=0.01),)
+    )
+    one = Run(dialer, make_spec(100))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    probe, first = dialer.opened_drafters[1].requests[:2]
+    assert first.token_ids
+    assert first.position == probe.position + len(probe.token_ids)
+    assert dialer.opened_drafters[1].num_proposals > 3
+    assert one.session.stats.drafter_failures == 1
+
+
 async def test_attaching_again_waits_longer_and_longer() -> None:
     times: list[float] = []
 
@@ -312,6 +326,13 @@ async def test_request_that_kills_every_verifier_stops_killing() -> None:
     with pytest.raises(NonFiniteLogits):
         await Run(dialer)()
     assert len(dialer.opened_verifiers) == MAX_FAILURES_WITHOUT_PROGRESS
+
+
+async def test_every_verifier_that_gets_further_counts_as_progress() -> None:
+    deaths = 2 * MAX_FAILURES_WITHOUT_PROGRESS
+    one = Run(FakeDialer(verifiers=(*[verifier(at2=Fault.DIE)] * deaths, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == deaths
 
 
 @pytest.mark.parametrize("error", [InvalidArgument("max_tokens", "no"), TokenizerMismatch("merges")])
