@@ -56,6 +56,11 @@ class Generation(NamedTuple):
         return sum(verdict.solo for verdicts in self.verdicts for verdict in verdicts)
 
 
+def was_interrupted(verdicts: list[Verdict]) -> bool:
+    """Say whether a round's solo run was cut short by the next round."""
+    return len(verdicts) > 1 and verdicts[-1].num_emitted == 0
+
+
 MakeDraft = Callable[..., DraftSession]
 Use = Callable[[Proposal], Proposal]
 
@@ -102,6 +107,7 @@ class _Loop:
         while not self.generation.verdicts or self.generation.finish_reason is None:
             proposal = self.use((yield from on(self.pair.draft, self.drafter.draft(self._draft_request()))))
             verdicts: list[Verdict] = []
+            self.verifier.resume()
             yield from on(self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts)))
             self._commit(proposal, verdicts)
         return self.generation
@@ -137,7 +143,7 @@ class _Loop:
             self.tokens += [] if verdict.token_id is None else [verdict.token_id]
             if verdict.num_emitted:
                 self.closed = verdict.confidence < self.plan.solo_below
-        self.overtaking = not verdicts[-1].last
+        self.overtaking = was_interrupted(verdicts)
         self.seen = before + verdicts[0].num_emitted if self.overtaking else len(self.tokens)
         self.generation.token_ids.extend(self.tokens[before:])
         self.generation.proposals.append(proposal)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json as json_format
+import math
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -114,14 +115,15 @@ async def measure_pair(
     request: GenerationRequest,
     repeats: int,
     log: Console,
+    budget_s: float = math.inf,
 ) -> Report:
-    """Measure all rows that can run where the services are, beside a running pair."""
+    """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget."""
     requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
     async with _bare_loops(models, pair.cores) as loops:
         ways: dict[str, Decode] = {name: bare_way(loop) for name, loop in loops.items()}
         ways |= _pair_ways(pair, request)
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
-            samples = await measure(ways, requests, repeats, on_turn)
+            samples = await measure(ways, requests, repeats, on_turn, budget_s)
     return Report(rows_of(samples), _agreement(samples, requests))
 
 

@@ -1,5 +1,6 @@
 """Measuring: every way to decode, on the same prompts, in an order that favours none."""
 
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,21 +21,19 @@ Decode = Callable[[GenerationRequest], Awaitable[Sample]]
 class Turn(NamedTuple):
     """One measurement that is to be made."""
 
-    repeat: int
     prompt: int
     name: str
 
 
-def turns(names: Sequence[str], num_prompts: int, repeats: int) -> Iterator[Turn]:
-    """Yield every row for every prompt in every repeat; who comes first moves on from prompt to prompt.
+def turns(names: Sequence[str], num_prompts: int, repeat: int) -> Iterator[Turn]:
+    """Yield every row for every prompt once; who comes first moves on from prompt to prompt and repeat to repeat.
 
     So that a machine that grows slower, or a neighbour that wakes up, hits all rows alike.
     """
-    for repeat in range(repeats):
-        for prompt in range(num_prompts):
-            first = (repeat + prompt) % len(names)
-            for name in (*names[first:], *names[:first]):
-                yield Turn(repeat, prompt, name)
+    for prompt in range(num_prompts):
+        first = (repeat + prompt) % len(names)
+        for name in (*names[first:], *names[:first]):
+            yield Turn(prompt, name)
 
 
 async def measure(
@@ -42,15 +41,23 @@ async def measure(
     requests: Sequence[GenerationRequest],
     repeats: int,
     on_turn: Callable[[], None],
+    budget_s: float = math.inf,
 ) -> dict[str, list[Sample]]:
-    """Return the samples of every row. A short run of each way goes before and is thrown away."""
+    """Return the samples of every row. A short run of each way goes before and is thrown away.
+
+    Once ``budget_s`` have passed no further repeat is begun, so that all rows have equally many.
+    """
+    start_s = time.perf_counter()
     for decode in ways.values():
         await decode(replace(requests[0], max_tokens=min(WARM_UP_TOKENS, requests[0].max_tokens)))
     samples: dict[str, list[Sample]] = {name: [] for name in ways}
-    for repeat, prompt, name in turns(tuple(ways), len(requests), repeats):
-        sample = await ways[name](requests[prompt])
-        samples[name].append(replace(sample, prompt=prompt, repeat=repeat))
-        on_turn()
+    for repeat in range(repeats):
+        if repeat and time.perf_counter() - start_s > budget_s:
+            break
+        for prompt, name in turns(tuple(ways), len(requests), repeat):
+            sample = await ways[name](requests[prompt])
+            samples[name].append(replace(sample, prompt=prompt, repeat=repeat))
+            on_turn()
     return samples
 
 

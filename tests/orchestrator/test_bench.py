@@ -30,9 +30,9 @@ GREEDY = SamplingParams(temperature=0.0)
 
 def test_every_row_takes_every_turn_and_each_comes_first_equally_often() -> None:
     names = ("a", "b", "c")
-    order = list(turns(names, num_prompts=3, repeats=2))
+    order = [(repeat, *turn) for repeat in range(2) for turn in turns(names, 3, repeat)]
     assert len(set(order)) == len(order) == 3 * 3 * 2
-    firsts = [order[index].name for index in range(0, len(order), len(names))]
+    firsts = [order[index][2] for index in range(0, len(order), len(names))]
     assert Counter(firsts) == {"a": 2, "b": 2, "c": 2}
 
 
@@ -48,13 +48,16 @@ async def test_the_warm_up_is_short_and_thrown_away() -> None:
 
     requests = [GenerationRequest((prompt,), max_tokens=99) for prompt in (7, 8)]
     ticks: list[None] = []
-    samples = await measure({"a": way("a"), "b": way("b")}, requests, 3, lambda: ticks.append(None))
+    ways = {"a": way("a"), "b": way("b")}
+    samples = await measure(ways, requests, 3, lambda: ticks.append(None))
     assert asked[:2] == [("a", WARM_UP_TOKENS), ("b", WARM_UP_TOKENS)]
     assert {tokens for _, tokens in asked[2:]} == {99}
     assert len(ticks) == len(asked) - 2 == 2 * 2 * 3
     assert [(one.prompt, one.repeat, one.token_ids) for one in samples["a"]] == [
         (prompt, repeat, (7 + prompt,)) for repeat in range(3) for prompt in range(2)
     ]
+    in_a_hurry = await measure(ways, requests, 3, lambda: None, budget_s=0.0)
+    assert [len(one) for one in in_a_hurry.values()] == [2, 2]
 
 
 def sample(repeat: int, tokens: int, seconds: float, stats: GenerationStats | None = None) -> Sample:

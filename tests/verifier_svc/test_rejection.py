@@ -29,7 +29,7 @@ from specgate.types import (
 )
 from tests.chisquare import p_value
 from tests.models import KnownModel, Mix, eager_logits, make_runner, run_all, write_llama
-from tests.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode
+from tests.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode, was_interrupted
 from verifier_svc import acceptance
 
 Text = tuple[int, ...]
@@ -207,7 +207,7 @@ def test_every_branch_together_is_the_targets_law(case: str, known_pair: Pair) -
 def late_proposals(generation: Generation) -> Iterator[bool]:
     """Say of each proposal that met a solo run whether anything came of it."""
     for before, verdicts in pairwise(generation.verdicts):
-        if not before[-1].last:
+        if was_interrupted(before):
             yield verdicts[0].num_emitted > 0
 
 

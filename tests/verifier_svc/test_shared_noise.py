@@ -14,22 +14,22 @@ from transformers import AutoModelForCausalLM
 from specgate.types import ALWAYS_SOLO, FinishReason, SamplingParams, SessionSpec, Verification
 from tests.chisquare import p_value
 from tests.models import Mix, eager_logits, make_runner, run_all, write_llama, write_model
-from tests.sessions import Generation, Pair, Plan, decode
+from tests.sessions import Generation, Pair, Plan, decode, was_interrupted
 
-VOCAB_SIZE, NUM_TOKENS = 64, 40
-PROMPTS = [(1, 2, 3), (5,), tuple(range(10, 40)), (63, 0, 63, 0)]
+VOCAB_SIZE, NUM_TOKENS = 64, 24
+PROMPTS = [(1, 2, 3), (5,), tuple(range(10, 40))]
 ALONE = Plan(solo_below=ALWAYS_SOLO)
 PLANS = {
     "one by one": Plan(),
     "gamma 1": Plan(1),
     "gamma 4": Plan(4),
     "gamma 8": Plan(8),
-    "gamma 4, gate": Plan(4, solo_below=0.4),
-    "gamma 8, gate, short solo runs": Plan(8, solo_below=0.6, max_solo_tokens=2),
-    "gamma 8, draft confidence": Plan(8, stop_below=0.4),
-    "gamma 4, overtaken at once": Plan(4, solo_below=ALWAYS_SOLO, overtake=0),
-    "gamma 4, overtaken by one": Plan(4, solo_below=0.6, overtake=1),
-    "gamma 8, overtaken by three": Plan(8, solo_below=ALWAYS_SOLO, overtake=3),
+    "gamma 4, gate": Plan(4, solo_below=0.2),
+    "gamma 8, gate, short solo runs": Plan(8, solo_below=0.3, max_solo_tokens=2),
+    "gamma 8, draft confidence": Plan(8, stop_below=0.15),
+    "gamma 4, overtaken at once": Plan(4, solo_below=ALWAYS_SOLO, max_solo_tokens=4, overtake=0),
+    "gamma 4, overtaken by one": Plan(4, solo_below=0.4, max_solo_tokens=2, overtake=1),
+    "gamma 8, overtaken by three": Plan(8, solo_below=ALWAYS_SOLO, max_solo_tokens=4, overtake=3),
 }
 SAMPLINGS = {
     "plain": SamplingParams(),
@@ -59,12 +59,12 @@ class Case(NamedTuple):
 MakeFolder = Callable[[Path], Path]
 PAIRS: dict[str, tuple[MakeFolder, MakeFolder]] = {
     "llamas": (
-        lambda folder: write_llama(folder, VOCAB_SIZE, seed=1),
-        lambda folder: write_llama(folder, VOCAB_SIZE, seed=2, mix=Mix(1, 0.9)),
+        lambda folder: write_llama(folder, VOCAB_SIZE, layers=1, seed=1),
+        lambda folder: write_llama(folder, VOCAB_SIZE, layers=1, seed=2, mix=Mix(1, 0.9)),
     ),
     "sliding window, other architecture": (
-        lambda folder: write_model(folder, "mistral", vocab_size=VOCAB_SIZE, seed=3, sliding_window=8),
-        lambda folder: write_model(folder, "gpt2", vocab_size=VOCAB_SIZE, seed=3),
+        lambda folder: write_model(folder, "mistral", vocab_size=VOCAB_SIZE, layers=1, seed=3, sliding_window=8),
+        lambda folder: write_model(folder, "gpt2", vocab_size=VOCAB_SIZE, layers=1, seed=3),
     ),
 }
 
@@ -98,13 +98,13 @@ def test_drafts_are_used_and_solo_runs_are_interrupted(case: Case) -> None:
     """The plans above do what their names say, or the equality of texts would mean little."""
     spec = make_spec(PROMPTS[0], SAMPLINGS["plain"])
     results = dict(zip(PLANS, run_all([decode(case.pair, spec, plan) for plan in PLANS.values()]), strict=True))
-    assert results["gamma 8"].num_accepted > 5
+    assert results["gamma 8"].num_accepted > 2
     assert results["gamma 4, gate"].num_solo > 5
     assert {generation.num_solo for name, generation in results.items() if "gate" not in name and "over" not in name} == {0}
     assert len({len(proposal) for proposal in results["gamma 8, draft confidence"].proposals}) > 2
     for name in PLANS:
-        interrupted = sum(not verdicts[-1].last for verdicts in results[name].verdicts)
-        assert (interrupted > 3) == ("overtaken" in name), name
+        interrupted = sum(map(was_interrupted, results[name].verdicts))
+        assert (interrupted > 1) == ("overtaken" in name), name
 
 
 def generate(folder: Path, prompt: tuple[int, ...], **options: Any) -> list[int]:
@@ -181,13 +181,13 @@ FEW, SHORT = 6, 3
 def test_texts_of_many_seeds_follow_the_targets_law(plan: Plan, tmp_path: Path) -> None:
     write_llama(tmp_path / "target", FEW, layers=1, hidden=16, seed=1)
     write_llama(tmp_path / "draft", FEW, layers=1, hidden=16, seed=2, mix=Mix(1, 0.7))
-    pair = Pair(*(make_runner(tmp_path / name, kv_tokens=16 * 3000, page_size=16) for name in ("target", "draft")))
+    pair = Pair(*(make_runner(tmp_path / name, kv_tokens=16 * 2000, page_size=16) for name in ("target", "draft")))
     prompt = (1, 2)
     law: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(SHORT):
         texts = list(law)
         rows = eager_logits(tmp_path / "target", [[*prompt, *text] for text in texts])[:, -1].double().softmax(-1)
         law = {(*text, i): law[text] * float(row[i]) for text, row in zip(texts, rows, strict=True) for i in range(FEW)}
-    specs = [make_spec(prompt, SamplingParams(), seed, max_tokens=SHORT) for seed in range(3000)]
+    specs = [make_spec(prompt, SamplingParams(), seed, max_tokens=SHORT) for seed in range(2000)]
     counts = Counter(tuple(generation.token_ids) for generation in run_all([decode(pair, s, plan) for s in specs]))
     assert p_value(counts, law) > 1e-3
