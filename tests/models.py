@@ -172,14 +172,26 @@ def make_runner(folder: Path, kv_tokens: int = 4096, page_size: int = 512) -> Mo
     return prepare(load_float32(folder), kv_tokens, page_size, quiet)
 
 
+def eager_model(folder: Path) -> Any:
+    """Load the model by transformers alone."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
 @torch.inference_mode()
-def eager_logits(folder: Path, token_ids: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the logits of equally long sequences by transformers alone, [sequences, length, vocabulary]."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    return model(torch.tensor(token_ids), use_cache=False).logits
+def eager_logits(model: Any, token_ids: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the logits of equally long sequences by transformers alone, [sequences, length, vocabulary].
+
+    Args:
+        model: an eager model, or the folder to load it from.
+    """
+    if isinstance(model, Path):
+        model = eager_model(model)
+    logits: torch.Tensor = model(torch.tensor(token_ids), use_cache=False).logits
+    return logits
 
 
 # Running tasks. A step names the runner as well as the rows, so that work of two models can be driven side by side.
+
 
 class Runner(Protocol):
     """What answers rows with logits: a ModelRunner, or what stands in for one."""

@@ -73,10 +73,13 @@ def bench(
     check_range("repeats", repeats, 1, MAX_REPEATS)
     request = bench_request(models, drafting, sampling)
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
+    if json:
+        # A file that cannot be written is told now, not after minutes of measuring.
+        write_rows(json, [])
     report = asyncio.run(_bench(models, todo, request, repeats))
-    print_rows(output_console(), report.rows, report.agreement)
     if json:
         write_rows(json, report.rows)
+    print_rows(output_console(), report.rows, report.agreement)
 
 
 def bench_request(

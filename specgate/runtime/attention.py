@@ -77,12 +77,19 @@ class RaggedBatch:
         return self.masks[key]
 
 
+def _extend(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> torch.Tensor:
+    """Write a sequence's new rows [heads, num_rows, dim]; return all it has now, [1, heads, end, dim]."""
+    if span.end <= pages.shape[2]:
+        page = pages[span.block_table[0]]
+        page[:, span.start : span.end] = rows
+        return page[None, :, : span.end]
+    _write(pages, span, rows)
+    return _gather(pages, span)
+
+
 def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
     """Copy rows [heads, num_rows, dim] to their places in pages [num_pages, heads, page_size, dim]."""
     size, done = pages.shape[2], 0
-    if span.end <= size:
-        pages[span.block_table[0], :, span.start : span.end] = rows
-        return
     while done < span.num_rows:
         page, offset = divmod(span.start + done, size)
         count = min(size - offset, span.num_rows - done)
@@ -90,16 +97,15 @@ def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
         done += count
 
 
-def _read(pages: torch.Tensor, span: Span) -> torch.Tensor:
-    """Return the first ``end`` tokens of a sequence, [heads, end, dim]."""
-    size = pages.shape[2]
-    if span.end <= size:
-        return pages[span.block_table[0], :, : span.end]
-    table = torch.tensor(span.block_table[: -(-span.end // size)], device=pages.device)
-    return pages[table].transpose(0, 1).flatten(1, 2)[:, : span.end]
+def _gather(pages: torch.Tensor, span: Span) -> torch.Tensor:
+    """Return the first ``end`` tokens of a sequence that spans pages, [1, heads, end, dim]."""
+    table = torch.tensor(span.block_table[: -(-span.end // pages.shape[2])], device=pages.device)
+    return pages[table].transpose(0, 1).flatten(1, 2)[None, :, : span.end]
 
 
 def _refuse_unknown(module: torch.nn.Module, arguments: dict[str, object]) -> None:
+    if arguments.keys() <= _HARMLESS:
+        return
     unknown = sorted(k for k, v in arguments.items() if k not in _HARMLESS and v is not None)
     if unknown:
         raise UnsupportedArchitecture(
@@ -138,14 +144,15 @@ def paged_attention(
     key_pages, value_pages = ragged.pages.layer(cast(int, module.layer_idx), key, value)
     outputs = []
     for span in ragged.spans:
-        rows = slice(span.first_row, span.first_row + span.num_rows)
-        _write(key_pages, span, key[0, :, rows])
-        _write(value_pages, span, value[0, :, rows])
+        of_rows, new_keys, new_values = query, key[0], value[0]
+        if len(ragged.spans) > 1:
+            rows = slice(span.first_row, span.first_row + span.num_rows)
+            of_rows, new_keys, new_values = query[:, :, rows], new_keys[:, rows], new_values[:, rows]
         outputs.append(
             F.scaled_dot_product_attention(
-                query[:, :, rows],
-                _read(key_pages, span)[None],
-                _read(value_pages, span)[None],
+                of_rows,
+                _extend(key_pages, span, new_keys),
+                _extend(value_pages, span, new_values),
                 attn_mask=ragged.mask(span, sliding_window or 0, query),
                 scale=scaling,
                 enable_gqa=query.shape[1] != key.shape[1],

@@ -31,15 +31,12 @@ class LoadedModel:
     vocab_size: int
     context_length: int
     eos_token_ids: tuple[int, ...]
+    num_parameters: int
     tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
         return type(self.model).__name__
-
-    @property
-    def num_parameters(self) -> int:
-        return int(self.model.num_parameters())
 
     @property
     def sliding_window(self) -> int:
@@ -92,6 +89,7 @@ def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress
         vocab_size=min(width, vocabulary_size(tokenizer)) if tokenizer else width,
         context_length=_context_length(config),
         eos_token_ids=_eos_token_ids(model),
+        num_parameters=int(model.num_parameters()),
         tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
     )
 

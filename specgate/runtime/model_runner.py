@@ -86,8 +86,10 @@ class ModelRunner:
             token_ids += sequence.token_ids[span.start : span.end]
             positions += range(span.start, span.end)
             keep += range(span.first_row + num_rows - num_logits, span.first_row + num_rows)
-        kept = self._tensor(keep)
-        extra = {"logits_to_keep": kept} if self._keeps_some else {}
+        everything = len(keep) == len(token_ids)
+        kept = slice(None) if everything else self._tensor(keep)
+        # To transformers 0 means all rows, and spares a copy.
+        extra = {"logits_to_keep": 0 if everything else kept} if self._keeps_some else {}
         logits = self.loaded.model(
             input_ids=self._tensor(token_ids)[None],
             position_ids=self._tensor(positions)[None],

@@ -14,6 +14,7 @@ from specgate.runtime import attention
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.runtime.narrow import speed_up_narrow_rows
 
 # Relative Frobenius error. Correct float32 paths stay below 1e-6; bfloat16 rounds to 8 bits in every layer.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
@@ -35,6 +36,7 @@ def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progr
     rows = _token_ids(loaded, _lengths(loaded, kv_tokens, page_size))
     expected = [_eager_logits(loaded, ids) for ids in rows]
     _switch_attention(loaded)
+    speed_up_narrow_rows(loaded.model)
     runner = ModelRunner(loaded, kv_tokens, page_size)
     actual = _paged_logits(runner, rows)
     _compare(loaded, expected, actual)

@@ -15,7 +15,6 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.model_runner import ModelRunner, Rows
 from specgate.runtime.noise import Purpose
 from specgate.types import (
-    ALWAYS_SOLO,
     DraftRequest,
     Proposal,
     SamplingParams,
@@ -23,7 +22,7 @@ from specgate.types import (
     SparseDistribution,
     Verification,
 )
-from tests.models import KnownModel, Mix, eager_logits, make_runner, run_all, run_task, write_llama, write_model
+from tests.models import KnownModel, Mix, eager_logits, eager_model, make_runner, run_all, run_task, write_model
 from tests.sessions import Pair, Plan, decode
 
 VOCAB_SIZE = 16
@@ -279,7 +278,11 @@ def test_filters_are_part_of_the_distribution(model: KnownModel) -> None:
 
 @pytest.mark.parametrize(
     ("params", "verification"),
-    [(SamplingParams(), Verification.SHARED_NOISE), (GREEDY, Verification.REJECTION), (GREEDY, Verification.SHARED_NOISE)],
+    [
+        (SamplingParams(), Verification.SHARED_NOISE),
+        (GREEDY, Verification.REJECTION),
+        (GREEDY, Verification.SHARED_NOISE),
+    ],
 )
 def test_only_rejection_ships_distributions(
     params: SamplingParams, verification: Verification, model: KnownModel
@@ -355,9 +358,9 @@ class Witness:
         by_length: dict[int, list[tuple[Ids, torch.Tensor]]] = {}
         for ids, row in self.seen:
             by_length.setdefault(len(ids), []).append((ids, row))
-        errors = []
+        model, errors = eager_model(folder), []
         for same in by_length.values():
-            fresh = eager_logits(folder, [ids for ids, _ in same])[:, -1]
+            fresh = eager_logits(model, [ids for ids, _ in same])[:, -1]
             errors.append(float((fresh - torch.stack([row for _, row in same])).abs().max()))
         return max(errors)
 

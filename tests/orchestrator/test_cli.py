@@ -79,6 +79,7 @@ def test_version_and_help(orchestrator: Cli) -> None:
         ("generate x --top-k many", "'--top-k'"),
         ("generate x --nope", "--nope"),
         ("bench --repeats 0", "--repeats: 0 is outside [1, 1000]"),
+        ("bench --json /missing/rows.json", "--json: /missing/rows.json cannot be written"),
         ("bench --gamma 0", "--gamma: 0 leaves nothing to compare"),
         ("fly", "No such command 'fly'"),
     ],

@@ -31,10 +31,10 @@ from specgate.errors import (
 from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistribution, Verdict, Verification
 from tests.orchestrator.support import emitted, make_session, make_spec, run, target_alone
 
-HUNG_DRAFT = Timeouts(open_s=0.5, first_draft_s=0.5, draft_floor_s=0.5)
-HUNG_VERDICT = Timeouts(open_s=0.5, first_verdict_s=0.5, verdict_floor_s=0.5)
 PATIENT = Timeouts(first_draft_s=60.0, draft_floor_s=60.0, first_verdict_s=60.0, verdict_floor_s=60.0)
 """For faults that need no waiting, so that a busy machine adds none of its own."""
+HUNG_DRAFT = replace(PATIENT, open_s=0.5, first_draft_s=0.5, draft_floor_s=0.5)
+HUNG_VERDICT = replace(PATIENT, open_s=0.5, first_verdict_s=0.5, verdict_floor_s=0.5)
 
 
 class Run:

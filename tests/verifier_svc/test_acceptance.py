@@ -7,6 +7,7 @@ the code under test looks like inside.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from itertools import pairwise, product
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ RESOLUTION = 1e-12
 FIRST_LOOK = (RESOLUTION, 0.23, 0.49, 0.77, 1 - RESOLUTION)
 
 
-class Asked(Exception):  # noqa: N818
+class Asked(Exception):
     """The rule asks for a random number that the test has not decided on."""
 
     def __init__(self, key: Hashable) -> None:
@@ -115,7 +116,7 @@ def joint_law_error(accept: Accept, pair: Pair, gamma: int, propose: Propose = e
     for probability, proposal in propose(pair, gamma):
         ids = proposal.draft_token_ids
         target_probs = torch.stack([pair.target(ids[:i]) for i in range(len(ids) + 1)])
-        law = law_of(lambda probs=target_probs, drawn=proposal: accept(probs, drawn, SEED, POSITION))
+        law = law_of(partial(accept, target_probs, proposal, SEED, POSITION))
         for (num_accepted, token_id), p in law.items():
             emitted[(*ids[:num_accepted], token_id)] += probability * p
     errors = []
@@ -200,7 +201,9 @@ def test_a_draft_that_stops_after_its_unsure_token_is_exact() -> None:
 
 
 def test_no_proposal_at_all_is_exact() -> None:
-    assert joint_law_error(accept_by_rejection, Pair(4, 3), 1, lambda pair, gamma: iter([Drawn(1.0, Proposal())])) < EXACT
+    assert (
+        joint_law_error(accept_by_rejection, Pair(4, 3), 1, lambda pair, gamma: iter([Drawn(1.0, Proposal())])) < EXACT
+    )
 
 
 # What must not pass. Each of these was shipped by somebody.
@@ -218,7 +221,7 @@ def with_one_number_for_all(target_probs: torch.Tensor, proposal: Proposal, seed
     """Draw the recovered token with the number that rejected the draft's."""
     with pytest.MonkeyPatch.context() as patch:
         drawn = noise.uniform
-        patch.setattr(noise, "uniform", lambda key, counter=0: drawn((key[0], Purpose.ACCEPT), counter))  # type: ignore[index, arg-type]
+        patch.setattr(noise, "uniform", lambda key, counter=0: drawn((key[0], Purpose.ACCEPT), counter))
         return accept_by_rejection(target_probs, proposal, seed, position)
 
 
@@ -249,7 +252,9 @@ def test_a_wrong_rule_is_found_out(mutant: Accept) -> None:
 def drops_the_unsure_token(pair: Pair, gamma: int) -> Iterator[Drawn]:
     """A sampled token is left out because the draft gave it a low probability."""
     for probability, proposal in every_proposal(pair, gamma):
-        yield Drawn(probability, cut(proposal, unsure_at(proposal) or 0) if unsure_at(proposal) is not None else proposal)
+        yield Drawn(
+            probability, cut(proposal, unsure_at(proposal) or 0) if unsure_at(proposal) is not None else proposal
+        )
 
 
 def used_only_when_early(pair: Pair, gamma: int) -> Iterator[Drawn]:
@@ -269,9 +274,14 @@ def test_random_numbers_are_each_asked_for_once() -> None:
     asked: list[Hashable] = []
     even = SparseDistribution((0, 1, 2, 3), (0.25,) * 4)
     probs, proposal = torch.full((4, 4), 0.25, dtype=torch.float64), Proposal((1, 3, 0), (even,) * 3)
+
+    def one_half(key: Hashable, counter: int = 0) -> float:
+        asked.append(key)
+        return 0.5
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise, "row_key", lambda seed, position, purpose, round_index=0: (position, purpose))
-        patch.setattr(noise, "uniform", lambda key, counter=0: (asked.append(key), 0.5)[1])
+        patch.setattr(noise, "uniform", one_half)
         accept_by_rejection(probs, proposal, SEED, POSITION)
     kinds = [Purpose.ACCEPT, Purpose.ACCEPT, Purpose.ACCEPT, Purpose.TARGET]
     assert asked == list(zip(range(POSITION, POSITION + 4), kinds, strict=True))
@@ -283,7 +293,7 @@ def test_equal_laws_are_never_rejected() -> None:
     target = torch.stack([probs.double()] * 2)
     shipped = SparseDistribution((0, 1, 2, 3), tuple(probs.tolist()))
     for token_id in range(4):
-        law = law_of(lambda i=token_id: accept_by_rejection(target, Proposal((i,), (shipped,)), 1, 1))
+        law = law_of(partial(accept_by_rejection, target, Proposal((token_id,), (shipped,)), 1, 1))
         assert sum(p for (num_accepted, _), p in law.items() if num_accepted == 0) < 1e-6
 
 

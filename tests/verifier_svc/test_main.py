@@ -1,6 +1,6 @@
 """The process: what cannot be served ends it with one line that says why."""
 
-import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,16 +25,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.fixture(autouse=True)
-def kept_signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def kept_signals() -> Iterator[None]:
     """The process sets handlers; this one belongs to the tests."""
-    import signal
-
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    level = logging.getLogger().level
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    logging.getLogger().setLevel(level)
 
 
 def run_verifier(monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:

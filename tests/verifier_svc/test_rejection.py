@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise, product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,7 +20,6 @@ from specgate.runtime import noise, sampling
 from specgate.types import (
     ALWAYS_SOLO,
     DraftRequest,
-    FinishReason,
     Proposal,
     SamplingParams,
     SessionSpec,
@@ -68,7 +66,7 @@ class Branches:
         self._path: list[int] = []
         self._depth = 0
         self._open: list[list[int]] = [[]]
-        self._keys: set[int] = set()
+        self._keys: set[tuple[int, int]] = set()
         self.weight = 1.0
 
     def __iter__(self) -> Iterator[None]:
@@ -264,7 +262,7 @@ def test_one_number_for_two_decisions_would_be_noticed(known_pair: Pair) -> None
 
 VOCAB_SIZE, NUM_TOKENS, EOS = 6, 4, 5
 FULL = pytest.param(60_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)], id="full")
-QUICK = pytest.param(6_000, id="quick")
+QUICK = pytest.param(5_000, id="quick")
 BATCH = 2_000
 
 
@@ -295,7 +293,7 @@ def seeded_texts(pair: Pair, spec: SessionSpec, plan: Plan, count: int, mutant: 
         generations = run_all([decode(pair, s, plan, make_draft=mutant.make_draft, use=mutant.use) for s in specs])
         counts.update(tuple(generation.token_ids) for generation in generations)
         assert any(len(generation.verdicts) >= 2 for generation in generations)
-        assert any(0 < generation.num_accepted for generation in generations)
+        assert any(generation.num_accepted > 0 for generation in generations)
     assert pair.target.pool.num_free == pair.target.pool.num_pages
     assert pair.draft.pool.num_free == pair.draft.pool.num_pages
     return counts
@@ -320,9 +318,7 @@ def test_seeded_texts_follow_the_targets_law(case: str, count: int, real: Real) 
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_seeded_texts_that_are_not_exact_are_found_out(
-    name: str, real: Real, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seeded_texts_that_are_not_exact_are_found_out(name: str, real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant, plan = MUTANTS[name]
     if mutant.recover is not None:
         monkeypatch.setattr(acceptance, "_recover", mutant.recover)

@@ -51,7 +51,9 @@ class Client:
         self.model, self.session = model, session
         self.round = -1
 
-    def send(self, draft: Ids = (), *, position: int | None = None, round_index: int | None = None, **gate: Any) -> list[Verdict]:
+    def send(
+        self, draft: Ids = (), *, position: int | None = None, round_index: int | None = None, **gate: Any
+    ) -> list[Verdict]:
         self.round = self.round + 1 if round_index is None else round_index
         position = len(self.session.sequence) if position is None else position
         verdicts: list[Verdict] = []
@@ -112,7 +114,9 @@ def test_a_round_from_another_length_is_out_of_sync(off_by: int, model: KnownMod
     client = Client(model, open_session(model))
     client.send(greedy_path(model, 2))
     length = len(client.session.sequence)
-    with pytest.raises(OutOfSync, match=f"round 1 starts at {length + off_by}, the session is at {length} after round 0"):
+    with pytest.raises(
+        OutOfSync, match=f"round 1 starts at {length + off_by}, the session is at {length} after round 0"
+    ):
         client.send(position=length + off_by)
     assert len(client.session.sequence) == length
 
@@ -159,7 +163,7 @@ def test_a_session_that_has_ended_takes_no_round(model: KnownModel) -> None:
 
 def test_a_session_with_nothing_left_to_emit_takes_no_round(model: KnownModel) -> None:
     client = Client(model, open_session(model, output_token_ids=(4, 5), max_tokens=2))
-    with pytest.raises(InvalidArgument, match="proposal.draft_token_ids"):
+    with pytest.raises(InvalidArgument, match=r"^proposal\.draft_token_ids "):
         client.send()
 
 
@@ -425,7 +429,9 @@ def test_penalties_look_at_each_positions_own_prefix(model: KnownModel) -> None:
 
 def test_a_proposal_without_its_distributions_is_refused_in_rejection_mode(model: KnownModel) -> None:
     session = open_session(model, sampling=SamplingParams(), verification=Verification.REJECTION)
-    with pytest.raises(InvalidArgument, match=r"proposal.draft_probs \(length\): 0; rejection needs one a draft token: 2"):
+    with pytest.raises(
+        InvalidArgument, match=r"proposal.draft_probs \(length\): 0; rejection needs one a draft token: 2"
+    ):
         Client(model, session).send((4, 5))
 
 
@@ -495,9 +501,7 @@ def test_prefill_leaves_the_last_token_for_the_first_round(
 ) -> None:
     monkeypatch.setattr(verifier, "PREFILL_CHUNK", 8)
     prompt = tuple(i % VOCAB_SIZE for i in range(length))
-    session = VerifySession(
-        SessionSpec(prompt, GREEDY, 1, Verification.SHARED_NOISE, 5), model.pool, VOCAB_SIZE, 64
-    )
+    session = VerifySession(SessionSpec(prompt, GREEDY, 1, Verification.SHARED_NOISE, 5), model.pool, VOCAB_SIZE, 64)
     sizes = []
     for rows in session.prefill():
         sizes.append(rows.num_rows)

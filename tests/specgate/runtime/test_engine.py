@@ -90,7 +90,9 @@ async def submit(engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> 
     return started
 
 
-async def held(recorder: Recorder, engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> list[asyncio.Task[Any]]:
+async def held(
+    recorder: Recorder, engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]
+) -> list[asyncio.Task[Any]]:
     """Start tasks, the first of which is in a forward that does not return yet, the rest waiting."""
     recorder.paced = True
     first = await submit(engine, tasks[0])
@@ -345,14 +347,14 @@ async def test_stopping_fails_what_is_left_and_closes_it() -> None:
 
 
 def test_stopping_an_engine_that_never_started_returns() -> None:
-    engine = Engine(Recorder())  # type: ignore[arg-type]
+    engine = Engine(Recorder())
     assert engine.heartbeat_age_s == math.inf
     engine.stop()
 
 
 async def test_a_task_that_comes_while_the_thread_ends_is_refused_not_lost() -> None:
     """The thread has emptied its inbox for the last time and is, for a moment more, alive."""
-    engine = Engine(Recorder())  # type: ignore[arg-type]
+    engine = Engine(Recorder())
     engine.start()
     engine.stop()
     engine._thread = SimpleNamespace(is_alive=lambda: True, join=lambda: None)  # type: ignore[assignment]

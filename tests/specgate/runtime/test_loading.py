@@ -39,7 +39,7 @@ def test_pickled_weights_are_refused_and_never_opened(tmp_path: Path) -> None:
     folder, canary = write_llama(tmp_path / "model"), tmp_path / "canary"
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": Payload(canary)}))
-    with pytest.raises(ModelLoadError, match="model.safetensors"):
+    with pytest.raises(ModelLoadError, match=r"model\.safetensors"):
         load_float32(folder)
     assert not canary.exists()
     pickle.loads((folder / "pytorch_model.bin").read_bytes())
@@ -203,15 +203,26 @@ def test_the_tiny_tokenizer_round_trips(tmp_path: Path) -> None:
     assert len(tokenizer("the the")["input_ids"]) < len("the the")
 
 
+LONG_ROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.0] * 4,
+}
+
+
 @pytest.mark.parametrize(
     ("model_type", "config", "length"),
     [
         ("llama", {"max_position_embeddings": 77}, 77),
         ("gpt2", {"n_positions": 88}, 88),
         ("bloom", {}, 2048),
+        ("phi3", {"original_max_position_embeddings": 128, "rope_parameters": LONG_ROPE}, 128),
     ],
 )
-def test_context_length(model_type: str, config: dict[str, int], length: int, tmp_path: Path) -> None:
+def test_context_length(model_type: str, config: dict[str, Any], length: int, tmp_path: Path) -> None:
+    """With LongRoPE as far as one sequence's length does not change what another one reads."""
     assert load_float32(write_model(tmp_path, model_type, **config)).context_length == length
 
 
@@ -234,7 +245,7 @@ def test_no_sliding_window_is_zero(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tpu", "mps", "meta", "cuda:99", "cpu:x", ""])
 def test_a_device_that_is_not_here_is_refused_by_field(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="^device: ") as error:
+    with pytest.raises(InvalidArgument, match=r"^device: ") as error:
         pick_device(name)
     assert repr(name) in str(error.value)
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.kv_pages import Sequence
-from specgate.runtime.model_runner import PREFILL_CHUNK, ModelRunner, Rows, feed
 from specgate.runtime.loading import load
+from specgate.runtime.model_runner import PREFILL_CHUNK, ModelRunner, Rows, feed
 from specgate.runtime.self_check import prepare
 from tests.models import (
     TOKENIZER_SIZE,
     eager_logits,
+    eager_model,
     make_runner,
     on,
     quiet,
@@ -108,17 +108,15 @@ class Traffic:
 @pytest.mark.parametrize("page_size", [ONE_PAGE, SMALL_PAGES])
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 @torch.inference_mode()
-def test_ragged_rows_equal_the_eager_model(
-    model_type: str, page_size: int, folder_of: Callable[[str], Path]
-) -> None:
+def test_ragged_rows_equal_the_eager_model(model_type: str, page_size: int, folder_of: Callable[[str], Path]) -> None:
     folder = folder_of(model_type)
     runner = make_runner(folder, kv_tokens=4096, page_size=page_size)
-    eager = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    eager = eager_model(folder)
     traffic = Traffic(runner, seed=3)
     compared = 0
     for _ in range(25):
         for token_ids, logits in traffic.step():
-            expected = eager(torch.tensor([token_ids]), use_cache=False).logits[0, -len(logits) :]
+            expected = eager_logits(eager, [token_ids])[0, -len(logits) :]
             assert torch.allclose(logits, expected, atol=2e-4, rtol=1e-4), (model_type, len(token_ids))
             compared += len(logits)
     assert compared > 50
@@ -163,6 +161,18 @@ def test_the_logits_asked_for_are_never_cut_off_by_a_chunk(llama: ModelRunner) -
     assert next(task)[1:] == (1, 0)
     task = feed(Sequence(range(PREFILL_CHUNK + 1), [0]), PREFILL_CHUNK + 1)
     assert next(task)[1:] == (PREFILL_CHUNK + 1, PREFILL_CHUNK + 1)
+
+
+@pytest.mark.parametrize("num_logits", [1, 5])
+def test_logits_of_what_is_cached_already_are_made_again(num_logits: int, llama: ModelRunner) -> None:
+    """As after a rollback to a token that has been through the model."""
+    sequence = llama.pool.reserve(range(20), 20)
+    before = run_task(llama, feed(sequence, num_logits))
+    assert sequence.uncached == []
+    again = run_task(llama, feed(sequence, num_logits))
+    assert again.shape == before.shape == (num_logits, VOCAB)
+    assert torch.allclose(again, before, atol=1e-4)
+    llama.pool.free(sequence)
 
 
 def test_padding_rows_of_the_vocabulary_are_cut_off(tmp_path: Path) -> None:
