@@ -44,7 +44,9 @@ class DraftSession:
         self.capacity = min(spec.max_length, context_length)
         committed = spec.committed_token_ids
         if len(committed) > self.capacity:
-            raise InvalidArgument("prompt_token_ids", f"{len(committed)} tokens, the draft model takes {context_length}")
+            raise InvalidArgument(
+                "prompt_token_ids", f"{len(committed)} tokens, the draft model takes {context_length}"
+            )
         # The draft may only propose what the target knows.
         self.vocab_size = min(vocab_size, spec.vocab_size or vocab_size)
         self._sampling = _within(spec.sampling, self.vocab_size)

@@ -97,9 +97,7 @@ def to_stream(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Ten
     return torch.tensor([token_id for row in rows for token_id in (*row, EOS_ID)])
 
 
-def windows(
-    stream: torch.Tensor, batch: int, width: int, generator: torch.Generator
-) -> Iterator[torch.Tensor]:
+def windows(stream: torch.Tensor, batch: int, width: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
     """Yield [batch, width] windows that cover the stream once in random order, then again, forever."""
     count = (len(stream) - width) // width
     while True:
@@ -195,9 +193,7 @@ def train_target(stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCaus
 
 
 @torch.no_grad()
-def continuations(
-    target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace
-) -> list[torch.Tensor]:
+def continuations(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> list[torch.Tensor]:
     """Return rows that start with corpus text and go on in the target's own words, greedy and sampled.
 
     The draft is asked about the target's text, not about the corpus: it has to see such text in training.
@@ -246,18 +242,14 @@ def ask_target(target: LlamaForCausalLM, rows: list[torch.Tensor], args: argpars
     return Lessons(torch.cat(rows), torch.cat(top_ids), torch.cat(top_log_probs))
 
 
-def distillation_loss(
-    draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor
-) -> torch.Tensor:
+def distillation_loss(draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
     """Cross-entropy with the target's distribution, cut to its top choices, plus that with its first choice."""
     log_draft = F.log_softmax(draft_logits.float(), -1).gather(-1, top_ids.long())
     soft = -(top_log_probs.float().softmax(-1) * log_draft).sum(-1).mean()
     return soft - log_draft[..., 0].mean()
 
 
-def train_draft(
-    target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace
-) -> LlamaForCausalLM:
+def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCausalLM:
     generator = torch.Generator().manual_seed(args.seed + 2)
     corpus = windows(stream, 16, 256, generator)
     rows = [part for batch in continuations(target, stream, args) for part in batch.split(16)]

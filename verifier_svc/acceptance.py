@@ -1,8 +1,8 @@
 """The acceptance rules: which draft tokens are committed, and the target's own token after them.
 
-    accepted token   a draft token that the target commits
-    recovered token  the target's own token after the first rejection
-    bonus token      the target's own token after full acceptance
+accepted token   a draft token that the target commits
+recovered token  the target's own token after the first rejection
+bonus token      the target's own token after full acceptance
 """
 
 from collections.abc import Sequence

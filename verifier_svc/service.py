@@ -26,9 +26,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    async def Verify(
-        self, requests: AsyncIterator[pb.VerifyRequest], context: Any
-    ) -> AsyncIterator[pb.VerifyResponse]:
+    async def Verify(self, requests: AsyncIterator[pb.VerifyRequest], context: Any) -> AsyncIterator[pb.VerifyResponse]:
         """Answer ``open``, then send the verdicts of every round."""
         spec = session_spec_from_pb(await open_spec(requests), self._model.loaded.context_length)
         async with self._model.open(spec, VerifySession) as session:
@@ -60,9 +58,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
                 session.interrupt()
                 await running
                 session.resume()
-                running = asyncio.create_task(
-                    _reporting(outbox, engine.run(session.verify(request, emit, arrived_s)))
-                )
+                running = asyncio.create_task(_reporting(outbox, engine.run(session.verify(request, emit, arrived_s))))
             await running
         finally:
             await _cancel(running)

@@ -128,7 +128,8 @@ class VerifySession:
         check_range("proposal.draft_token_ids (length)", len(rest), 0, self.num_remaining - 1)
         if self._rejects and len(rest.draft_probs) != len(rest):
             raise InvalidArgument(
-                "proposal.draft_probs (length)", f"{len(rest.draft_probs)}; rejection needs one a draft token: {len(rest)}"
+                "proposal.draft_probs (length)",
+                f"{len(rest.draft_probs)}; rejection needs one a draft token: {len(rest)}",
             )
         return rest
 

@@ -43,9 +43,7 @@ def sparse_distribution_to_pb(distribution: SparseDistribution) -> pb2.SparseDis
     return pb2.SparseDistribution(token_ids=distribution.token_ids, probs=distribution.probs)
 
 
-def sparse_distribution_from_pb(
-    pb: pb2.SparseDistribution, field: str = "distribution"
-) -> SparseDistribution:
+def sparse_distribution_from_pb(pb: pb2.SparseDistribution, field: str = "distribution") -> SparseDistribution:
     """Return the domain's value; ``field`` is its name in error messages."""
     size = len(pb.token_ids)
     if not 1 <= size <= MAX_SUPPORT:
@@ -107,9 +105,7 @@ def draft_round_to_pb(request: DraftRequest, num_accepted: int) -> drafter_servi
     )
 
 
-def draft_round_from_pb(
-    pb: drafter_service_pb2.DraftRound, last_draft_token_ids: tuple[int, ...]
-) -> DraftRequest:
+def draft_round_from_pb(pb: drafter_service_pb2.DraftRound, last_draft_token_ids: tuple[int, ...]) -> DraftRequest:
     """Return the domain's value; ``last_draft_token_ids`` is the proposal that this round accepts from."""
     check_range("num_accepted", pb.num_accepted, 0, len(last_draft_token_ids))
     check_length("token_ids", pb.token_ids, 0, MAX_SEQUENCE_TOKENS)

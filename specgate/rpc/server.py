@@ -61,9 +61,7 @@ class Server:
         self._options = options
         self._port = 0
         self._admission = Admission(service)
-        self._health = EngineHealth(
-            service, lambda: self._admission.phase is Phase.SERVING, options.max_engine_age_s
-        )
+        self._health = EngineHealth(service, lambda: self._admission.phase is Phase.SERVING, options.max_engine_age_s)
         self._grpc = self._build()
         self._stop_asked = asyncio.Event()
         self._heartbeat: asyncio.Task[None] | None = None

@@ -126,9 +126,7 @@ def _unpack(status: status_pb2.Status) -> dict[type[Message], Any]:
     return found
 
 
-def _rebuild(
-    error_class: type[SpecgateError], message: str, details: dict[type[Message], Any]
-) -> SpecgateError:
+def _rebuild(error_class: type[SpecgateError], message: str, details: dict[type[Message], Any]) -> SpecgateError:
     if issubclass(error_class, InvalidArgument):
         return _invalid_argument(message, details.get(error_details_pb2.BadRequest))
     error = error_class(message)

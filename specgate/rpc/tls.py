@@ -57,9 +57,7 @@ def channel_credentials(files: ClientTlsFiles) -> grpc.ChannelCredentials:
             raise InvalidArgument("tls.certificate", "certificate and key are given together or not at all")
         return grpc.ssl_channel_credentials(ca)
     _check_pair(files.certificate, files.key)
-    return grpc.ssl_channel_credentials(
-        ca, _read("tls.key", files.key), _read("tls.certificate", files.certificate)
-    )
+    return grpc.ssl_channel_credentials(ca, _read("tls.key", files.key), _read("tls.certificate", files.certificate))
 
 
 def _check_pair(certificate: Path, key: Path) -> None:

@@ -1,7 +1,8 @@
 """The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
 
 import inspect
-from collections.abc import Generator, Sequence as List
+from collections.abc import Generator
+from collections.abc import Sequence as List
 from typing import NamedTuple
 
 import torch

@@ -30,9 +30,7 @@ class Choice(NamedTuple):
     near_ties: list[bool]
 
 
-def token_counts(
-    prompt: Sequence[int], output: Sequence[int], draft: Sequence[int], like: torch.Tensor
-) -> TokenCounts:
+def token_counts(prompt: Sequence[int], output: Sequence[int], draft: Sequence[int], like: torch.Tensor) -> TokenCounts:
     """Return the counts of ``len(draft) + 1`` rows: row i has seen the output and ``draft[:i]``.
 
     Args:
@@ -99,9 +97,7 @@ def choose(scores: torch.Tensor) -> Choice:
     return Choice(token_ids, [len(pair) > 1 and pair[0] - pair[1] < NEAR_TIE for pair in best])
 
 
-def sample_shared(
-    adjusted: torch.Tensor, params: SamplingParams, seed: int, first_position: int
-) -> Choice:
+def sample_shared(adjusted: torch.Tensor, params: SamplingParams, seed: int, first_position: int) -> Choice:
     """Return argmax(log prob + g) of each row, row i at position ``first_position + i``; greedy has no noise.
 
     The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.

@@ -87,9 +87,7 @@ def _server_options(config: ServiceConfig) -> ServerOptions:
     if config.tls_certificate is not None and config.tls_key is not None:
         client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
         tls = TlsFiles(Path(config.tls_certificate), Path(config.tls_key), client_ca)
-    return ServerOptions(
-        host=config.host, port=config.port, tls=tls, insecure=config.insecure, drain_s=config.drain_s
-    )
+    return ServerOptions(host=config.host, port=config.port, tls=tls, insecure=config.insecure, drain_s=config.drain_s)
 
 
 def _load(role: str, config: ServiceConfig) -> Any:

@@ -44,9 +44,7 @@ def transformers_greedy(prompt_ids: list[tuple[int, ...]], max_tokens: int) -> l
     outputs = []
     for ids in prompt_ids:
         batch = torch.tensor([ids])
-        out = model.generate(
-            batch, attention_mask=torch.ones_like(batch), do_sample=False, max_new_tokens=max_tokens
-        )
+        out = model.generate(batch, attention_mask=torch.ones_like(batch), do_sample=False, max_new_tokens=max_tokens)
         outputs.append(tuple(out[0, len(ids) :].tolist()))
     return outputs
 

@@ -145,9 +145,7 @@ def refused(act: Any, field: str, problem: str) -> None:
 )
 def test_a_bad_proposal_is_refused(pb: types_pb2.Proposal, field: str, problem: str) -> None:
     refused(lambda: convert.proposal_from_pb(pb), field, problem)
-    refused(
-        lambda: convert.verify_round_from_pb(verifier_service_pb2.VerifyRound(proposal=pb)), field, problem
-    )
+    refused(lambda: convert.verify_round_from_pb(verifier_service_pb2.VerifyRound(proposal=pb)), field, problem)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +171,7 @@ def test_a_bad_gate_is_refused(solo_below: float) -> None:
 
 def test_a_drafter_that_sends_nothing_or_too_much_is_refused() -> None:
     pb = convert.draft_response_to_pb(1, Proposal((1, 2, 3)))
-    refused(
-        lambda: convert.draft_response_from_pb(pb, gamma=2), "proposal.draft_token_ids (length)", "[1, 2]"
-    )
+    refused(lambda: convert.draft_response_from_pb(pb, gamma=2), "proposal.draft_token_ids (length)", "[1, 2]")
     empty = drafter_service_pb2.DraftResponse(round=1)
     refused(lambda: convert.draft_response_from_pb(empty), "proposal.draft_token_ids (length)", "0 is")
 

@@ -130,9 +130,7 @@ def test_bad_sampling_is_refused(changes: dict[str, Any], field: str) -> None:
     ],
 )
 def test_a_bad_session_is_refused(changes: dict[str, Any], field: str) -> None:
-    pb = types_pb2.SessionSpec(
-        prompt_token_ids=[1], verification=types_pb2.VERIFICATION_REJECTION, max_tokens=1
-    )
+    pb = types_pb2.SessionSpec(prompt_token_ids=[1], verification=types_pb2.VERIFICATION_REJECTION, max_tokens=1)
     for name in changes:
         pb.ClearField(name)
     pb.MergeFrom(types_pb2.SessionSpec(**changes))

@@ -109,9 +109,7 @@ def test_a_subclass_takes_its_parents_code() -> None:
         (grpc.StatusCode.UNKNOWN, InternalError),
     ],
 )
-def test_a_status_without_details_goes_by_its_code(
-    code: grpc.StatusCode, expected: type[SpecgateError]
-) -> None:
+def test_a_status_without_details_goes_by_its_code(code: grpc.StatusCode, expected: type[SpecgateError]) -> None:
     back = from_rpc_error(rpc_error(code, "connection refused"))
     assert type(back) is expected
     assert str(back) == f"{code.name}: connection refused"
@@ -135,9 +133,7 @@ def test_details_that_are_not_ours_are_left_alone(details: bytes) -> None:
 def test_an_invalid_argument_without_a_violation_is_still_one() -> None:
     status = rich(InvalidArgument("gamma", "too large"))
     del status.details[0]
-    back = from_rpc_error(
-        rpc_error(grpc.StatusCode.INVALID_ARGUMENT, "", ((DETAILS_KEY, status.SerializeToString()),))
-    )
+    back = from_rpc_error(rpc_error(grpc.StatusCode.INVALID_ARGUMENT, "", ((DETAILS_KEY, status.SerializeToString()),)))
     assert isinstance(back, InvalidArgument)
     assert back.field == "request"
 

@@ -29,9 +29,7 @@ async def test_tls(server_files: TlsFiles, certificates: Certificates) -> None:
     assert await call(ServerOptions(tls=server_files), ClientTlsFiles(certificates.ca)) == "cpu"
 
 
-async def test_mutual_tls(
-    server_files: TlsFiles, client_files: ClientTlsFiles, certificates: Certificates
-) -> None:
+async def test_mutual_tls(server_files: TlsFiles, client_files: ClientTlsFiles, certificates: Certificates) -> None:
     mutual = TlsFiles(server_files.certificate, server_files.key, certificates.ca)
     assert await call(ServerOptions(tls=mutual), client_files) == "cpu"
 
@@ -50,9 +48,7 @@ async def test_plain_text_to_a_tls_server_fails(server_files: TlsFiles) -> None:
         await call(ServerOptions(tls=server_files), None)
 
 
-async def test_the_name_in_the_certificate_can_be_given(
-    server_files: TlsFiles, certificates: Certificates
-) -> None:
+async def test_the_name_in_the_certificate_can_be_given(server_files: TlsFiles, certificates: Certificates) -> None:
     wrong = ClientTlsFiles(certificates.ca, server_name="elsewhere")
     with pytest.raises(grpc.aio.AioRpcError):
         await call(ServerOptions(tls=server_files), wrong)

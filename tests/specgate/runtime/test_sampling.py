@@ -67,6 +67,8 @@ ONE_BY_ONE = [
 ]
 TOGETHER = [
     SamplingParams(temperature=0.7, top_k=9, top_p=0.8, min_p=0.05),
+    SamplingParams(temperature=0.5, min_p=0.1),
+    SamplingParams(temperature=2.0, min_p=0.3),
     SamplingParams(temperature=1.4, top_p=0.9, repetition_penalty=1.3, logit_bias={0: 5.0, 7: -3.0}),
     SamplingParams(top_k=12, min_p=0.1, repetition_penalty=0.8, logit_bias={39: 2.0}),
 ]
