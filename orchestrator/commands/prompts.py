@@ -87,16 +87,26 @@ def with_token_ids(prompt: Prompt, tokenizer: TextTokenizer | None) -> Generatio
     if token_ids is None:
         if tokenizer is None:
             raise InvalidArgument("prompt", "the target has no tokenizer; give token_ids in a prompts file")
-        token_ids = tokenizer.encode(prompt.text or "")
+        token_ids = tokenizer.encode(_readable(prompt.text or ""))
     if not token_ids:
         raise InvalidArgument("prompt", "is empty; at least 1 token is needed")
     return replace(prompt.request, prompt_token_ids=token_ids)
 
 
+def _readable(text: str) -> str:
+    """Return ``text``. Raises InvalidArgument where bytes of the command line were no text in its encoding."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument("prompt", f"character {error.start} is not valid UTF-8") from None
+    return text
+
+
 def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
     """Return what the services must hold. No tokenizer makes more tokens of a text than it has bytes."""
     longest = max(
-        len(prompt.token_ids or (prompt.text or "").encode()) + prompt.request.max_tokens for prompt in prompts
+        len(prompt.token_ids or (prompt.text or "").encode("utf-8", "replace")) + prompt.request.max_tokens
+        for prompt in prompts
     )
     return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS)
 

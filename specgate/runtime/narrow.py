@@ -1,9 +1,9 @@
 """Linear layers for a few rows at a time, on the CPU in float32.
 
-A verification multiplies each weight matrix with γ + 1 rows. torch's product for that shape repacks the whole matrix in
-every call, which costs more than the arithmetic; turned around, weight times rows, it does not. Measured on the 12 layers
-of the bundled target at 4 rows, one core: 4.1 ms instead of 6.5 ms. Weights stay as they are, the numbers are the same up to
-float32 rounding, and the self-check that ends every load looks at this very path.
+A verification multiplies each weight matrix with γ + 1 rows. torch's product for that shape repacks the whole matrix
+in every call, which costs more than the arithmetic; turned around, weight times rows, it does not. Measured on the
+12 layers of the bundled target at 4 rows, one core: 4.1 ms instead of 6.5 ms. Weights stay as they are, the numbers
+are the same up to float32 rounding, and the self-check that ends every load looks at this very path.
 """
 
 from functools import partial

@@ -125,5 +125,6 @@ def _compare(loaded: LoadedModel, expected: List[torch.Tensor], actual: List[tor
     limit = TOLERANCE[loaded.dtype]
     if not error <= limit:
         raise UnsupportedArchitecture(
-            f"{loaded.architecture}: logits over KV pages differ from the model's own by {error:.1e} (limit {limit:.0e})"
+            f"{loaded.architecture}: logits over KV pages differ from the model's own by {error:.1e}, "
+            f"the limit is {limit:.0e}"
         )

@@ -42,6 +42,8 @@ def main(role: str, service: str, add_servicer: AddServicer, argv: Sequence[str]
 
 def _prepare_process(config: ServiceConfig) -> None:
     """Pin and thread the process before torch starts its pools."""
+    if config.exit_with_stdin:
+        threading.Thread(target=_exit_with_stdin, name="parent-watch", daemon=True).start()
     if config.cpu is not None:
         cores = os.sched_getaffinity(0)
         if config.cpu not in cores:
@@ -53,8 +55,6 @@ def _prepare_process(config: ServiceConfig) -> None:
         import torch
 
         torch.set_num_threads(config.threads)
-    if config.exit_with_stdin:
-        threading.Thread(target=_exit_with_stdin, name="parent-watch", daemon=True).start()
 
 
 def _exit_with_stdin() -> None:

@@ -120,9 +120,12 @@ STAGES = ("before open", "in prefill", "in a round", "in a solo run", "half-clos
 
 async def settled(services: tuple[InProcess, InProcess], num_tasks: int) -> None:
     """Wait until nothing is left; the test's own timeout is the limit."""
-    while any(s.pages_in_use or s.model.num_sessions or s.server.active_calls for s in services):
-        await asyncio.sleep(0.02)
-    while len(asyncio.all_tasks()) > num_tasks:
+
+    def busy() -> bool:
+        in_use = any(s.pages_in_use or s.model.num_sessions or s.server.active_calls for s in services)
+        return in_use or len(asyncio.all_tasks()) > num_tasks
+
+    while busy():  # noqa: ASYNC110 - there is nothing that could tell us
         await asyncio.sleep(0.02)
 
 

@@ -129,7 +129,11 @@ async def test_with_no_verifier_left_the_error_tells_how_far_it_came() -> None:
     with running("verifier", PAIR / "target") as verifier:
         async with connected([], [verifier], Timeouts(failover_s=1.0)) as orchestrator:
             generation = orchestrator.generate(long_request())
-            with pytest.raises(ServiceUnavailable, match="after 40 emitted tokens"):
+
+            async def run_into_the_fault() -> None:
                 async for _ in generation:
                     if len(generation.token_ids) == FAULT_AT:
                         verifier.kill()
+
+            with pytest.raises(ServiceUnavailable, match="after 40 emitted tokens"):
+                await run_into_the_fault()

@@ -169,6 +169,12 @@ def test_near_ties(gap: float, near: bool) -> None:
     assert sampling.choose(scores).near_ties == [near]
 
 
+def test_of_equal_scores_the_first_is_chosen_as_transformers_does() -> None:
+    scores = torch.zeros(3, 50)
+    scores[0, [7, 30]] = scores[1, [12, 13, 49]] = 1.0
+    assert sampling.choose(scores) == ([7, 12, 0], [True, True, True])
+
+
 def test_a_lone_survivor_is_no_near_tie() -> None:
     scores = torch.tensor([[-torch.inf, 3.0, -torch.inf], [0.0, -torch.inf, -torch.inf]])
     assert sampling.choose(scores) == ([1, 0], [False, False])
