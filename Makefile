@@ -9,7 +9,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.installed ## both services and the decode loop with the bundled pair, on this machine
-	$(if $(NO_COLOR),,FORCE_COLOR=1) .venv/bin/orchestrator demo
+	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
+	@if [ ! -t 1 ]; then export FORCE_COLOR=1 TTY_INTERACTIVE=0; fi; .venv/bin/orchestrator demo
 
 test: .venv/.installed ## what CI runs: lint, protos, and the tests
 	scripts/check
