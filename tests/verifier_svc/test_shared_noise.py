@@ -26,7 +26,7 @@ PLANS = {
     "gamma 8": Plan(8),
     "gamma 4, gate": Plan(4, solo_below=0.2),
     "gamma 8, gate, short solo runs": Plan(8, solo_below=0.3, max_solo_tokens=2),
-    "gamma 8, draft confidence": Plan(8, stop_below=0.15),
+    "gamma 8, draft confidence": Plan(8, stop_below=0.05),
     "gamma 4, overtaken at once": Plan(4, solo_below=ALWAYS_SOLO, max_solo_tokens=4, overtake=0),
     "gamma 4, overtaken by one": Plan(4, solo_below=0.4, max_solo_tokens=2, overtake=1),
     "gamma 8, overtaken by three": Plan(8, solo_below=ALWAYS_SOLO, max_solo_tokens=4, overtake=3),
