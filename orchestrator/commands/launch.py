@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.commands.loading_bars import loading_bars
-from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.model_options import ModelOptions, check_model
 from orchestrator.discovery import ask_one
 from orchestrator.generator import Orchestrator
 from orchestrator.links import GrpcDialer
@@ -101,7 +101,9 @@ def _pinned_cores(models: ModelOptions, log: Console) -> tuple[int, int] | None:
 def _missing(
     models: ModelOptions, with_draft: bool, cores: tuple[int, int] | None, capacity: Capacity
 ) -> list[LocalService]:
-    """The services that no flag names, the drafter on the first core."""
+    """The services that no flag names, the drafter on the first core. Raises InvalidArgument for a missing folder."""
+    check_model("target", models.target)
+    check_model("draft", models.draft)
     drafter_core, verifier_core = cores or (None, None)
     wanted = [("verifier", models.target_model, verifier_core)]
     if with_draft:

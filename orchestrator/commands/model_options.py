@@ -29,7 +29,7 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
-def _check_model(flag: str, model: str | None) -> None:
+def check_model(flag: str, model: str | None) -> None:
     """Raise InvalidArgument for what can only be a folder, and is none; a hub id is the service's to look up."""
     looks_like_path = model is not None and (model.startswith((".", "/", "~")) or model.count("/") > 1)
     if model is not None and looks_like_path and not Path(model).is_dir():
@@ -91,8 +91,6 @@ class ModelOptions:
         if not _DEVICE.fullmatch(self.device):
             raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
         check_range("threads", self.threads, 1, MAX_THREADS)
-        for flag, model in (("target", self.target), ("draft", self.draft)):
-            _check_model(flag, model)
         if self.pin and self.threads > 1:
             raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
         self._check_tls()

@@ -187,7 +187,9 @@ def own_services(pair: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": "in the", "seed": seed}) + "\n" for seed in range(5000)))
-    command = [sys.executable, "-m", "orchestrator.cli", "generate", "--prompts", str(prompts), "--json"]
+    # A shell starts what runs in its background with Ctrl-C ignored, and that is inherited.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "orchestrator.cli"]
+    command += ["generate", "--prompts", str(prompts), "--json"]
     flags = ["--max-tokens", "200", "--temperature", "1", "--gate", "none", *models]
     with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         yield process
