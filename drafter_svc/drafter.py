@@ -83,7 +83,8 @@ class DraftSession:
         """
         if request.round < self._last_round + (request.gamma > 0):
             raise OutOfSync(f"round {request.round} comes after round {self._last_round}")
-        self._last_round = max(self._last_round, request.round if request.gamma else self._last_round)
+        if request.gamma:
+            self._last_round = request.round
         if request.position != self.num_committed:
             raise OutOfSync(f"the round starts at {request.position}, the session is at {self.num_committed}")
         committed, drafted, kept = self._readable(request.token_ids), self.last_proposal, 0

@@ -1,6 +1,5 @@
 """gRPC DrafterService: convert, call, convert."""
 
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
-from specgate.service.stream import open_spec, round_of
+from specgate.service.stream import Stopwatch, open_spec, round_of
 from specgate.types import DraftRequest
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc, types_pb2
@@ -30,13 +29,13 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             yield pb.DraftResponse(opened=True)
             await self._model.engine.run(session.warm())
             vocab_size = self._model.known_vocab_size(spec)
+            stopwatch = Stopwatch()
             async for message in requests:
-                arrived_s = time.perf_counter()
+                stopwatch.start()
                 request = self._request(round_of(message), session, vocab_size)
                 proposal = await self._model.engine.run(session.draft(request))
                 if request.gamma:
-                    draft_us = int((time.perf_counter() - arrived_s) * 1e6)
-                    yield draft_response_to_pb(request.round, replace(proposal, draft_us=draft_us))
+                    yield draft_response_to_pb(request.round, replace(proposal, draft_us=stopwatch.lap_us()))
 
     def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))

@@ -125,7 +125,7 @@ class _Loop:
 
     def _verify_arguments(
         self, proposal: Proposal, verdicts: list[Verdict]
-    ) -> tuple[VerifyRequest, Callable[[Verdict], None], float]:
+    ) -> tuple[VerifyRequest, Callable[[Verdict], None]]:
         round_index, overtake = len(self.generation.verdicts), self.plan.overtake
 
         def emit(verdict: Verdict) -> None:
@@ -134,7 +134,7 @@ class _Loop:
                 self.verifier.interrupt()
 
         request = VerifyRequest(round_index, self.seen, proposal, self.plan.solo_below, self.plan.max_solo_tokens)
-        return request, emit, 0.0
+        return request, emit
 
     def _commit(self, proposal: Proposal, verdicts: list[Verdict]) -> None:
         unseen, before = len(self.tokens) - self.seen, len(self.tokens)

@@ -1,16 +1,16 @@
 """gRPC VerifierService: convert, call, convert; verdicts go out as the engine makes them."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from specgate.rpc.convert import verdict_to_pb, verify_round_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
-from specgate.service.stream import open_spec, round_of
+from specgate.service.stream import Stopwatch, open_spec, round_of
 from specgate.types import Verdict, VerifyRequest
 from specgate.v1 import types_pb2, verifier_service_pb2_grpc
 from specgate.v1 import verifier_service_pb2 as pb
@@ -32,17 +32,22 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         async with self._model.open(spec, VerifySession) as session:
             yield pb.VerifyResponse(opened=True)
             outbox: Outbox = asyncio.Queue()
-            reader = asyncio.create_task(_ending(outbox, self._read_rounds(requests, session, outbox)))
+            stopwatch = Stopwatch()
+            reader = asyncio.create_task(_ending(outbox, self._read_rounds(requests, session, outbox, stopwatch)))
             try:
                 while (item := await outbox.get()) is not None:
                     if isinstance(item, BaseException):
                         raise item
-                    yield verdict_to_pb(item)
+                    yield verdict_to_pb(replace(item, verify_us=stopwatch.lap_us()))
             finally:
                 await _cancel(reader)
 
     async def _read_rounds(
-        self, requests: AsyncIterator[pb.VerifyRequest], session: VerifySession, outbox: Outbox
+        self,
+        requests: AsyncIterator[pb.VerifyRequest],
+        session: VerifySession,
+        outbox: Outbox,
+        stopwatch: Stopwatch,
     ) -> None:
         """Run each round on the engine. One that arrives while another runs ends that one's solo run."""
         loop, engine = asyncio.get_running_loop(), self._model.engine
@@ -53,12 +58,12 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         running = asyncio.create_task(_reporting(outbox, engine.run(session.prefill())))
         try:
             async for message in requests:
-                arrived_s = time.perf_counter()
+                stopwatch.start()
                 request = self._request(round_of(message))
                 session.interrupt()
                 await running
                 session.resume()
-                running = asyncio.create_task(_reporting(outbox, engine.run(session.verify(request, emit, arrived_s))))
+                running = asyncio.create_task(_reporting(outbox, engine.run(session.verify(request, emit))))
             await running
         finally:
             await _cancel(running)

@@ -1,8 +1,6 @@
 """One verifying session: judge proposals, go on alone under the gate, stop where the request stops."""
 
-import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -82,11 +80,8 @@ class VerifySession:
         while (pending := len(self.sequence) - 1 - self.sequence.num_cached) > 0:
             yield Rows(self.sequence, min(pending, PREFILL_CHUNK), 0)
 
-    def verify(self, request: VerifyRequest, emit: Emit, arrived_s: float) -> Verifying:
+    def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
-
-        Args:
-            arrived_s: ``time.perf_counter()`` at the round's arrival.
 
         Raises:
             OutOfSync: the round starts from another length than the session's.
@@ -96,19 +91,18 @@ class VerifySession:
         if proposal is None:
             emit(Verdict(request.round))
             return
-        clock, budget, solo = arrived_s, request.max_solo_tokens, False
+        budget, solo = request.max_solo_tokens, False
         while True:
             verdict = yield from self._judge(proposal, request, solo, budget)
             if not solo:
                 self._solo_start = len(self.sequence)
-            now = time.perf_counter()
-            emit(replace(verdict, verify_us=int((now - clock) * 1e6)))
+            emit(verdict)
             if verdict.last:
                 return
             if self._interrupted:
                 emit(Verdict(request.round))
                 return
-            proposal, clock, budget, solo = Proposal(), now, budget - 1, True
+            proposal, budget, solo = Proposal(), budget - 1, True
 
     def _rest_of(self, request: VerifyRequest) -> Proposal | None:
         """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""

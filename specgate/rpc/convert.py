@@ -177,7 +177,7 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         confidence=verdict.confidence,
         solo=verdict.solo,
         last=verdict.last,
-        finish_reason=_FINISH_REASON_TO_PB[verdict.finish_reason],
+        finish_reason=finish_reason_to_pb(verdict.finish_reason),
         near_ties=verdict.near_ties,
         verify_us=min(verdict.verify_us, MAX_UINT32),
         logprobs=[token_logprobs_to_pb(logprobs) for logprobs in verdict.logprobs],
@@ -203,6 +203,11 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
     if verdict.logprobs:
         check_length("logprobs", verdict.logprobs, verdict.num_emitted, verdict.num_emitted)
     return verdict
+
+
+def finish_reason_to_pb(reason: FinishReason | None) -> pb2.FinishReason:
+    """Return the wire's enum value; None, not ended, is unspecified."""
+    return _FINISH_REASON_TO_PB[reason]
 
 
 def _finish_reason_from_pb(value: pb2.FinishReason) -> FinishReason | None:

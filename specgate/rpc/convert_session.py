@@ -52,7 +52,7 @@ MAX_EOS_TOKEN_IDS = 256
 _FLOAT32_DIGITS = range(6, 10)
 
 
-def _shortest(value: float) -> float:
+def shortest_float(value: float) -> float:
     """Return the shortest decimal that is this float32.
 
     0.01 crosses the wire as 0.00999999978, which is below the limit 0.01 and not what the user wrote.
@@ -95,8 +95,8 @@ def sampling_params_to_pb(sampling: SamplingParams) -> pb2.SamplingParams:
 def sampling_params_from_pb(pb: pb2.SamplingParams) -> SamplingParams:
     """Return the domain's value; absent fields take their defaults."""
     check_length("logit_bias", pb.logit_bias, 0, MAX_LOGIT_BIAS)
-    given = {name: _shortest(getattr(pb, name)) for name in _SAMPLING_FLOATS if pb.HasField(name)}
-    logit_bias = {token_id: _shortest(bias) for token_id, bias in pb.logit_bias.items()}
+    given = {name: shortest_float(getattr(pb, name)) for name in _SAMPLING_FLOATS if pb.HasField(name)}
+    logit_bias = {token_id: shortest_float(bias) for token_id, bias in pb.logit_bias.items()}
     return SamplingParams(top_k=pb.top_k, logit_bias=MappingProxyType(logit_bias), **given)
 
 

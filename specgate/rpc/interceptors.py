@@ -53,7 +53,10 @@ async def run_handler(behaviour: AnyBehaviour, request: Any, context: Context) -
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status. Cancellation and gRPC's own aborts pass through."""
+    """Turns what a handler raises into a status. Cancellation passes through, and so does what gRPC itself raises.
+
+    That is the end of an abort, or a write to a client that is gone.
+    """
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -67,7 +70,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         async def run(request: Any, context: Context) -> Any:
             try:
                 return await run_handler(behaviour, request, context)
-            except grpc.aio.AbortError:
+            except grpc.aio.BaseError:
                 raise
             except Exception as error:
                 await abort(context, error)

@@ -83,6 +83,11 @@ class Server:
         return join_endpoint(self._options.host, self._port)
 
     @property
+    def max_engine_age_s(self) -> float:
+        """Seconds without a heartbeat after which the engine counts as dead."""
+        return self._options.max_engine_age_s
+
+    @property
     def draining(self) -> bool:
         """Whether a stop was asked for: no new sessions."""
         return self._admission.phase is Phase.DRAINING

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specgate.rpc.channel import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES
+from specgate.rpc.channel import FLOW_OPTIONS, KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS, MAX_MESSAGE_BYTES
 from specgate.rpc.endpoint import MAX_PORT, check_exposure
 from specgate.rpc.tls import TlsFiles
 from specgate.types import check_range
@@ -16,7 +16,8 @@ class ServerOptions:
     """Where and how a server listens. ``port`` 0 takes a free one.
 
     ``drain_s`` is how long running sessions may go on after a stop is asked for. An engine is taken for dead
-    after ``max_engine_age_s`` without a heartbeat. ``max_concurrent_streams`` holds for one connection.
+    after ``max_engine_age_s`` without a heartbeat. ``max_concurrent_streams`` holds for one connection. With
+    ``reuse_port`` other servers that say so too may share the port, and the kernel deals out the connections.
 
     Raises:
         InvalidArgument: a value is outside its range, or the host is beyond loopback with neither ``tls`` nor
@@ -27,6 +28,7 @@ class ServerOptions:
     port: int = 0
     tls: TlsFiles | None = None
     insecure: bool = False
+    reuse_port: bool = False
     max_concurrent_streams: int = 1024
     drain_s: float = 30.0
     max_engine_age_s: float = 30.0
@@ -42,6 +44,7 @@ class ServerOptions:
 def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
     """Return gRPC's options for a server that our channels talk to."""
     return (
+        *FLOW_OPTIONS,
         ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -50,6 +53,6 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         ("grpc.max_concurrent_streams", options.max_concurrent_streams),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        # With it two servers could bind one port, and each would get a part of the calls.
-        ("grpc.so_reuseport", 0),
+        # gRPC's default is on: two servers could bind one port by accident, and each would get a part of the calls.
+        ("grpc.so_reuseport", int(options.reuse_port)),
     )

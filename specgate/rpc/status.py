@@ -4,6 +4,7 @@ On the wire an error is a ``google.rpc.Status``: an ErrorInfo with the stable re
 the field, a RetryInfo that says when to come back.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Iterable
@@ -37,6 +38,8 @@ DETAILS_KEY = "grpc-status-details-bin"
 MAX_MESSAGE_BYTES = 1024
 """A message travels three times (status, details, field violation); peers take 8 KiB of metadata in all."""
 MAX_FIELD_BYTES = 128
+STATUS_FLUSH_S = 0.5
+"""How long a failed call waits for its status to go out: behind messages that the peer does not read it never does."""
 
 CODES: dict[type[SpecgateError], grpc.StatusCode] = {
     InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -167,7 +170,13 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -
     """End the RPC with ``error``'s status.
 
     Raises:
-        grpc.aio.AbortError: always; gRPC takes it as the end of the handler.
+        grpc.aio.AbortError: gRPC takes it as the end of the handler.
+        CancelledError: the peer is gone, or reads nothing. The status reaches it if it ever reads on, and nobody
+            waits for that.
     """
     status = to_status(for_client(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    try:
+        async with asyncio.timeout(STATUS_FLUSH_S):
+            await context.abort(status.code, status.details, status.trailing_metadata)
+    except (TimeoutError, grpc.aio.InternalError):
+        raise asyncio.CancelledError from None

@@ -7,30 +7,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from specgate.errors import InvalidArgument, SpecgateError
-from specgate.rpc.server import Server, ServerOptions
-from specgate.rpc.tls import TlsFiles
 from specgate.service.config import ServiceConfig, parse_flags
-
-AddServicer = Callable[[Any, Any], None]
-"""Puts a servicer for a ServedModel into a server's handlers."""
-
-CPU_PAGE_SIZE = 2048
-"""One page holds most sequences whole on the CPU, so that attention reads a view and copies nothing."""
-CUDA_PAGE_SIZE = 256
+from specgate.service.replica import Replica
 
 
-def main(role: str, service: str, add_servicer: AddServicer, argv: Sequence[str] | None = None) -> int:
+def main(role: str, argv: Sequence[str] | None = None) -> int:
     """Run one service to its end; return its exit code: 0 after a drain, 1 for a refusal, 2 for a bad flag."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = parse_flags(role, argv)
         _prepare_process(config)
-        asyncio.run(_serve(role, service, add_servicer, config))
+        asyncio.run(_serve(role, config))
     except InvalidArgument as error:
         print(f"{role}-svc: {error}", file=sys.stderr)
         return 2
@@ -41,7 +31,7 @@ def main(role: str, service: str, add_servicer: AddServicer, argv: Sequence[str]
 
 
 def _prepare_process(config: ServiceConfig) -> None:
-    """Pin and thread the process before torch starts its pools."""
+    """Pin the process before torch starts its threads."""
     if config.exit_with_stdin:
         threading.Thread(target=_exit_with_stdin, name="parent-watch", daemon=True).start()
     if config.cpu is not None:
@@ -51,10 +41,6 @@ def _prepare_process(config: ServiceConfig) -> None:
         os.sched_setaffinity(0, {config.cpu})
     # Before there is anything to drain, a stop is just a stop.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    if config.threads is not None:
-        import torch
-
-        torch.set_num_threads(config.threads)
 
 
 def _exit_with_stdin() -> None:
@@ -64,52 +50,11 @@ def _exit_with_stdin() -> None:
     os._exit(0)
 
 
-async def _serve(role: str, service: str, add_servicer: AddServicer, config: ServiceConfig) -> None:
-    """Listen while loading, so that health can tell; then serve until asked to stop."""
-    server = Server(service, _server_options(config))
-    await server.start()
-    try:
-        model = await asyncio.to_thread(_load, role, config)
-    except BaseException:
-        await server.drain()
-        raise
-    add_servicer(model, server.handlers)
-    await server.set_ready(lambda: model.engine.heartbeat_age_s)
-    _say({"event": "ready", "endpoint": server.endpoint, "role": role, "model": config.model})
-    try:
-        await server.run()
-    finally:
-        model.engine.stop()
-
-
-def _server_options(config: ServiceConfig) -> ServerOptions:
-    tls = None
-    if config.tls_certificate is not None and config.tls_key is not None:
-        client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
-        tls = TlsFiles(Path(config.tls_certificate), Path(config.tls_key), client_ca)
-    return ServerOptions(host=config.host, port=config.port, tls=tls, insecure=config.insecure, drain_s=config.drain_s)
-
-
-def _load(role: str, config: ServiceConfig) -> Any:
-    """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
-    from specgate.runtime.engine import Engine
-    from specgate.runtime.loading import load, pick_device, pick_dtype
-    from specgate.runtime.self_check import prepare
-    from specgate.service.model import ServedModel
-
-    device, dtype = pick_device(config.device), pick_dtype(config.dtype)
-    tell = _tell_json if config.json_events else _tell_human
-    loaded = load(config.model, device, dtype, tell)
-    largest = CPU_PAGE_SIZE if device.type == "cpu" else CUDA_PAGE_SIZE
-    runner = prepare(loaded, config.kv_tokens, min(largest, loaded.context_length, config.kv_tokens), tell)
-    engine = Engine(runner, on_failure=_die)
-    engine.start()
-    return ServedModel(role, loaded, engine, config.max_sessions)
-
-
-def _die() -> None:
-    """Leave at once: with the device or its thread lost nothing can be served, and a supervisor starts anew."""
-    os._exit(70)
+async def _serve(role: str, config: ServiceConfig) -> None:
+    replica = Replica(role, config)
+    await replica.start(_tell_json if config.json_events else _tell_human)
+    _say({"event": "ready", "endpoint": replica.endpoint, "role": role, "model": config.model})
+    await replica.run()
 
 
 def _say(event: dict[str, object]) -> None:

@@ -1,8 +1,8 @@
 """A loaded model ready to serve: its engine, what it says of itself, who may open sessions on it."""
 
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Protocol, TypeVar
 
 from specgate.errors import TokenizerMismatch, TooManySessions
@@ -10,6 +10,7 @@ from specgate.rpc.validate import check_token_ids
 from specgate.runtime.engine import Engine
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
+from specgate.service.leases import LeaseBook
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo, SessionSpec, check_range
 
@@ -27,14 +28,21 @@ MakeSession = Callable[[SessionSpec, PagePool, int, int], S]
 
 
 class ServedModel:
-    """One model in service: admits sessions, and frees what they hold however they end."""
+    """One model in service: admits sessions, and frees what they hold however they end.
 
-    def __init__(self, role: str, loaded: LoadedModel, engine: Engine, max_sessions: int) -> None:
+    Args:
+        leases: whose tokens a session needs; None lets anybody in.
+    """
+
+    def __init__(
+        self, role: str, loaded: LoadedModel, engine: Engine, max_sessions: int, leases: LeaseBook | None = None
+    ) -> None:
         self.role = role
         self.loaded = loaded
         self.engine = engine
         self.max_sessions = max_sessions
         self.num_sessions = 0
+        self._leases = leases
         self._boot_id = uuid.uuid4().hex
 
     @property
@@ -67,15 +75,13 @@ class ServedModel:
         """Open a session; its pages are free again when the block is left, also by cancellation.
 
         Raises:
+            LeaseRefused: sessions need a lease here, and the token is none.
             InvalidArgument: a token id is outside the vocabulary, or the session is longer than the model takes.
             TokenizerMismatch: the other model's token ids mean something else.
             TooManySessions, KVCacheFull: full for now.
         """
-        self._check(spec)
-        if self.num_sessions >= self.max_sessions:
-            raise TooManySessions(f"all {self.max_sessions} sessions of this {self.role} are in use")
-        self.num_sessions += 1
-        try:
+        # The lease is the outermost: who hands it out again finds the session's place free.
+        with nullcontext() if self._leases is None else self._leases.claimed(spec.lease_token), self._admitted(spec):
             pool, loaded = self.engine.runner.pool, self.loaded
             session = make(spec, pool, loaded.vocab_size, loaded.context_length)
             try:
@@ -84,6 +90,15 @@ class ServedModel:
                 # The engine may be in a forward that writes to these pages: they are freed on its thread, after
                 # it, and a cancelled handler must not cancel that too.
                 self.engine.post(session.free)
+
+    @contextmanager
+    def _admitted(self, spec: SessionSpec) -> Iterator[None]:
+        self._check(spec)
+        if self.num_sessions >= self.max_sessions:
+            raise TooManySessions(f"all {self.max_sessions} sessions of this {self.role} are in use")
+        self.num_sessions += 1
+        try:
+            yield
         finally:
             self.num_sessions -= 1
 

@@ -1,5 +1,6 @@
 """The first steps of a session's stream, the same on both services."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,3 +25,19 @@ def round_of(message: Any) -> Any:
     if message.WhichOneof("message") != "round":
         raise InvalidArgument("round", "is missing; a session is opened once, then every message is a round")
     return message.round
+
+
+class Stopwatch:
+    """Microseconds from a round's arrival to its answers: all that a peer has to wait for but the network."""
+
+    def __init__(self) -> None:
+        self._start_s = 0.0
+
+    def start(self) -> None:
+        """A round has arrived."""
+        self._start_s = time.perf_counter()
+
+    def lap_us(self) -> int:
+        """An answer leaves: return the time since the arrival, or since the answer before if that came later."""
+        start_s, self._start_s = self._start_s, time.perf_counter()
+        return int((self._start_s - start_s) * 1e6)

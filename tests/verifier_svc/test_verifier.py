@@ -1,6 +1,5 @@
 """A verifying session: what it commits, where it stops, what it refuses, and what it says about each token."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ class Client:
         verdicts: list[Verdict] = []
         request = VerifyRequest(self.round, position, Proposal(draft), **gate)
         self.session.resume()
-        run_task(self.model, self.session.verify(request, verdicts.append, 0.0))
+        run_task(self.model, self.session.verify(request, verdicts.append))
         return verdicts
 
     def send_one(self, draft: Ids = (), **others: Any) -> Verdict:
@@ -266,7 +265,7 @@ class Interrupted:
                 self.session.interrupt()
 
         request = VerifyRequest(0, len(PROMPT), Proposal(), ALWAYS_SOLO, 100)
-        run_task(model, self.session.verify(request, emit, 0.0))
+        run_task(model, self.session.verify(request, emit))
         self.client.round = 0
         self.verdicts = verdicts
 
@@ -336,7 +335,7 @@ def test_an_interruption_before_the_round_runs_is_not_lost(model: KnownModel) ->
     """The next message may come while the round still waits for its turn on the engine."""
     session = open_session(model)
     verdicts: list[Verdict] = []
-    task = session.verify(VerifyRequest(0, len(PROMPT), Proposal(), ALWAYS_SOLO, 3), verdicts.append, 0.0)
+    task = session.verify(VerifyRequest(0, len(PROMPT), Proposal(), ALWAYS_SOLO, 3), verdicts.append)
     session.interrupt()
     run_task(model, task)
     assert [verdict.num_emitted for verdict in verdicts] == [1, 0]
@@ -347,7 +346,7 @@ def test_an_interruption_does_not_cut_a_round_that_ends_by_itself(model: KnownMo
     session = open_session(model)
     session.interrupt()
     verdicts: list[Verdict] = []
-    run_task(model, session.verify(VerifyRequest(0, len(PROMPT), Proposal()), verdicts.append, 0.0))
+    run_task(model, session.verify(VerifyRequest(0, len(PROMPT), Proposal()), verdicts.append))
     assert [verdict.last for verdict in verdicts] == [True]
 
 
@@ -400,18 +399,6 @@ def test_near_ties_are_counted_up_to_the_last_choice_that_matters(model: KnownMo
     assert Client(model, rejection).send_one().near_ties == 0
 
 
-def test_time_is_counted_from_arrival_and_then_from_verdict_to_verdict(
-    model: KnownModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter([10.5, 10.75, 11.75])
-    monkeypatch.setattr(verifier, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    session = open_session(model)
-    verdicts: list[Verdict] = []
-    request = VerifyRequest(0, len(PROMPT), Proposal(), ALWAYS_SOLO, 2)
-    run_task(model, session.verify(request, verdicts.append, 10.0))
-    assert [verdict.verify_us for verdict in verdicts] == [500_000, 250_000, 1_000_000]
-
-
 def test_penalties_look_at_each_positions_own_prefix(model: KnownModel) -> None:
     """A run of accepted tokens is the text that one token at a time would be."""
     sampling = SamplingParams(temperature=0.0, repetition_penalty=1.4, presence_penalty=1.0, frequency_penalty=0.7)
@@ -451,7 +438,7 @@ def test_rejection_keeps_the_distributions_of_what_is_left(model: KnownModel) ->
         if len(verdicts) == 3:
             session.interrupt()
 
-    run_task(model, session.verify(VerifyRequest(0, 3, Proposal(), ALWAYS_SOLO, 100), emit, 0.0))
+    run_task(model, session.verify(VerifyRequest(0, 3, Proposal(), ALWAYS_SOLO, 100), emit))
     emitted = tuple(verdict.token_id or 0 for verdict in verdicts[:3])
     session.resume()
     likely = int(model.logits((*PROMPT, *emitted)).argmax())
@@ -459,7 +446,7 @@ def test_rejection_keeps_the_distributions_of_what_is_left(model: KnownModel) ->
     # A weight that the target surpasses is accepted whatever the random number.
     probs = tuple(SparseDistribution((token_id, other_than(token_id)), (1e-6, 1.0)) for token_id in draft)
     request = VerifyRequest(1, 4, Proposal(draft, probs))
-    run_task(model, session.verify(request, verdicts.append, 0.0))
+    run_task(model, session.verify(request, verdicts.append))
     assert verdicts[-1].num_accepted == 1
     assert session.sequence.token_ids[:-1] == [*PROMPT, *emitted, likely]
 

@@ -75,6 +75,34 @@ async def test_a_crash_tells_the_client_nothing(echo: Echo, caplog: pytest.LogCa
     assert caplog.text.count(SECRET) >= 2
 
 
+async def fill_and_fail(request: Any, context: Any) -> None:
+    """Write until the client takes no more, then fail."""
+    try:
+        while True:
+            async with asyncio.timeout(0.05):
+                await context.write(b"x" * 1000)
+    except TimeoutError:
+        raise ServiceUnavailable("slow") from None
+
+
+async def read_to_the_end(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+async def test_a_client_that_reads_nothing_holds_no_failed_call(eventually: Eventually) -> None:
+    methods: dict[str, Any] = {"Fill": grpc.unary_stream_rpc_method_handler(fill_and_fail)}
+    small_windows = [("grpc.http2.lookahead_bytes", 65_535), ("grpc.http2.bdp_probe", 0)]
+    async with running_server(ServerOptions(drain_s=0.0)) as server:
+        server.handlers.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        async with grpc.aio.insecure_channel(server.endpoint, small_windows) as channel:
+            call: Any = channel.unary_stream(f"/{SERVICE}/Fill")(b"")
+            await call.read()
+            await eventually(lambda: server.active_calls == 0)
+            # Who reads on after all is told why there is no more.
+            assert str(await error_of(read_to_the_end(call))) == "slow"
+
+
 async def test_bytes_that_are_no_message_are_an_invalid_argument(echo: Echo) -> None:
     _, _, client = echo
     assert type(await error_of(client.raw_echo(b"\xff\xff"))) is InvalidArgument

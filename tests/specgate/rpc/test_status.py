@@ -1,5 +1,6 @@
 """Every exception crosses the wire as itself, and nothing else of ours does."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -15,7 +16,7 @@ from specgate.errors import (
     ServiceUnavailable,
     SpecgateError,
 )
-from specgate.rpc.status import CODES, DETAILS_KEY, for_client, from_rpc_error, to_status
+from specgate.rpc.status import CODES, DETAILS_KEY, abort, for_client, from_rpc_error, to_status
 
 
 def every_error(parent: type[SpecgateError] = SpecgateError) -> Iterator[type[SpecgateError]]:
@@ -159,3 +160,13 @@ def test_a_failed_session_is_logged_and_a_refused_one_is_not(caplog: pytest.LogC
     assert not caplog.records
     for_client(errors.NonFiniteLogits("row 3"))
     assert "row 3" in caplog.text
+
+
+async def test_a_status_that_cannot_leave_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DeafClient:
+        async def abort(self, *_: object) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("specgate.rpc.status.STATUS_FLUSH_S", 0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(abort(DeafClient(), errors.OutOfSync("x")), 30)

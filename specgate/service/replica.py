@@ -1,0 +1,122 @@
+"""One service in a running event loop: listen, load, serve, drain. Loop and signals belong to somebody else."""
+
+import asyncio
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specgate.errors import EngineFailed
+from specgate.rpc.server import Server, ServerOptions
+from specgate.rpc.tls import TlsFiles
+from specgate.service.config import ServiceConfig
+from specgate.service.leases import LeaseBook
+
+AddServicer = Callable[[Any, Any], None]
+"""Puts a servicer for a ServedModel into a server's handlers."""
+OnLoading = Callable[[str, int, int], None]
+"""Called from another thread with a stage's name, how much of it is done and how much there is."""
+
+CPU_PAGE_SIZE = 2048
+"""One page holds most sequences whole on the CPU, so that attention reads a view and copies nothing."""
+CUDA_PAGE_SIZE = 256
+ENGINE_LOST = 70
+"""Exit code of a process whose engine or device is lost."""
+
+
+def servicer_of(role: str) -> AddServicer:
+    """Return what serves ``role``, "drafter" or "verifier", from its own package, by name: we import no program."""
+    add_servicer: AddServicer = importlib.import_module(f"{role}_svc.service").add_servicer
+    return add_servicer
+
+
+class Replica:
+    """One service: ``start``, then ``run`` with the process's signals, or ``drain`` when told to.
+
+    Args:
+        role: "drafter" or "verifier".
+        leases: where given, a session needs one of its tokens.
+    """
+
+    def __init__(self, role: str, config: ServiceConfig, leases: LeaseBook | None = None) -> None:
+        self.leases = leases
+        self._role = role
+        self._config = config
+        self._server = Server(f"specgate.v1.{role.capitalize()}Service", _server_options(config))
+        self._model: Any = None
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT as bound; the port is 0 before ``start``."""
+        return self._server.endpoint
+
+    async def start(self, on_loading: OnLoading) -> None:
+        """Listen while the model loads, so that health can tell; return once sessions are taken.
+
+        Raises:
+            InvalidArgument: it cannot listen there, or the model cannot be served with this configuration.
+            ModelLoadError, UnsupportedArchitecture: the model cannot be served at all.
+        """
+        await self._server.start()
+        try:
+            model = await asyncio.to_thread(_load, self._role, self._config, self.leases, on_loading)
+        except BaseException:
+            await self._server.drain()
+            raise
+        self._model = model
+        servicer_of(self._role)(model, self._server.handlers)
+        await self._server.set_ready(lambda: model.engine.heartbeat_age_s)
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain. For the main thread of a process of its own."""
+        try:
+            await self._server.run()
+        finally:
+            self._model.engine.stop()
+
+    async def drain(self) -> None:
+        """Refuse new sessions, let the running ones end within the drain time, stop."""
+        await self._server.drain()
+        if self._model is not None:
+            self._model.engine.stop()
+
+    def check_health(self) -> None:
+        """Raise EngineFailed where the engine's last heartbeat is too long ago."""
+        age_s, limit_s = self._model.engine.heartbeat_age_s, self._server.max_engine_age_s
+        if age_s > limit_s:
+            raise EngineFailed(f"the {self._role}'s engine has had no heartbeat for {age_s:.0f} s")
+
+
+def _server_options(config: ServiceConfig) -> ServerOptions:
+    tls = None
+    if config.tls_certificate is not None and config.tls_key is not None:
+        client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
+        tls = TlsFiles(Path(config.tls_certificate), Path(config.tls_key), client_ca)
+    return ServerOptions(host=config.host, port=config.port, tls=tls, insecure=config.insecure, drain_s=config.drain_s)
+
+
+def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading: OnLoading) -> Any:
+    """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
+    import torch
+
+    from specgate.runtime.engine import Engine
+    from specgate.runtime.loading import load, pick_device, pick_dtype
+    from specgate.runtime.self_check import prepare
+    from specgate.service.model import ServedModel
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device, dtype = pick_device(config.device), pick_dtype(config.dtype)
+    loaded = load(config.model, device, dtype, on_loading)
+    largest = CPU_PAGE_SIZE if device.type == "cpu" else CUDA_PAGE_SIZE
+    page_size = min(largest, loaded.context_length, config.kv_tokens)
+    runner = prepare(loaded, config.kv_tokens, page_size, on_loading)
+    engine = Engine(runner, on_failure=_die)
+    engine.start()
+    return ServedModel(role, loaded, engine, config.max_sessions, leases)
+
+
+def _die() -> None:
+    """Leave at once: with the device or its thread lost nothing can be served, and a supervisor starts anew."""
+    os._exit(ENGINE_LOST)

@@ -1,0 +1,82 @@
+"""The service that Ray's replicas run, in the test's own event loop."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.links import GrpcDialer
+from orchestrator.ports import Lease
+from orchestrator.streams import ChannelCache
+from specgate.errors import EngineFailed, LeaseRefused, ModelLoadError, ServiceUnavailable
+from specgate.service.config import ServiceConfig
+from specgate.service.leases import LeaseBook
+from specgate.service.replica import Replica
+from specgate.types import ModelInfo, SamplingParams, SessionSpec, Verification
+from tests.models import write_llama
+
+SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
+
+
+def config_for(folder: Path) -> ServiceConfig:
+    return ServiceConfig(str(folder), device="cpu", threads=1, max_sessions=2, kv_tokens=1024, drain_s=1.0)
+
+
+@pytest.fixture
+async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
+    replica = Replica("verifier", config_for(write_llama(tmp_path)), LeaseBook())
+    await replica.start(lambda stage, done, total: None)
+    yield replica
+    await replica.drain()
+
+
+@pytest.fixture
+async def dialer() -> AsyncIterator[GrpcDialer]:
+    channels = ChannelCache()
+    yield GrpcDialer(channels, open_timeout_s=10.0)
+    await channels.close()
+
+
+async def info(dialer: GrpcDialer, replica: Replica) -> ModelInfo:
+    return await dialer.model_info(Lease(replica.endpoint), "verifier")
+
+
+async def test_a_session_needs_a_token_and_gives_the_lease_back(replica: Replica, dialer: GrpcDialer) -> None:
+    assert replica.leases is not None
+    for token in ("", "made-up"):
+        with pytest.raises(LeaseRefused):
+            await dialer.open_verifier(Lease(replica.endpoint, token), SPEC)
+    with replica.leases.issued() as lease:
+        session = await dialer.open_verifier(Lease(replica.endpoint, lease.token), SPEC)
+        assert (await info(dialer, replica)).active_sessions == 1
+        with pytest.raises(LeaseRefused):
+            await dialer.open_verifier(Lease(replica.endpoint, lease.token), SPEC)
+        await session.close()
+        await lease.wait_ended()
+    # Whoever is handed the lease's place next finds the session's place free.
+    assert (await info(dialer, replica)).active_sessions == 0
+
+
+async def test_the_service_says_how_its_engine_is(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica.check_health()
+    monkeypatch.setattr(type(replica._model.engine), "heartbeat_age_s", 31.0)
+    with pytest.raises(EngineFailed, match="the verifier's engine has had no heartbeat for 31 s"):
+        replica.check_health()
+
+
+async def test_a_drained_service_takes_no_session(tmp_path: Path, dialer: GrpcDialer) -> None:
+    replica = Replica("drafter", config_for(write_llama(tmp_path)))
+    stages: list[str] = []
+    await replica.start(lambda stage, done, total: stages.append(stage))
+    assert stages
+    session = await dialer.open_drafter(Lease(replica.endpoint), SPEC)
+    await session.close()
+    await replica.drain()
+    with pytest.raises(ServiceUnavailable):
+        await dialer.open_drafter(Lease(replica.endpoint), SPEC)
+
+
+async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    replica = Replica("verifier", config_for(tmp_path / "nowhere"))
+    with pytest.raises(ModelLoadError, match="nowhere"):
+        await replica.start(lambda stage, done, total: None)
