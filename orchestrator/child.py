@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from specgate.errors import ServiceUnavailable
@@ -34,8 +35,10 @@ class Child:
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, module: str, arguments: Sequence[str]) -> Self:
-        """Start ``python -m module``, with this interpreter."""
+    async def start(
+        cls, module: str, arguments: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+    ) -> Self:
+        """Start ``python -m module``, with this interpreter, and ``environment`` over our own."""
         # -P: a file in the caller's folder must not stand in for a library of the child's.
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -46,7 +49,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=_environment(),
+            env={**_environment(), **environment},
             start_new_session=True,
             limit=_MAX_LINE_BYTES,
         )

@@ -1,4 +1,7 @@
-"""The command line: ``orchestrator generate | bench | doctor | demo``. Who needs a heavy library imports it late."""
+"""The command line: ``orchestrator generate | bench | doctor | demo | serve | config``.
+
+Who needs a heavy library imports it late.
+"""
 
 import re
 import sys
@@ -8,11 +11,13 @@ from typing import Annotated
 import typer
 
 from orchestrator.commands.bench import bench
+from orchestrator.commands.config import config
 from orchestrator.commands.demo import demo
 from orchestrator.commands.doctor import doctor
 from orchestrator.commands.generate import generate
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
+from orchestrator.commands.serve import serve
 from specgate import __version__
 from specgate.errors import InvalidArgument, SpecgateError
 
@@ -29,9 +34,12 @@ app = typer.Typer(
 )
 _GROUPS = (ModelOptions, DraftingOptions, SamplingOptions)
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "concurrency", "repeats", "json"}
+_OF_SETTINGS = frozenset({"config", "serve"})
+"""Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, doctor, demo):
+for _command in (generate, bench, doctor, demo, serve):
     app.command()(_command)
+app.add_typer(config)
 
 
 def _show_version(wanted: bool) -> None:
@@ -60,7 +68,8 @@ def run(argv: list[str]) -> int:
     try:
         return app(argv, standalone_mode=False) or 0
     except InvalidArgument as error:
-        return _tell(f"{_flag(error.field)}: {error.problem}", BAD_INPUT)
+        field = error.field if _OF_SETTINGS.intersection(argv[:1]) else _flag(error.field)
+        return _tell(f"{field}: {error.problem}", BAD_INPUT)
     except SpecgateError as error:
         return _tell(str(error), FAILURE)
     except KeyboardInterrupt:

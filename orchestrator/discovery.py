@@ -4,7 +4,10 @@ import asyncio
 
 from orchestrator.links import GrpcDialer, GrpcDrafter
 from orchestrator.ports import Lease, Pool
+from orchestrator.streams import ChannelCache
+from orchestrator.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TokenizerMismatch
+from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo, SessionSpec
 
@@ -35,6 +38,19 @@ async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -
                     await asyncio.sleep(RETRY_INTERVAL_S)
     except TimeoutError:
         raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause}") from cause
+
+
+async def ask_verifier(pool: Pool, tls: ClientTlsFiles | None) -> ModelInfo:
+    """Return what one verifier of ``pool`` serves, over a connection of its own.
+
+    Raises:
+        ServiceUnavailable, InvalidArgument: see ``ask_one``.
+    """
+    channels, timeouts = ChannelCache(tls), Timeouts()
+    try:
+        return await ask_one(pool, GrpcDialer(channels, timeouts.open_s), "verifier", timeouts.connect_s)
+    finally:
+        await channels.close()
 
 
 async def _ask(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:

@@ -50,11 +50,12 @@ class FailoverVerifier:
         """Attach for the first time. A verifier that is full or gone is passed over for another, without waiting.
 
         Raises:
-            SpecgateError: what the pool, or the last verifier that was tried, answered.
+            SpecgateError: what the pool, or the last verifier that was tried, answered. What the pool says holds: it
+                has waited for as long as it does, and a second turn would begin at the end of its queue.
         """
         for _ in range(MAX_FAILURES_WITHOUT_PROGRESS - 1):
+            lease = await self._pool.lease()
             try:
-                lease = await self._pool.lease()
                 return await self._open_on(lease, self._timeouts.open_s)
             except MISCONFIGURED:
                 raise

@@ -1,5 +1,6 @@
 """What a caller asks for and what it gets: one request, its deltas, its statistics."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -72,7 +73,7 @@ class GenerationStats:
     """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
-    never judged.
+    never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted).
     """
 
     seed: int = 0
@@ -86,6 +87,7 @@ class GenerationStats:
     near_ties: int = 0
     drafter_failures: int = 0
     verifier_failovers: int = 0
+    outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)

@@ -138,6 +138,7 @@ class Session:
         stats.rounds += 1
         stats.accepted += accepted
         stats.drafted += accepted + rejected
+        stats.outcomes[len(proposal), accepted] += 1
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(int((self._clock() - self._round_start_s) * 1e6))

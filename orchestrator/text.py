@@ -1,9 +1,10 @@
 """Text at the edge of the system: a HuggingFace tokenizer, and decoding one token at a time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from specgate.errors import InvalidArgument
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 
 if TYPE_CHECKING:
@@ -51,6 +52,43 @@ class TextTokenizer:
         return str(
             self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token alone, special ones too; a part of a character reads as U+FFFD."""
+        return str(self._tokenizer.decode([token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> tuple[int, ...]:
+        """Return the ids of a conversation in the words of the model's chat template.
+
+        Args:
+            messages: ``role`` and ``content`` each.
+            add_generation_prompt: begin an assistant's turn after them.
+            continue_final_message: leave the last message open instead.
+
+        Raises:
+            InvalidArgument: there is no chat template, or it refuses these messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise InvalidArgument("messages", "the served model has no chat template; use completions")
+        from jinja2 import TemplateError
+
+        try:
+            encoded: Any = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                return_dict=True,
+            )
+        # Templates refuse with an error of Jinja's, transformers where it cannot find the message to continue.
+        except (TemplateError, ValueError) as error:
+            raise InvalidArgument("messages", f"the chat template refuses them: {error}") from None
+        return tuple(encoded["input_ids"])
 
     def incremental(self) -> "IncrementalText":
         """Return a decoder for one completion."""

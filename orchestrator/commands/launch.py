@@ -10,14 +10,11 @@ from rich.console import Console
 
 from orchestrator.commands.loading_bars import loading_bars
 from orchestrator.commands.model_options import ModelOptions, check_model
-from orchestrator.discovery import ask_one
+from orchestrator.discovery import ask_verifier
 from orchestrator.generator import Orchestrator
-from orchestrator.links import GrpcDialer
 from orchestrator.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
 from orchestrator.pool import StaticPool, grpc_health
-from orchestrator.streams import ChannelCache
 from orchestrator.text import TextTokenizer
-from orchestrator.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.rpc.tls import ClientTlsFiles
 
@@ -149,11 +146,7 @@ async def _tokenizer(model: str | None) -> TextTokenizer | None:
 
 async def _served_tokenizer(verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console) -> TextTokenizer | None:
     """Return the tokenizer of the model that a named verifier serves, where its files are on this machine too."""
-    channels = ChannelCache(tls)
-    try:
-        info = await ask_one(verifiers, GrpcDialer(channels, Timeouts().open_s), "verifier", Timeouts().connect_s)
-    finally:
-        await channels.close()
+    info = await ask_verifier(verifiers, tls)
     try:
         return await _tokenizer(info.model)
     except ModelLoadError:

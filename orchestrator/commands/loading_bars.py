@@ -11,7 +11,10 @@ from orchestrator.local_services import OnLoading
 
 @contextmanager
 def loading_bars(console: Console, roles: Iterable[str]) -> Iterator[OnLoading]:
-    """Show one bar a service, by stage. Where nobody looks on (no terminal) nothing is shown."""
+    """Show one bar a service, by stage; more of them get theirs when they are first heard of.
+
+    Where nobody looks on (no terminal) nothing is shown.
+    """
     columns = (
         TextColumn("{task.description:<9}"),
         BarColumn(),
@@ -24,6 +27,8 @@ def loading_bars(console: Console, roles: Iterable[str]) -> Iterator[OnLoading]:
         def show(role: str, stage: str, done: int, total: int) -> None:
             # A stage of one step has no share that a bar could show.
             share = {"total": total, "completed": done} if total > 1 else {"total": None}
+            if role not in bars:
+                bars[role] = progress.add_task(role, stage=stage, total=None)
             progress.update(bars[role], stage=stage, **share)
 
         yield show

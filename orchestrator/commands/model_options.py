@@ -8,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-import specgate
+from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
 from specgate.types import check_range
 
-_DEMO_PAIR = Path(specgate.__file__).parent / "demo_pair"
-BUNDLED_TARGET = str(_DEMO_PAIR / "target")
-BUNDLED_DRAFT = str(_DEMO_PAIR / "draft")
 MAX_THREADS = 1024
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _MODELS = "Models and services"

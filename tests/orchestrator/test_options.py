@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from orchestrator.commands.launch import PAGE_TOKENS, Capacity
-from orchestrator.commands.model_options import BUNDLED_DRAFT, BUNDLED_TARGET, ModelOptions
+from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.request_options import (
@@ -21,6 +21,7 @@ from orchestrator.commands.request_options import (
     request_for,
 )
 from orchestrator.request import Gate, GenerationRequest
+from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification

@@ -55,6 +55,7 @@ def test_solo_verdict_of_a_round_with_a_proposal() -> None:
     assert delta.sources == (SOLO,)
     assert session.stats.drafted == 2
     assert session.stats.rounds == 1
+    assert session.stats.outcomes == {(2, 1): 1}
     assert session.stats.solo_tokens == 1
     assert session.stats.target_forwards == 2
     assert len(session.stats.round_us) == 1

@@ -5,9 +5,10 @@ import random
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from orchestrator.text import TextTokenizer
-from specgate.errors import ModelLoadError
+from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import COMPONENTS, fingerprint, first_difference, load_tokenizer
 
 TEXT = "the café's 🦊 said 日本語,\n\tand ran\u200d. naïve"
@@ -173,3 +174,46 @@ def test_merges_of_older_files_are_the_same_merges(byte_level: TextTokenizer) ->
 
     old, new = Holder(["a b"]), Holder([["a", "b"]])
     assert fingerprint(old) == fingerprint(new)
+
+
+def test_one_token_alone(byte_level: TextTokenizer) -> None:
+    assert byte_level.decode([0]) == ""
+    assert byte_level.token_text(0) == "<|end|>"
+    assert "|".join(map(byte_level.token_text, byte_level.encode("the fox"))) == "the| fox"
+    assert "\ufffd" in byte_level.token_text(byte_level.encode("🦊")[0])
+
+
+CHAT_TEMPLATE = """\
+{%- if messages|length > 2 %}{{ raise_exception('two at the most') }}{% endif %}
+{%- for message in messages %}[{{ message.role }}]{{ message.content }}<|end|>{% endfor %}
+{%- if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def chatting(backend: Tokenizer, chat_template: str | None = CHAT_TEMPLATE) -> TextTokenizer:
+    from transformers import PreTrainedTokenizerFast
+
+    return TextTokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=chat_template))
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({}, "[user]Hi<|end|>[assistant]Yes<|end|>[assistant]"),
+        ({"add_generation_prompt": False}, "[user]Hi<|end|>[assistant]Yes<|end|>"),
+        ({"add_generation_prompt": False, "continue_final_message": True}, "[user]Hi<|end|>[assistant]Yes"),
+    ],
+)
+def test_conversation(byte_level_backend: Tokenizer, flags: dict[str, bool], text: str) -> None:
+    tokenizer = chatting(byte_level_backend)
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}]
+    assert tokenizer.encode_chat(messages, **flags) == tokenizer.encode(text, add_special_tokens=False)
+
+
+def test_conversation_that_cannot_be_encoded(byte_level_backend: Tokenizer) -> None:
+    message = {"role": "user", "content": "Hi"}
+    with pytest.raises(InvalidArgument, match="no chat template"):
+        chatting(byte_level_backend, None).encode_chat([message])
+    with pytest.raises(InvalidArgument, match="two at the most"):
+        chatting(byte_level_backend).encode_chat([message] * 3)
+    with pytest.raises(InvalidArgument, match="not compatible"):
+        chatting(byte_level_backend).encode_chat([message], continue_final_message=True)

@@ -1,0 +1,164 @@
+"""The served system as one Ray Serve application: gateways in front of the two model deployments.
+
+``build`` is what ``orchestrator serve``, ``serve run``, ``serve deploy`` and KubeRay's RayService all deploy.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ray import serve
+from ray.serve.deployment import Application
+from ray.serve.handle import DeploymentHandle
+
+from orchestrator.discovery import ask_verifier
+from orchestrator.doors.desk import Desk
+from orchestrator.doors.grpc_door import GrpcDoor
+from orchestrator.doors.http import make_app
+from orchestrator.fleet.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
+from orchestrator.fleet.progress import reporter
+from orchestrator.fleet.replica import LOGGING, actor_options, service_application
+from orchestrator.generator import Orchestrator
+from orchestrator.pool import StaticPool, grpc_health
+from orchestrator.ports import Pool
+from orchestrator.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
+from orchestrator.text import TextTokenizer
+from specgate.errors import ModelLoadError, ServiceUnavailable
+from specgate.rpc.tls import ClientTlsFiles
+
+Handle = DeploymentHandle[Any]
+START_S = 600.0
+"""How long a gateway waits for the first verifier: a large model takes minutes to load."""
+SPARE_REQUESTS = 256
+"""HTTP requests beyond what a gateway admits, so that it is the gateway that answers them with 429."""
+STOP_GRACE_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@serve.ingress()
+class Gateway:
+    """The doors, and the decode loop behind them.
+
+    It has no health check of its own: Serve then watches its event loop, which is all that could be stuck.
+
+    Args:
+        settings: a ``Settings`` as plain values.
+        verifiers, drafters: deployments that give out leases; None where the settings name endpoints, or no drafter.
+    """
+
+    # Serve awaits it.
+    async def __init__(  # type: ignore[misc]
+        self, settings: dict[str, Any], verifiers: Handle | None, drafters: Handle | None
+    ) -> None:
+        self._settings = settings_of(settings)
+        orchestrator = await _connected(self._settings, verifiers, drafters)
+        gateway = self._settings.gateway
+        self._desk = Desk(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
+        # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
+        reuse_port = gateway.grpc.port > 0
+        self._door = GrpcDoor(self._desk, gateway.grpc, reuse_port=reuse_port, drain_s=self._settings.drain_s)
+        await self._door.start()
+
+    def __serve_build_asgi_app__(self) -> Any:
+        """Return what answers HTTP; Serve asks for it once the gateway is made."""
+        return make_app(self._desk)
+
+    async def grpc_endpoint(self) -> str:
+        """Return HOST:PORT of the gRPC door."""
+        return self._door.endpoint
+
+    async def drain(self) -> None:
+        """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
+        emptied, _ = await asyncio.gather(self._desk.drain(self._settings.drain_s), self._door.drain())
+        if not emptied:
+            # Who is left is told so, with the last token's index, instead of losing the connection.
+            await self._desk.orchestrator.close()
+
+    async def __del__(self) -> None:
+        """Serve calls and awaits this when the replica is stopped and its HTTP requests have ended."""
+        if hasattr(self, "_door"):
+            await self.drain()
+            await self._desk.orchestrator.close()
+
+
+def build(args: Mapping[str, Any]) -> Application:
+    """Return the application that ``args`` describe: settings as in the YAML, what they leave out is default.
+
+    Raises:
+        InvalidArgument: a key is unknown or its value out of range; names the key.
+    """
+    settings = settings_of(args)
+    gateway = settings.gateway
+    deployment = serve.deployment(
+        name="Gateway",
+        num_replicas=gateway.replicas,
+        max_ongoing_requests=gateway.max_running + gateway.max_queued + SPARE_REQUESTS,
+        # The gateway ends what still runs after the drain time in order, and needs a moment for that.
+        graceful_shutdown_timeout_s=settings.drain_s + STOP_GRACE_S,
+        ray_actor_options=actor_options(gateway.placement),
+        logging_config=LOGGING,
+    )(Gateway)
+    services = [_application(role, settings) for role in ("verifier", "drafter")]
+    return deployment.bind(settings.model_dump(mode="json"), *services)
+
+
+def _application(role: str, settings: Settings) -> Application | None:
+    service: ServiceSettings | None = getattr(settings, role)
+    return None if service is None or service.endpoints else service_application(role, service, settings.drain_s)
+
+
+async def _connected(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:
+    """Wait for the first verifier; a drafter may come later.
+
+    Raises:
+        ServiceUnavailable: there was no verifier for a very long time.
+        TokenizerMismatch, InvalidArgument: the services do not fit together.
+    """
+    reporter()("waiting for a verifier", 0, 1)
+    give_up_at_s = time.monotonic() + START_S
+    while True:
+        try:
+            return await _connect(settings, verifiers, drafters)
+        except ServiceUnavailable as error:
+            if time.monotonic() > give_up_at_s:
+                raise
+            _log.info("waiting on: %s", error)
+
+
+async def _connect(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:
+    tls = _client_tls(settings)
+    pool = _pool("verifier", settings.verifier, verifiers, VERIFIER_WAIT_S, tls)
+    tokenizer = await _tokenizer(settings.verifier, pool, tls)
+    draft_pool = None
+    if settings.drafter is not None:
+        draft_pool = _pool("drafter", settings.drafter, drafters, DRAFTER_WAIT_S, tls)
+    return await Orchestrator.connect(pool, draft_pool, tokenizer, tls=tls)
+
+
+def _pool(
+    role: str, service: ServiceSettings, handle: Handle | None, wait_s: float, tls: ClientTlsFiles | None
+) -> Pool:
+    if handle is None:
+        return StaticPool(service.endpoints, grpc_health(tls), field=f"{role}.endpoints")
+    return ServePool(role, handle, wait_s, rest_s=REST_S if role == "drafter" else 0.0)
+
+
+def _client_tls(settings: Settings) -> ClientTlsFiles | None:
+    tls = settings.services_tls
+    return ClientTlsFiles(tls.ca, tls.certificate, tls.key, tls.server_name) if tls else None
+
+
+async def _tokenizer(verifier: ServiceSettings, pool: Pool, tls: ClientTlsFiles | None) -> TextTokenizer | None:
+    """Return the target's tokenizer, None where this node does not have it."""
+    model = verifier.model
+    if verifier.endpoints and model == BUNDLED_TARGET:
+        # Who only names a verifier means whatever that one serves.
+        model = (await ask_verifier(pool, tls)).model
+    try:
+        return await asyncio.to_thread(TextTokenizer.load, model)
+    except ModelLoadError as error:
+        _log.warning("prompts are token ids alone: %s", error)
+        return None

@@ -1,0 +1,83 @@
+"""The Ray cluster under the application: joined where there is one, started on this machine where there is none."""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import ray
+from ray import serve
+
+from orchestrator.fleet.progress import NAMESPACE
+from specgate.errors import ServiceUnavailable
+
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+TOKEN_BYTES = 32
+
+
+@contextmanager
+def on_cluster() -> Iterator[bool]:
+    """Connect to Ray; yield whether the cluster is ours. What was started here is ended with the block.
+
+    Raises:
+        ServiceUnavailable: the cluster that is named cannot be joined, or none can be started here.
+    """
+    ours = not _join()
+    if ours:
+        _start()
+    served_before = bool(serve.status().proxies)
+    try:
+        yield ours
+    finally:
+        if not (ours or served_before or serve.status().applications):
+            serve.shutdown()
+        ray.shutdown()
+
+
+def _join() -> bool:
+    """Return whether there is a cluster: the one that the environment names, or the latest of this machine.
+
+    RAY_ADDRESS=local asks for one of our own, also where others run.
+    """
+    if os.environ.get(ADDRESS_VARIABLE) == "local":
+        return False
+    try:
+        _init("auto")
+    except ConnectionError as error:
+        address = os.environ.get(ADDRESS_VARIABLE)
+        if address:
+            raise ServiceUnavailable(f"the Ray cluster at {address} cannot be joined: {_line(error)}") from None
+        return False
+    except (RuntimeError, ray.exceptions.RayError) as error:
+        raise ServiceUnavailable(f"the Ray cluster cannot be joined: {_line(error)}") from None
+    return True
+
+
+def _start() -> None:
+    # Who reaches Ray's ports runs code on it, and it opens them on all interfaces. A local Ray asks for a token by
+    # itself, unless the environment says otherwise, but would write a new one so that every user can read it.
+    _make_token()
+    try:
+        _init("local")
+    except (OSError, RuntimeError, ray.exceptions.RayError) as error:
+        raise ServiceUnavailable(f"Ray cannot be started on this machine: {_line(error)}") from None
+
+
+def _make_token() -> None:
+    path = Path.home() / ".ray" / "auth_token"
+    path.parent.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_text(secrets.token_hex(TOKEN_BYTES), encoding="ascii")
+
+
+def _init(address: str) -> None:
+    # A dashboard is started with a cluster only, never where one is joined.
+    ray.init(address, namespace=NAMESPACE, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

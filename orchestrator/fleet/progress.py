@@ -1,0 +1,53 @@
+"""How far replicas are with loading: told to a named actor where somebody looks on, and to nobody elsewhere."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray import serve
+
+NAMESPACE = "specgate"
+OnStage = Callable[[str, int, int], None]
+"""Called with a stage's name, how much of it is done and how much there is."""
+Stages = dict[str, tuple[str, int, int]]
+"""Replica to the stage that it is in."""
+
+
+class ProgressBoard:
+    """Remembers the stage that every replica is in. Runs as an actor."""
+
+    def __init__(self) -> None:
+        self._stages: Stages = {}
+
+    def tell(self, replica: str, stage: str, done: int, total: int) -> None:
+        """Put down where ``replica`` is."""
+        self._stages[replica] = (stage, done, total)
+
+    def read(self) -> Stages:
+        """Return where all replicas are."""
+        return self._stages
+
+
+def start_board(app_name: str) -> Any:
+    """Return the actor that this application's replicas report to. It ends with the caller's process."""
+    board = ray.remote(num_cpus=0)(ProgressBoard)
+    return board.options(name=app_name, namespace=NAMESPACE, get_if_exists=True).remote()
+
+
+def reporter() -> OnStage:
+    """Return what the replica that this is called in reports its progress with."""
+    context = serve.get_replica_context()
+    try:
+        board = ray.get_actor(context.app_name, namespace=NAMESPACE)
+    except ValueError:
+        return _to_nobody
+    name = f"{context.deployment} {context.replica_id.unique_id}"
+
+    def tell(stage: str, done: int, total: int) -> None:
+        board.tell.remote(name, stage, done, total)
+
+    return tell
+
+
+def _to_nobody(stage: str, done: int, total: int) -> None:
+    """Nobody looks on."""

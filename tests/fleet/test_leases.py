@@ -1,0 +1,172 @@
+"""Ray Serve hands out the sessions of one small verifier: two at a time, one more may wait."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from ray import serve
+
+from orchestrator.discovery import ask_verifier
+from orchestrator.fleet.pool import ServePool
+from orchestrator.fleet.replica import service_application
+from orchestrator.generator import Orchestrator
+from orchestrator.links import GrpcDialer
+from orchestrator.ports import Lease
+from orchestrator.request import GenerationRequest
+from orchestrator.settings import Placement, ServiceSettings
+from orchestrator.streams import ChannelCache
+from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
+from specgate.types import SamplingParams, SessionSpec, Verification
+from tests.models import write_llama
+from tests.ray_cluster import RAY_WARNINGS, Cluster, kill, replicas, wait_until
+
+pytestmark = [pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS]
+
+APP = "leases"
+MAX_SESSIONS, MAX_QUEUED = 2, 1
+SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
+LONG_S = 20.0
+SHORT_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def verifier(
+    ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[serve.handle.DeploymentHandle[Any]]:
+    settings = ServiceSettings(
+        model=str(write_llama(tmp_path_factory.mktemp("target"))),
+        max_sessions=MAX_SESSIONS,
+        max_queued_sessions=MAX_QUEUED,
+        kv_tokens=1024,
+        device="cpu",
+        placement=Placement(num_cpus=0.1),
+    )
+    yield serve.run(service_application("verifier", settings, drain_s=2.0), name=APP, route_prefix=None)
+    serve.delete(APP)
+
+
+@asynccontextmanager
+async def pool_of(verifier, wait_s: float = LONG_S, rest_s: float = 0.0) -> AsyncIterator[ServePool]:
+    pool = ServePool("verifier", verifier, wait_s, rest_s)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+@pytest.fixture
+async def pool(verifier) -> AsyncIterator[ServePool]:
+    async with pool_of(verifier) as pool:
+        yield pool
+
+
+@pytest.fixture
+async def dialer() -> AsyncIterator[GrpcDialer]:
+    channels = ChannelCache()
+    yield GrpcDialer(channels, open_timeout_s=10.0)
+    await channels.close()
+
+
+async def check_capacity(verifier) -> None:
+    """All of it is free: it can be filled, and no more than that; nobody holds a session or a page."""
+    async with pool_of(verifier) as pool, pool_of(verifier, SHORT_S) as other:
+        leases = [await pool.lease() for _ in range(MAX_SESSIONS)]
+        with pytest.raises(ServiceUnavailable):
+            await other.lease()
+        for lease in leases:
+            pool.release(lease)
+        info = await ask_verifier(pool, None)
+        assert (info.active_sessions, info.free_kv_tokens) == (0, info.kv_tokens)
+
+
+async def test_a_lease_opens_one_session_and_ends_with_it(verifier, pool: ServePool, dialer: GrpcDialer) -> None:
+    lease = await pool.lease()
+    session = await dialer.open_verifier(lease, SPEC)
+    with pytest.raises(LeaseRefused, match="spent"):
+        await dialer.open_verifier(lease, SPEC)
+    with pytest.raises(LeaseRefused, match="missing"):
+        await dialer.open_verifier(Lease(lease.endpoint), SPEC)
+    pool.release(lease)
+    await session.close()
+    await check_capacity(verifier)
+
+
+async def test_a_session_that_ends_frees_its_place_though_the_lease_is_kept(
+    verifier, pool: ServePool, dialer: GrpcDialer
+) -> None:
+    for _ in range(MAX_SESSIONS):
+        session = await dialer.open_verifier(await pool.lease(), SPEC)
+        await session.close()
+    await check_capacity(verifier)
+
+
+async def test_a_lease_that_is_given_back_unused_is_void(verifier, pool: ServePool, dialer: GrpcDialer) -> None:
+    lease = await pool.lease()
+    pool.release(lease)
+    await pool.close()
+    await check_capacity(verifier)
+    with pytest.raises(LeaseRefused, match="void"):
+        await dialer.open_verifier(lease, SPEC)
+
+
+async def test_more_than_all_sessions_queue_up_to_the_bound_and_then_are_refused(verifier, pool: ServePool) -> None:
+    held = [await pool.lease() for _ in range(MAX_SESSIONS)]
+    waiting = asyncio.create_task(pool.lease())
+    # Serve's router takes up calls in order: the next one finds the first in the queue.
+    refused = asyncio.gather(*(pool.lease() for _ in range(3)), return_exceptions=True)
+    assert {type(error) for error in await refused} == {TooManySessions}
+    assert not waiting.done()
+    pool.release(held.pop())
+    lease = await waiting
+    for one in (lease, *held):
+        pool.release(one)
+
+
+async def test_nobody_waits_for_a_place_longer_than_allowed(verifier) -> None:
+    async with pool_of(verifier, SHORT_S, rest_s=LONG_S) as full:
+        held = [await full.lease() for _ in range(MAX_SESSIONS)]
+        with pytest.raises(TooManySessions, match=r"no verifier was free within 0\.5 s"):
+            await full.lease()
+        for lease in held:
+            full.release(lease)
+        # Nor does the next one wait at all, for a while.
+        with pytest.raises(ServiceUnavailable, match="a moment ago"):
+            await full.lease()
+
+
+def start_holder(cluster: Cluster) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.fleet.holder", cluster.address, APP, str(MAX_SESSIONS)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_AUTH_MODE": "token"})
+
+
+async def test_a_holder_that_is_killed_loses_its_leases(verifier, ray_cluster: Cluster) -> None:
+    with start_holder(ray_cluster) as holder:
+        assert holder.stdout is not None
+        assert await asyncio.to_thread(holder.stdout.readline) == "streaming\n"
+        async with pool_of(verifier, SHORT_S) as other:
+            with pytest.raises(ServiceUnavailable):
+                await other.lease()
+        holder.send_signal(signal.SIGKILL)
+    await check_capacity(verifier)
+
+
+async def test_a_killed_replica_breaks_its_leases_and_is_replaced(verifier, pool: ServePool) -> None:
+    request = GenerationRequest((1, 2, 3), SamplingParams(temperature=1.0), 16, seed=7, gamma=0)
+    async with await Orchestrator.connect(pool) as orchestrator:
+        before = [token async for delta in orchestrator.generate(request) for token in delta.token_ids]
+        old = replicas(APP, "Verifier")
+        for pid in old.values():
+            kill(pid)
+        await asyncio.to_thread(wait_until, lambda: replicas(APP, "Verifier").keys() - old)
+        after = [token async for delta in orchestrator.generate(request) for token in delta.token_ids]
+    assert after == before
+    await check_capacity(verifier)

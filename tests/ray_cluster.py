@@ -1,0 +1,75 @@
+"""A real Ray cluster on this machine, for tests: its own folder and ports, ended with the test session."""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socket import create_server
+from typing import Any, NamedTuple
+
+import ray
+from ray import serve
+
+# What Ray's own code does while a test looks on; ours stays an error.
+RAY_WARNINGS = (
+    "ignore::ResourceWarning",
+    "ignore:Tip. In future versions of Ray:FutureWarning",
+)
+PATIENCE_S = 60.0
+
+
+class Cluster(NamedTuple):
+    """Where the cluster is, and where Serve's HTTP proxy listens."""
+
+    address: str
+    http_port: int
+
+
+@contextlib.contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """Start Ray and Ray Serve. The folder's path is short because Unix sockets lie in it."""
+    folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
+    with create_server(("127.0.0.1", 0)) as free:
+        http_port = free.getsockname()[1]
+    context: Any = ray.init(
+        "local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", _temp_dir=str(folder)
+    )
+    serve.start(http_options={"host": "127.0.0.1", "port": http_port})
+    try:
+        yield Cluster(context.address_info["gcs_address"], http_port)
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def replicas(app_name: str, deployment: str) -> dict[str, int]:
+    """Return the pid of every replica of a deployment, by the name of its actor."""
+    prefix = f"SERVE_REPLICA::{app_name}#{deployment}#"
+    names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True) if one["name"].startswith(prefix)]
+    return {name: pid for name in names if (pid := _pid(name)) is not None}
+
+
+def _pid(name: str) -> int | None:
+    try:
+        actor: Any = ray.get_actor(name, namespace="serve")
+        return int(ray.get(actor.is_allocated.remote(), timeout=PATIENCE_S)[0])
+    except (ValueError, ray.exceptions.RayError):
+        return None
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(what: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+    """Return once ``what`` is true."""
+    give_up_at_s = time.monotonic() + timeout_s
+    while not what():
+        if time.monotonic() > give_up_at_s:
+            raise TimeoutError(what)
+        time.sleep(0.05)
