@@ -1,0 +1,92 @@
+// The command line: what to ask, and of whom.
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { credentials } from '@grpc/grpc-js';
+
+export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
+
+  --server HOST:PORT       where the gRPC door is (127.0.0.1:8001)
+  --max-tokens N           the most tokens to emit
+  --temperature T          0 is greedy; the server's default is 1
+  --top-k N, --top-p P     keep the likeliest tokens
+  --seed N                 the same seed gives the same text
+  --stop TEXT              end before this text; repeatable
+  --gamma N                draft tokens a round; 0 is the target alone
+  --token-ids              print token ids, each in the colour of its own source, and take the prompt as ids
+  --timeout S              give up after so many seconds
+  --tls                    encrypt, trusting the system's roots; implied by the files below
+  --tls-ca FILE            who signed the server's certificate
+  --tls-certificate FILE, --tls-key FILE
+                           show a certificate of our own
+  --tls-server-name NAME   the name in the server's certificate, where it is not HOST`;
+
+const string = { type: 'string' };
+const flags = {
+  server: { ...string, default: '127.0.0.1:8001' },
+  'max-tokens': string,
+  temperature: string,
+  'top-k': string,
+  'top-p': string,
+  seed: string,
+  stop: { ...string, multiple: true, default: [] },
+  gamma: string,
+  'token-ids': { type: 'boolean' },
+  timeout: string,
+  tls: { type: 'boolean' },
+  'tls-ca': string,
+  'tls-certificate': string,
+  'tls-key': string,
+  'tls-server-name': string,
+  help: { type: 'boolean' },
+};
+
+/** Return { values, prompt } of a command line; throws an Error that says what is wrong. */
+export function parse(args) {
+  const { values, positionals } = parseArgs({ args, options: flags, allowPositionals: true });
+  if (!values.help && positionals.length !== 1) throw new Error('give one PROMPT');
+  return { values, prompt: positionals[0] };
+}
+
+/** Return the GenerateStreamRequest, as proto-loader takes it. What is not said is left out: the server's default. */
+export function requestOf({ values, prompt }) {
+  const sampling = {
+    temperature: number(values, 'temperature'),
+    top_k: number(values, 'top-k'),
+    top_p: number(values, 'top-p'),
+  };
+  const params = {
+    sampling: said(sampling),
+    max_tokens: number(values, 'max-tokens'),
+    // A seed has 64 bits, more than a JavaScript number holds.
+    seed: number(values, 'seed') === undefined ? undefined : values.seed,
+    gamma: number(values, 'gamma'),
+    stop: values.stop,
+  };
+  const asked = values['token-ids'] ? { token_ids: { ids: prompt.split(/[\s,]+/).filter(Boolean).map(Number) } } : { text: prompt };
+  return { ...asked, params: said(params) };
+}
+
+/** Return the call's options: a deadline where a timeout is given. */
+export function callOptionsOf({ values }) {
+  const seconds = number(values, 'timeout');
+  return seconds === undefined ? {} : { deadline: Date.now() + seconds * 1000 };
+}
+
+/** Return [credentials, channel options]. */
+export function channelOf({ values }) {
+  const files = ['tls-ca', 'tls-key', 'tls-certificate'].map((name) => values[name] && readFileSync(values[name]));
+  const name = values['tls-server-name'];
+  if (!values.tls && !name && !files.some(Boolean)) return [credentials.createInsecure(), {}];
+  return [credentials.createSsl(...files.map((file) => file ?? null)), name ? { 'grpc.ssl_target_name_override': name } : {}];
+}
+
+function number(values, name) {
+  if (values[name] === undefined) return undefined;
+  const value = Number(values[name]);
+  if (values[name].trim() === '' || Number.isNaN(value)) throw new Error(`--${name}: '${values[name]}' is no number`);
+  return value;
+}
+
+function said(fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+}

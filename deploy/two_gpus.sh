@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# One host, two cards: the verifier on one, the drafter on the other, HTTP and gRPC doors in front.
+#
+#   deploy/two_gpus.sh --target MODEL --draft MODEL      folders or hub ids; without them the bundled pair
+#   deploy/two_gpus.sh --cpu                             the same without cards, to try it
+#
+#   --dtype TYPE      bfloat16 (default on cards) or float32 (default on the CPU)
+#   --port PORT       HTTP, 8000 by default
+#   --grpc-port PORT  gRPC, 8001 by default
+#   --ray-port PORT   Ray's own head port, 6379 by default
+#   --cpu             give no card to anybody
+#   -- FLAGS...       go to `orchestrator serve`, such as: -- --set verifier.max_sessions=32
+#
+# Ray runs with token authentication. Ctrl-C drains the doors, then ends everything that this script has started.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+dtype='' port=8000 grpc_port=8001 ray_port=6379 cards=2
+models=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -h | --help) show_help && exit ;;
+    --cpu) cards=0 && shift && continue ;;
+    --) shift && break ;;
+    --target | --draft | --dtype | --port | --grpc-port | --ray-port) [[ $# -gt 1 ]] || die "$1 needs a value" ;;
+    *) die "unknown flag $1; see --help" ;;
+  esac
+  case $1 in
+    --target) models+=(--set "verifier.model=$2") ;;
+    --draft) models+=(--set "drafter.model=$2") ;;
+    --dtype) dtype=$2 ;;
+    --port) port=$2 ;;
+    --grpc-port) grpc_port=$2 ;;
+    --ray-port) ray_port=$2 ;;
+  esac
+  shift 2
+done
+
+need ray orchestrator
+if [[ $cards == 2 ]]; then
+  found=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || found=0
+  [[ $found -ge 2 ]] || die "this host has $found NVIDIA cards and two are needed; --cpu runs the same without"
+fi
+if [[ $cards == 2 ]]; then share=1 default_dtype=bfloat16; else share=0 default_dtype=float32; fi
+dtype=${dtype:-$default_dtype}
+
+work=$(mktemp -d /tmp/specgate.XXXXXX)
+ray_pid='' serve_pid=''
+clean_up() {
+  trap - EXIT INT TERM
+  # The doors first: they need Ray to drain.
+  [[ -z $serve_pid ]] || end "$serve_pid"
+  [[ -z $ray_pid ]] || end "$ray_pid"
+  rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+make_token
+say "starting Ray on 127.0.0.1:$ray_port with $cards cards"
+start_ray "$work/ray.log" --head --node-ip-address 127.0.0.1 --port "$ray_port" --num-gpus "$cards" \
+  --temp-dir "$work/ray"
+wait_for_ray "$work/ray.log" "$ray_pid"
+
+# A whole card for each, so that Ray shows each replica its own one only.
+RAY_ADDRESS=127.0.0.1:$ray_port setsid orchestrator serve "${models[@]}" \
+  --set "gateway.http.port=$port" --set "gateway.grpc.port=$grpc_port" \
+  --set "verifier.placement.num_gpus=$share" --set "drafter.placement.num_gpus=$share" \
+  --set "verifier.dtype=$dtype" --set "drafter.dtype=$dtype" "$@" &
+serve_pid=$!
+wait "$serve_pid"

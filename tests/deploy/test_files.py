@@ -1,0 +1,90 @@
+"""The shipped configurations are what they say, and the scripts can at least be read by bash."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.setting_keys import all_keys
+from orchestrator.settings import NODE, Settings, load_settings, settings_of
+
+DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
+SCRIPTS = ("two_gpus.sh", "two_nodes.sh")
+
+
+def serve_config() -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((DEPLOY / "local.yaml").read_text())
+    return config
+
+
+def test_specgate_yaml_is_the_defaults() -> None:
+    assert load_settings(DEPLOY / "specgate.yaml") == Settings()
+
+
+def test_specgate_yaml_shows_every_setting() -> None:
+    """All but those that its comments show: the models, whose default is a path, and what stands below a null."""
+    shown = set(_dotted(yaml.safe_load((DEPLOY / "specgate.yaml").read_text())))
+    in_comments = re.compile(r".*\.(model|tls\..*|autoscaling\..*)|services_tls\..*")
+    assert {key for key in all_keys(Settings) if not in_comments.fullmatch(key)} == shown
+
+
+def _dotted(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield prefix + name
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
+
+
+def test_two_nodes_yaml_puts_the_two_models_on_different_nodes_that_reach_each_other() -> None:
+    settings = load_settings(DEPLOY / "two_nodes.yaml")
+    assert settings.drafter is not None
+    labels = [service.placement.node_labels["role"] for service in (settings.verifier, settings.drafter)]
+    assert len(set(labels)) == 2
+    assert settings.verifier.listen.host == settings.drafter.listen.host == NODE
+    script = (DEPLOY / "two_nodes.sh").read_text()
+    assert all(f"--labels role={label} " in script for label in labels)
+
+
+def test_local_yaml_is_a_configuration_of_ray_serve() -> None:
+    schema = pytest.importorskip("ray.serve.schema")
+    deployed = schema.ServeDeploySchema.model_validate(serve_config())
+    assert deployed.http_options.host == "127.0.0.1"
+    assert [app.import_path for app in deployed.applications] == ["orchestrator.app:build"]
+
+
+def test_local_yaml_passes_settings_that_exist() -> None:
+    (app,) = serve_config()["applications"]
+    assert settings_of(app["args"]).model_name == app["args"]["model_name"]
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, "common.sh"])
+def test_scripts_are_bash(script: str) -> None:
+    subprocess.run(["bash", "-n", DEPLOY / script], check=True, timeout=10)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_is_the_comment_at_the_top(script: str) -> None:
+    told = subprocess.run([DEPLOY / script, "--help"], check=True, timeout=10, capture_output=True, text=True).stdout
+    assert f"deploy/{script} " in told
+    assert "set -euo pipefail" not in told
+
+
+@pytest.mark.parametrize(
+    ("script", "word"), [("two_gpus.sh", "--such"), ("two_gpus.sh", "--target"), ("two_nodes.sh", "such")]
+)
+def test_a_wrong_word_is_named(script: str, word: str) -> None:
+    refused = subprocess.run([DEPLOY / script, word], check=False, timeout=10, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert word in refused.stderr
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this host may have two cards")
+def test_two_gpus_without_cards_offers_the_cpu() -> None:
+    refused = subprocess.run([DEPLOY / "two_gpus.sh"], check=False, timeout=30, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "--cpu" in refused.stderr
