@@ -8,7 +8,7 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/.installed ## both services and the decode loop with the bundled pair, on this machine
+demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both doors
 	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
 	@if [ ! -t 1 ]; then export FORCE_COLOR=1 TTY_INTERACTIVE=0; fi; .venv/bin/orchestrator demo
 
@@ -30,7 +30,7 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos node_modules build dist *.egg-info
+	rm -rf .venv .venv-protos node_modules clients/node/node_modules build dist *.egg-info
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

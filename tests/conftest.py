@@ -1,9 +1,14 @@
-"""What every test gets: a clean environment, and one torch thread."""
+"""What every test gets: a clean environment, and one torch thread; and Ray, where a test asks for it."""
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.ray_cluster import Cluster
 
 if find_spec("torch"):
     import torch
@@ -19,3 +24,13 @@ def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("SPECGATE_", "RAY_")) or name.lower() in PROXIES:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator["Cluster"]:
+    """One Ray cluster for all tests that need one."""
+    pytest.importorskip("ray")
+    from tests.ray_cluster import running_cluster
+
+    with running_cluster() as cluster:
+        yield cluster

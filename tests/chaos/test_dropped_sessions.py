@@ -11,7 +11,7 @@ import grpc
 import pytest
 import torch
 
-from drafter_svc.__main__ import add_servicer as add_drafter
+from drafter_svc.service import add_servicer as add_drafter
 from specgate.rpc.channel import open_channel
 from specgate.rpc.convert import verify_round_to_pb
 from specgate.rpc.convert_session import session_spec_to_pb
@@ -26,7 +26,7 @@ from specgate.v1 import verifier_service_pb2 as vpb
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.models import write_llama
-from verifier_svc.__main__ import add_servicer as add_verifier
+from verifier_svc.service import add_servicer as add_verifier
 
 NUM_SESSIONS = 500
 VOCAB_SIZE = 64

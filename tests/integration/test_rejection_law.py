@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 from orchestrator.generator import Orchestrator
 from orchestrator.pool import StaticPool
 from orchestrator.request import Gate, GenerationRequest
+from orchestrator.timeouts import Timeouts
 from specgate.types import SamplingParams, Verification
 from tests.chisquare import p_value
 from tests.models import write_llama
@@ -22,6 +23,8 @@ EOS = 5
 NUM_TOKENS = 4
 PROMPT = (0, 1, 2)
 Text = tuple[int, ...]
+PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A busy machine is no lost drafter: every round is to have its proposal."""
 
 CASES = {
     "gate none": GenerationRequest(PROMPT, gamma=2, gate=Gate.NONE),
@@ -85,7 +88,7 @@ async def test_joint_law_of_four_tokens(
     drafters, verifiers = StaticPool([services[0].endpoint]), StaticPool([services[1].endpoint])
     counts: Counter[Text] = Counter()
     num_rounds = accepted = recovered_rounds = 0
-    async with await Orchestrator.connect(verifiers, drafters, None) as orchestrator:
+    async with await Orchestrator.connect(verifiers, drafters, None, timeouts=PATIENT) as orchestrator:
         for seeds in _batched(num_runs, 500):
             generations = await run_all(orchestrator, [_seeded(base, seed) for seed in seeds], concurrency=32)
             counts.update(g.token_ids for g in generations)
