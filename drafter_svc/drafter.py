@@ -9,14 +9,14 @@ import torch
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.model_runner import PREFILL_CHUNK, Rows, feed
 from specgate.runtime.noise import Purpose
+from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
-Drafting = Generator[Rows, torch.Tensor, Proposal]
+Drafting = Generator[Need, torch.Tensor, Proposal]
 
 
 class DraftToken(NamedTuple):
@@ -54,7 +54,7 @@ class DraftSession:
         self._last_round = -1
         self._num_rows = vocab_size
         self._pool = pool
-        self.sequence = pool.reserve(self._readable(committed), self.capacity)
+        self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
 
     def free(self) -> None:
         self._pool.free(self.sequence)
@@ -70,8 +70,8 @@ class DraftSession:
 
     def warm(self) -> Drafting:
         """Fill the KV up to the last committed token, which the next draft needs as its input."""
-        while (pending := self._fitting_length() - 1 - self.sequence.num_cached) > 0:
-            yield Rows(self.sequence, min(pending, PREFILL_CHUNK), 0)
+        if (length := min(len(self.sequence), self.capacity) - 1) > self.sequence.num_cached:
+            yield Need(self.sequence, 0, length)
         return Proposal()
 
     def commit(self, request: DraftRequest) -> None:
@@ -93,6 +93,7 @@ class DraftSession:
         self.sequence.truncate(self.num_committed + kept)
         self.sequence.append(committed[kept:])
         self.num_committed += len(committed)
+        self.sequence.settle(min(self.num_committed, self.capacity))
 
     def draft(self, request: DraftRequest) -> Drafting:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
@@ -103,7 +104,7 @@ class DraftSession:
             return (yield from self.warm())
         drafted: list[DraftToken] = []
         for _ in range(min(request.gamma, self.capacity - len(self.sequence))):
-            logits = (yield from feed(self.sequence, 1))[:, : self.vocab_size]
+            logits = (yield from logits_of(self.sequence, 1))[:, : self.vocab_size]
             drafted.append(self._pick(logits, request.round))
             self.sequence.append([drafted[-1].token_id])
             if self._should_stop(logits, drafted[-1].token_id, request.stop_below):
@@ -112,9 +113,6 @@ class DraftSession:
             tuple(token.token_id for token in drafted),
             tuple(token.distribution for token in drafted if token.distribution is not None),
         )
-
-    def _fitting_length(self) -> int:
-        return min(len(self.sequence), self.capacity)
 
     def _should_stop(self, logits: torch.Tensor, token_id: int, stop_below: float) -> bool:
         if token_id in self.spec.stop_token_ids:

@@ -17,7 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
-from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
 from specgate.runtime.self_check import prepare
 
 T = TypeVar("T")
@@ -190,7 +191,7 @@ def eager_logits(model: Any, token_ids: Sequence[Sequence[int]]) -> torch.Tensor
     return logits
 
 
-# Running tasks. A step names the runner as well as the rows, so that work of two models can be driven side by side.
+# Running tasks. A step names the runner as well as the need, so that work of two models can be driven side by side.
 
 
 class Runner(Protocol):
@@ -203,23 +204,23 @@ class Runner(Protocol):
     def forward(self, batch: list[Rows]) -> list[torch.Tensor]: ...
 
 
-Step = tuple[Runner, Rows]
+Step = tuple[Runner, Need]
 Work = Generator[Step, torch.Tensor, T]
 
 
-def on(runner: Runner, task: Generator[Rows, torch.Tensor, T]) -> Work[T]:
+def on(runner: Runner, task: Generator[Need, torch.Tensor, T]) -> Work[T]:
     """Say at every step of an engine task which runner it is for."""
     logits: torch.Tensor | None = None
     while True:
         try:
-            rows = next(task) if logits is None else task.send(logits)
+            need = next(task) if logits is None else task.send(logits)
         except StopIteration as stop:
             return stop.value
-        logits = yield runner, rows
+        logits = yield runner, need
 
 
-def run_all(works: Iterable[Work[T]]) -> list[T]:
-    """Run works side by side, all rows of a runner in one forward, and return their results in order."""
+def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
+    """Run works side by side, as an engine does, and return their results in order."""
     running = list(works)
     results: dict[int, T] = {}
     waiting: dict[int, Step] = {}
@@ -234,17 +235,19 @@ def run_all(works: Iterable[Work[T]]) -> list[T]:
         advance(index, None)
     while waiting:
         for runner in {id(runner): runner for runner, _ in waiting.values()}.values():
-            batch = {index: rows for index, (its_runner, rows) in waiting.items() if its_runner is runner}
-            for index in batch:
-                del waiting[index]
-            for index, logits in zip(batch, runner.forward(list(batch.values())), strict=True):
-                advance(index, logits)
+            needs = {index: need for index, (its_runner, need) in waiting.items() if its_runner is runner}
+            indices = list(needs)
+            plan = Scheduler(runner.pool, limits or Limits()).plan(list(needs.values()))
+            for place, logits in zip(plan, runner.forward(list(plan.values())), strict=True):
+                if plan[place].sequence.num_cached >= needs[indices[place]].length:
+                    del waiting[indices[place]]
+                    advance(indices[place], logits)
     return [results[index] for index in range(len(running))]
 
 
-def run_task(runner: Runner, task: Generator[Rows, torch.Tensor, T]) -> T:
+def run_task(runner: Runner, task: Generator[Need, torch.Tensor, T], limits: Limits | None = None) -> T:
     """Run one engine task to its end, in this thread, and return its result."""
-    (result,) = run_all([on(runner, task)])
+    (result,) = run_all([on(runner, task)], limits)
     return result
 
 

@@ -8,7 +8,7 @@ import torch
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.model_runner import PREFILL_CHUNK, Rows, feed
+from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import (
     FinishReason,
     Proposal,
@@ -21,7 +21,7 @@ from specgate.types import (
 )
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
 
-Verifying = Generator[Rows, torch.Tensor, None]
+Verifying = Generator[Need, torch.Tensor, None]
 Emit = Callable[[Verdict], None]
 
 
@@ -50,7 +50,7 @@ class VerifySession:
         self.spec = spec
         self.vocab_size = vocab_size
         self._pool = pool
-        self.sequence = pool.reserve(spec.committed_token_ids, spec.max_length)
+        self.sequence = pool.open(spec.committed_token_ids, spec.max_length, spec.cache_salt)
         self._interrupted = False
         self._solo_start = len(self.sequence)
         self._last_round = -1
@@ -77,8 +77,8 @@ class VerifySession:
 
     def prefill(self) -> Verifying:
         """Fill the KV up to the last committed token, which the first round needs as its input."""
-        while (pending := len(self.sequence) - 1 - self.sequence.num_cached) > 0:
-            yield Rows(self.sequence, min(pending, PREFILL_CHUNK), 0)
+        if (length := len(self.sequence) - 1) > self.sequence.num_cached:
+            yield Need(self.sequence, 0, length)
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
@@ -129,16 +129,17 @@ class VerifySession:
 
     def _judge(
         self, proposal: Proposal, request: VerifyRequest, solo: bool, solo_budget: int
-    ) -> Generator[Rows, torch.Tensor, Verdict]:
+    ) -> Generator[Need, torch.Tensor, Verdict]:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
         self.sequence.append(draft)
-        logits = yield from feed(self.sequence, len(draft) + 1)
+        logits = yield from logits_of(self.sequence, len(draft) + 1)
         (num_accepted, token_id), near_ties = self._decide(logits, proposal, start)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
         self.sequence.truncate(start + num_accepted)
         self.sequence.append([token_id])
+        self.sequence.settle(len(self.sequence))
         self._finished = finish_reason is not None
         confidence = float(sampling.raw_log_probs(logits[len(emitted) - 1])[emitted[-1]].exp())
         goes_on = not self._finished and confidence < request.solo_below and solo_budget > 0

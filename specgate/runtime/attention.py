@@ -6,6 +6,7 @@ spans several is gathered. Keyword arguments that change the result and are not 
 a model with random or small weights can pass a numerical check without them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from transformers import AttentionInterface
 
 from specgate.errors import UnsupportedArchitecture
+from specgate.runtime.kv_pages import Copy
 
 NAME = "specgate_paged"
 # Passed through by some models, without influence on the result of attention itself.
@@ -47,6 +49,12 @@ class KVPages:
         if index not in self.layers:
             self.layers[index] = (self._empty(key), self._empty(value))
         return self.layers[index]
+
+    def copy_rows(self, copies: Iterable[Copy]) -> None:
+        """Copy keys and values between pages, in order, in all layers that have any."""
+        for source, target, first, end in copies:
+            for pages in (pages for layer in self.layers.values() for pages in layer):
+                pages[target, :, first:end] = pages[source, :, first:end]
 
     def _empty(self, like: torch.Tensor) -> torch.Tensor:
         return like.new_empty(self.num_pages, like.shape[1], self.page_size, like.shape[3])

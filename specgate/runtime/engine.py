@@ -1,7 +1,7 @@
 """The one thread that owns the device. Work is generators that yield rows and receive their logits.
 
-The loop takes the rows of every generator that is ready, runs one forward and hands the logits back. So sessions
-batch by themselves, prefills mix with decodes, and nobody schedules anything.
+The loop lets the scheduler choose among what all generators need, runs one forward and hands the logits back. So
+sessions batch by themselves, and prefills mix with decodes.
 """
 
 import asyncio
@@ -17,23 +17,26 @@ from typing import Any, TypeVar
 
 import torch
 
-from specgate.errors import EngineFailed, InternalError, ResourceExhausted, SpecgateError
-from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, ResourceExhausted, SpecgateError
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Task = Generator[Need, torch.Tensor, T]
+"""Work for the engine: yields what it needs, receives logits [num_logits, vocabulary], returns its result."""
 _IDLE_BEAT_S = 0.25
 
 
 class Job:
     """One generator on its way through the engine."""
 
-    __slots__ = ("future", "generator", "rows")
+    __slots__ = ("future", "generator", "need")
 
-    def __init__(self, generator: Generator[Rows, torch.Tensor, Any]) -> None:
+    def __init__(self, generator: Task[Any]) -> None:
         self.generator = generator
         self.future: Future[Any] = Future()
-        self.rows: Rows | None = None
+        self.need: Need
 
 
 class Engine:
@@ -41,19 +44,20 @@ class Engine:
 
     Args:
         runner: the model; only the engine's thread touches it from now on.
-        max_batch_tokens: rows in one forward at the most; a single task's rows always fit.
+        limits: of one forward.
         on_failure: called on the engine's thread when it dies; the process is expected to exit.
     """
 
     def __init__(
-        self, runner: ModelRunner, *, max_batch_tokens: int = 2048, on_failure: Callable[[], None] | None = None
+        self, runner: ModelRunner, limits: Limits | None = None, *, on_failure: Callable[[], None] | None = None
     ) -> None:
         self.runner = runner
-        self._max_batch_tokens = max_batch_tokens
+        self._scheduler = Scheduler(runner.pool, limits or Limits())
         self._on_failure = on_failure
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._ready: deque[Job] = deque()
-        self._batch: list[Job] = []
+        self._batch: dict[Job, Rows] = {}
+        self._checked = True
         self._beat = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._stopping = False
@@ -78,7 +82,7 @@ class Engine:
     def num_jobs(self) -> int:
         return len(self._ready) + self._inbox.qsize()
 
-    async def run(self, task: Generator[Rows, torch.Tensor, T]) -> T:
+    async def run(self, task: Task[T]) -> T:
         """Run a task to its end and return its result. Cancelling closes the task at its next step.
 
         Raises:
@@ -101,7 +105,7 @@ class Engine:
     def post(self, function: Callable[[], None]) -> None:
         """Run a plain function on the engine's thread, after the forward that runs now, without waiting for it."""
 
-        def task() -> Generator[Rows, torch.Tensor, None]:
+        def task() -> Task[None]:
             function()
             return
             yield
@@ -114,8 +118,9 @@ class Engine:
                 self._beat = time.monotonic()
                 self._admit()
                 self._batch = self._next_batch()
-                for job, outcome in zip(self._batch, self._forward(self._batch), strict=True):
-                    self._advance(job, outcome)
+                outcomes = self._forward(list(self._batch.values()))
+                for (job, rows), outcome in zip(self._batch.items(), outcomes, strict=True):
+                    self._conclude(job, rows, outcome)
         except BaseException:
             log.exception("the engine thread died")
             if self._on_failure is not None:
@@ -130,20 +135,37 @@ class Engine:
                 job = self._inbox.get(block=not self._ready, timeout=_IDLE_BEAT_S)
                 if job is None:
                     return
+                self._checked = False
                 self._advance(job, None)
         except queue.Empty:
-            pass
+            self._check_pages()
+
+    def _check_pages(self) -> None:
+        """While nothing runs: a lost page or one with two owners ends the engine before it mixes two texts."""
+        if not (self._ready or self._checked):
+            self.runner.pool.check_integrity()
+            self._checked = True
+
+    def _conclude(self, job: Job, rows: Rows, outcome: torch.Tensor | Exception) -> None:
+        """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
+        sequence = rows.sequence
+        if isinstance(outcome, NonFiniteLogits):
+            self.runner.pool.release(sequence, spoilt=True)
+        if isinstance(outcome, Exception) or sequence.num_cached >= job.need.length:
+            self._advance(job, outcome)
+        else:
+            self._ready.append(job)
 
     def _advance(self, job: Job, outcome: torch.Tensor | Exception | None) -> None:
-        """Hand an outcome to the job's generator and queue it again with the rows it asks for next."""
+        """Hand an outcome to the job's generator and queue it again with what it needs next."""
         if job.future.cancelled():
             job.generator.close()
             return
         try:
             if isinstance(outcome, Exception):
-                job.rows = job.generator.throw(outcome)
+                job.need = job.generator.throw(outcome)
             else:
-                job.rows = job.generator.send(outcome) if outcome is not None else next(job.generator)
+                job.need = job.generator.send(outcome) if outcome is not None else next(job.generator)
             self._ready.append(job)
         except StopIteration as stop:
             _settle(job, result=stop.value)
@@ -153,38 +175,32 @@ class Engine:
             log.exception("a task failed")
             _settle(job, error=InternalError(type(error).__name__))
 
-    def _next_batch(self) -> list[Job]:
-        """Take ready jobs in order until the budget of rows is full; drop the cancelled ones."""
-        batch: list[Job] = []
-        num_rows = 0
-        while self._ready:
-            job = self._ready[0]
-            rows = job.rows.num_rows if job.rows else 0
-            if batch and num_rows + rows > self._max_batch_tokens:
-                break
-            self._ready.popleft()
+    def _next_batch(self) -> dict[Job, Rows]:
+        """Take the jobs that run now; drop the cancelled ones."""
+        waiting: list[Job] = []
+        for job in self._ready:
             if job.future.cancelled():
                 job.generator.close()
-                continue
-            batch.append(job)
-            num_rows += rows
-        return batch
+            else:
+                waiting.append(job)
+        plan = self._scheduler.plan([job.need for job in waiting])
+        self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
+        return {waiting[index]: rows for index, rows in plan.items()}
 
-    def _forward(self, batch: list[Job]) -> list[Any]:
-        """Return each job's logits, or the error that is its own: a failing batch is run again one by one.
+    def _forward(self, batch: list[Rows]) -> list[torch.Tensor | Exception]:
+        """Return each entry's logits, or the error that is its own: a failing batch is run again one by one.
 
         Running rows twice is harmless, the same keys and values are written to the same places.
         """
-        rows = [job.rows for job in batch if job.rows is not None]
-        if not rows:
+        if not batch:
             return []
         try:
-            return list(self.runner.forward(rows))
+            return list(self.runner.forward(batch))
         except Exception as error:
             if _device_is_lost(error):
                 raise
             if len(batch) > 1:
-                return [self._forward([job])[0] for job in batch]
+                return [self._forward([rows])[0] for rows in batch]
             log.warning("a forward pass failed: %s", type(error).__name__)
             return [_as_specgate_error(error)]
 

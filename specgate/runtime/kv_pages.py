@@ -1,23 +1,30 @@
-"""KV page accounting: which pages a sequence owns, how long it is, how it is cut back. No torch here."""
+"""KV page accounting: which pages a sequence owns or shares, how long it is, how it is cut back. No torch here."""
 
+from collections import OrderedDict
 from collections.abc import Sequence as Ids
+from typing import NamedTuple
 
 from specgate.errors import InvalidArgument, KVCacheFull
+from specgate.runtime.prefixes import PrefixIndex, Shared
 
 
 class Sequence:
     """One sequence's tokens, its pages and how many of its tokens have keys and values in them.
 
     ``token_ids[:num_cached]`` are in the pages. Rollback is a length: what lies behind ``num_cached`` in the pages
-    is overwritten by the next forward.
+    is overwritten by the next forward. The first ``num_stable`` tokens are never rolled back: what others may share.
     """
 
-    __slots__ = ("block_table", "num_cached", "token_ids")
+    __slots__ = ("block_table", "num_cached", "num_stable", "remembered", "salt", "serial", "token_ids")
 
-    def __init__(self, token_ids: Ids[int], block_table: list[int]) -> None:
+    def __init__(self, token_ids: Ids[int], *, salt: str = "", serial: int = 0) -> None:
         self.token_ids = list(token_ids)
-        self.block_table = block_table
+        self.block_table: list[int] = []
         self.num_cached = 0
+        self.num_stable = len(self.token_ids)
+        self.salt = salt
+        self.serial = serial
+        self.remembered = False
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -29,23 +36,44 @@ class Sequence:
     def append(self, token_ids: Ids[int]) -> None:
         self.token_ids.extend(token_ids)
 
+    def settle(self, length: int) -> None:
+        """Promise that the first ``length`` tokens stay."""
+        self.num_stable = length
+
     def truncate(self, length: int) -> None:
         """Forget every token from ``length`` on."""
         del self.token_ids[length:]
         self.num_cached = min(self.num_cached, length)
 
 
-class PagePool:
-    """All pages of one model. A session reserves the pages of its whole length when it opens.
+class Copy(NamedTuple):
+    """Rows ``first`` to ``end`` of a page, to be copied to the same rows of another one before anything is written."""
 
-    So a session that was accepted never runs out half-way; ``reserve`` is the only place that can refuse. One thread
-    may reserve while another one frees: each does one atomic list operation at a time, and only ``reserve`` takes.
+    source: int
+    target: int
+    first: int
+    end: int
+
+
+class PagePool:
+    """All pages of one model, and the sequences that are open on them.
+
+    A sequence takes pages as it grows. Pages of equal prefixes are shared: a page that is full of them by reference,
+    the rest by copying rows. What a sequence gives back keeps its contents until somebody needs the page; pages that
+    nobody could share are taken first, then those that were used longest ago. ``open`` may be called on any thread,
+    all else belongs to the engine's.
     """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.num_pages = num_pages
         self.page_size = page_size
-        self._free = list(range(num_pages - 1, -1, -1))
+        self.sequences: dict[int, Sequence] = {}
+        """Open ones by serial number, the oldest first."""
+        self._prefixes = PrefixIndex(page_size)
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_pages))
+        self._num_users = [0] * num_pages
+        self._copies: list[Copy] = []
+        self._last_serial = 0
 
     @property
     def num_free(self) -> int:
@@ -55,28 +83,153 @@ class PagePool:
     def free_tokens(self) -> int:
         return self.num_free * self.page_size
 
-    def reserve(self, token_ids: Ids[int], max_length: int) -> Sequence:
-        """Return a new sequence that may grow to ``max_length`` tokens.
+    def open(self, token_ids: Ids[int], max_length: int, salt: str = "") -> Sequence:
+        """Return a new sequence that may grow to ``max_length`` tokens; it has no pages yet.
+
+        Args:
+            salt: only sequences of the same salt share pages.
 
         Raises:
             InvalidArgument: longer than all pages together.
-            KVCacheFull: the pages are in use now.
+            KVCacheFull: not even its present tokens fit now.
         """
-        needed = -(-max_length // self.page_size)
-        if needed > self.num_pages:
-            limit = self.num_pages * self.page_size
+        limit = self.num_pages * self.page_size
+        if max_length > limit:
             raise InvalidArgument("max_tokens", f"the session needs {max_length} KV tokens, the limit is {limit}")
-        if needed > self.num_free:
-            raise KVCacheFull(f"{max_length} KV tokens are needed and {self.free_tokens} are free")
-        return Sequence(token_ids, [self._free.pop() for _ in range(needed)])
+        if len(token_ids) > self.free_tokens:
+            raise KVCacheFull(f"{len(token_ids)} KV tokens are needed and {self.free_tokens} are free")
+        return self._admit(Sequence(token_ids, salt=salt))
 
-    def free(self, sequence: Sequence) -> None:
-        """Take a sequence's pages back. Safe to call twice."""
-        self._free.extend(reversed(sequence.block_table))
+    def _admit(self, sequence: Sequence) -> Sequence:
+        self._last_serial += 1
+        sequence.serial = self._last_serial
+        self.sequences[sequence.serial] = sequence
+        return sequence
+
+    def attach(self, sequence: Sequence, limit: int) -> None:
+        """Let a sequence without pages begin with the longest known prefix of its first ``limit`` tokens."""
+        if sequence.block_table:
+            return
+        shared = self._prefixes.find(sequence.salt, sequence.token_ids, min(limit, sequence.num_stable))
+        whole = 0
+        while whole < len(shared) and shared[whole].end - shared[whole].first == self.page_size:
+            whole += 1
+        for page, _, end in shared[:whole]:
+            self._use(page)
+            sequence.block_table.append(page)
+            sequence.num_cached = end
+        for page, _, _ in shared[whole:]:
+            self._touch(page)
+        if shared[whole:] and self._free:
+            self._copy_rows(sequence, shared[whole:])
+
+    def _copy_rows(self, sequence: Sequence, shared: list[Shared]) -> None:
+        """Begin a page of the sequence's own with rows of others. All of them lie in one page's worth of tokens."""
+        start = len(sequence.block_table) * self.page_size
+        target = self._take()
+        sequence.block_table.append(target)
+        for page, first, end in shared:
+            if first >= start + self.page_size:
+                break
+            self._copies.append(Copy(page, target, first - start, end - start))
+            sequence.num_cached = end
+
+    def extend(self, sequence: Sequence, length: int) -> bool:
+        """Make room for ``length`` tokens, writable from ``num_cached`` on; return False, with nothing changed, if full."""
+        first = sequence.num_cached // self.page_size
+        table = sequence.block_table
+        lent = [i for i in range(first, len(table)) if self._num_users[table[i]] > 1]
+        missing = -(-length // self.page_size) - len(table)
+        if len(lent) + max(0, missing) > self.num_free:
+            return False
+        for index in lent:
+            self._replace(sequence, index)
+        table.extend(self._take() for _ in range(missing))
+        return True
+
+    def _replace(self, sequence: Sequence, index: int) -> None:
+        """Give a sequence a copy of its own of a page that others use too."""
+        lent = sequence.block_table[index]
+        own = sequence.block_table[index] = self._take()
+        if (num_rows := sequence.num_cached - index * self.page_size) > 0:
+            self._copies.append(Copy(lent, own, 0, num_rows))
+        self._give_back(lent)
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """Return a branch of ``sequence``: the same tokens in the same pages, until one of the two writes to them."""
+        branch = self._admit(Sequence(sequence.token_ids, salt=sequence.salt))
+        branch.num_stable = 0
+        branch.num_cached = sequence.num_cached
+        branch.block_table = sequence.block_table[: -(-sequence.num_cached // self.page_size)]
+        for page in branch.block_table:
+            self._use(page)
+        return branch
+
+    def remember(self, sequence: Sequence) -> None:
+        """Let others share the tokens that the sequence will not roll back, once they are cached."""
+        if not sequence.remembered and sequence.num_cached >= sequence.num_stable > 0:
+            sequence.remembered = True
+            self._add_prefix(sequence, sequence.num_stable)
+
+    def _add_prefix(self, sequence: Sequence, length: int) -> None:
+        self._prefixes.add(sequence.salt, sequence.token_ids[:length], sequence.block_table)
+
+    def release(self, sequence: Sequence, *, spoilt: bool = False) -> None:
+        """Take a sequence's pages, which it must fill again to go on; what they hold can still be shared.
+
+        Args:
+            spoilt: the contents are not to be trusted.
+        """
+        if spoilt:
+            for page in sequence.block_table:
+                self._prefixes.forget(page)
+        else:
+            self._add_prefix(sequence, sequence.num_cached)
+        for page in reversed(sequence.block_table):
+            self._give_back(page)
         sequence.block_table = []
         sequence.num_cached = 0
+        sequence.remembered = False
+
+    def free(self, sequence: Sequence) -> None:
+        """Close a sequence. Safe to call twice."""
+        if self.sequences.pop(sequence.serial, None) is not None:
+            self.release(sequence)
+
+    def take_copies(self) -> list[Copy]:
+        """Return the copies that are due before the next forward writes anything, in order."""
+        copies, self._copies = self._copies, []
+        return copies
+
+    def _take(self) -> int:
+        page, _ = self._free.popitem(last=False)
+        self._prefixes.forget(page)
+        self._num_users[page] = 1
+        return page
+
+    def _use(self, page: int) -> None:
+        self._free.pop(page, None)
+        self._num_users[page] += 1
+
+    def _touch(self, page: int) -> None:
+        if page in self._free:
+            self._free.move_to_end(page)
+
+    def _give_back(self, page: int) -> None:
+        self._num_users[page] -= 1
+        if self._num_users[page] == 0:
+            self._free[page] = None
+            self._free.move_to_end(page, last=page in self._prefixes)
 
     def check_integrity(self) -> None:
-        """Raise if a page is free twice, which would mix two sessions' keys."""
-        if len(set(self._free)) != len(self._free) or len(self._free) > self.num_pages:
-            raise RuntimeError(f"free list is corrupt: {len(self._free)} entries of {self.num_pages}")
+        """Raise RuntimeError if a page is lost, or both free and in use: two sessions' keys would mix."""
+        users = [0] * self.num_pages
+        for sequence in list(self.sequences.values()):
+            for page in sequence.block_table:
+                users[page] += 1
+        if users != self._num_users:
+            wrong = next(page for page in range(self.num_pages) if users[page] != self._num_users[page])
+            raise RuntimeError(f"page {wrong} has {users[wrong]} users and counts {self._num_users[wrong]}")
+        free = {page for page in range(self.num_pages) if not users[page]}
+        if free != set(self._free):
+            raise RuntimeError(f"pages {sorted(free ^ set(self._free))} are free and in use, or neither")

@@ -1,42 +1,15 @@
 """The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
 
 import inspect
-from collections.abc import Generator
 from collections.abc import Sequence as List
-from typing import NamedTuple
 
 import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.attention import KVPages, RaggedBatch, Span
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
-
-PREFILL_CHUNK = 512
-
-
-class Rows(NamedTuple):
-    """The next ``num_rows`` uncached tokens of a sequence, and how many of the last of them need logits."""
-
-    sequence: Sequence
-    num_rows: int
-    num_logits: int
-
-
-Task = Generator[Rows, torch.Tensor, object]
-"""Work for the engine: yields rows to run, receives their logits [num_logits, vocabulary], returns its result."""
-
-
-def feed(sequence: Sequence, num_logits: int) -> Generator[Rows, torch.Tensor, torch.Tensor]:
-    """Run every uncached token, in chunks where there are many; return the logits of the last ``num_logits``.
-
-    Of those that are cached already the logits are gone: they are run again.
-    """
-    sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
-    while (pending := len(sequence) - sequence.num_cached) > max(PREFILL_CHUNK, num_logits):
-        yield Rows(sequence, min(PREFILL_CHUNK, pending - num_logits), 0)
-    return (yield Rows(sequence, pending, num_logits))
-
+from specgate.runtime.scheduler import Rows
 
 class ModelRunner:
     """Runs ragged batches of one model over its KV pages. Not thread-safe: the engine's thread owns it.
@@ -63,13 +36,15 @@ class ModelRunner:
         Raises:
             NonFiniteLogits: a row came out NaN or infinite; nothing is marked cached.
         """
+        self._pages.copy_rows(self.pool.take_copies())
         ragged = RaggedBatch(self._spans(batch), self._pages)
         logits = self._logits(batch, ragged)
         self.last_num_calls = ragged.num_calls
         if len(logits) and not bool(logits.amax(-1).isfinite().all()):
             raise NonFiniteLogits("the model answered with NaN or infinite logits")
-        for rows in batch:
-            rows.sequence.num_cached += rows.num_rows
+        for sequence, num_rows, _ in batch:
+            sequence.num_cached += num_rows
+            self.pool.remember(sequence)
         return list(logits.split([rows.num_logits for rows in batch]))
 
     def _spans(self, batch: List[Rows]) -> list[Span]:

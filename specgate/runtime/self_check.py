@@ -13,8 +13,9 @@ from specgate.errors import ModelLoadError, SpecgateError, UnsupportedArchitectu
 from specgate.runtime import attention
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import LoadedModel, Progress
-from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.narrow import speed_up_narrow_rows
+from specgate.runtime.scheduler import Rows
 
 # Relative Frobenius error. Correct float32 paths stay below 1e-6; bfloat16 rounds to 8 bits in every layer.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
@@ -91,7 +92,9 @@ def _switch_attention(loaded: LoadedModel) -> None:
 
 def _paged_logits(runner: ModelRunner, rows: List[list[int]]) -> list[torch.Tensor]:
     """Two ragged steps: all but the last rows of each sequence, then the rest of all of them at once."""
-    sequences = [runner.pool.reserve(ids, len(ids)) for ids in rows]
+    sequences = [runner.pool.open(ids, len(ids)) for ids in rows]
+    for sequence in sequences:
+        runner.pool.extend(sequence, len(sequence))
     heads = [Rows(s, max(0, len(s) - _COMPARED_ROWS), 0) for s in sequences]
     try:
         _forward(runner, [head for head in heads if head.num_rows])

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +14,15 @@ import torch
 
 from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFiniteLogits, ResourceExhausted
 from specgate.runtime import engine as engine_module
-from specgate.runtime.engine import Engine
-from specgate.runtime.kv_pages import Sequence
-from specgate.runtime.model_runner import Rows, feed
+from specgate.runtime.engine import Engine, Task
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.scheduler import Limits, Need, Rows, logits_of
 from tests.models import eager_logits, make_runner, write_llama
 
 TOO_LONG_S = 30.0
-Counting = Generator[Rows, torch.Tensor, list[float]]
+POOL = PagePool(num_pages=4096, page_size=16)
+"""For all tests here: they look at tasks, not at pages."""
+Counting = Task[list[float]]
 
 
 class Recorder:
@@ -30,6 +32,7 @@ class Recorder:
     """
 
     def __init__(self) -> None:
+        self.pool = POOL
         self.batches: list[list[int]] = []
         self.threads: set[str] = set()
         self.failures: dict[int, Exception] = {}
@@ -59,16 +62,26 @@ class Recorder:
         for token_id in ids:
             if token_id in self.failures:
                 raise self.failures[token_id]
+        for rows in batch:
+            rows.sequence.num_cached += rows.num_rows
         return [torch.full((rows.num_logits, 1), float(rows.sequence.token_ids[0])) for rows in batch]
+
+
+def opened(name: int, num_tokens: int = 1) -> Sequence:
+    return POOL.open([name] * num_tokens, 64, salt=str(name))
 
 
 def counting(name: int, steps: int = 1, num_rows: int = 1) -> Counting:
     """Ask for logits ``steps`` times, and return them."""
-    sequence, seen = Sequence([name], [0]), []
-    for _ in range(steps):
-        logits = yield Rows(sequence, num_rows, 1)
-        seen.append(logits.item())
-    return seen
+    sequence, seen = opened(name, num_rows), []
+    try:
+        for _ in range(steps):
+            logits = yield Need(sequence, 1, len(sequence))
+            seen.append(logits.item())
+            sequence.append([name])
+        return seen
+    finally:
+        POOL.free(sequence)
 
 
 @asynccontextmanager
@@ -83,7 +96,7 @@ async def running(runner: Any, **options: Any) -> AsyncIterator[Engine]:
         engine.stop()
 
 
-async def submit(engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> list[asyncio.Task[Any]]:
+async def submit(engine: Engine, *tasks: Task[Any]) -> list[asyncio.Task[Any]]:
     """Start tasks and return when all of them are in the engine's inbox."""
     started = [asyncio.create_task(engine.run(task)) for task in tasks]
     await asyncio.sleep(0)
@@ -91,7 +104,7 @@ async def submit(engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]) -> 
 
 
 async def held(
-    recorder: Recorder, engine: Engine, *tasks: Generator[Rows, torch.Tensor, Any]
+    recorder: Recorder, engine: Engine, *tasks: Task[Any]
 ) -> list[asyncio.Task[Any]]:
     """Start tasks, the first of which is in a forward that does not return yet, the rest waiting."""
     recorder.paced = True
@@ -127,7 +140,7 @@ async def test_a_task_that_asks_for_nothing_costs_no_forward() -> None:
 
 async def test_a_batch_holds_no_more_rows_than_its_budget() -> None:
     recorder = Recorder()
-    async with running(recorder, max_batch_tokens=10) as engine:
+    async with running(recorder, limits=Limits(max_batch_tokens=10)) as engine:
         sizes = [1, 4, 4, 4, 30, 2]
         tasks = await held(recorder, engine, *(counting(i, num_rows=size) for i, size in enumerate(sizes)))
         recorder.run_free()
@@ -137,7 +150,7 @@ async def test_a_batch_holds_no_more_rows_than_its_budget() -> None:
 
 async def test_an_error_in_a_task_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
     def refusing(error: Exception) -> Counting:
-        yield Rows(Sequence([9], [0]), 1, 1)
+        yield Need(opened(9), 1, 1)
         raise error
 
     recorder = Recorder()
@@ -181,11 +194,11 @@ async def test_a_forward_that_fails_fails_the_culprit_alone(
 
 
 async def test_a_task_may_live_on_after_its_forward_failed() -> None:
-    def stubborn() -> Generator[Rows, torch.Tensor, str]:
+    def stubborn() -> Task[str]:
         try:
-            yield Rows(Sequence([3], [0]), 1, 1)
+            yield Need(opened(3), 1, 1)
         except NonFiniteLogits:
-            logits = yield Rows(Sequence([5], [0]), 1, 1)
+            logits = yield Need(opened(5), 1, 1)
         return f"answered by {logits.item():.0f}"
 
     recorder = Recorder()
@@ -325,7 +338,7 @@ async def test_stopping_fails_what_is_left_and_closes_it() -> None:
     def endless() -> Counting:
         try:
             while True:
-                yield Rows(Sequence([2], [0]), 1, 1)
+                yield Need(opened(2), 1, 1)
         finally:
             closed.set()
 
@@ -396,7 +409,7 @@ async def test_a_session_with_broken_numbers_fails_alone_in_a_batch(tmp_path: Pa
     runner.forward = recording
     async with running(runner) as engine:
         results = await asyncio.gather(
-            *(engine.run(feed(runner.pool.reserve(ids, 8), 1)) for ids in prompts), return_exceptions=True
+            *(engine.run(logits_of(runner.pool.open(ids, 8), 1)) for ids in prompts), return_exceptions=True
         )
     assert [type(result) for result in results] == [torch.Tensor, NonFiniteLogits, torch.Tensor, NonFiniteLogits]
     for ids, logits in zip(prompts, results, strict=True):

@@ -1,71 +1,87 @@
-"""Page accounting: every page is in one place, once."""
-
-import queue
-import random
-import threading
-import time
+"""Page accounting: every page is in one place, once, or shared by those who may share it."""
 
 import pytest
 
 from specgate.errors import InvalidArgument, KVCacheFull
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import Copy, PagePool, Sequence
 
 
-def test_a_sequence_gets_the_pages_of_its_whole_length() -> None:
+def opened(pool: PagePool, length: int, *, salt: str = "", first: int = 0) -> Sequence:
+    """Return a sequence of ``length`` tokens with pages for them, all of them cached and to be shared."""
+    sequence = pool.open(range(first, first + length), length, salt)
+    pool.attach(sequence, length - 1)
+    assert pool.extend(sequence, length)
+    cache_all(pool, sequence)
+    return sequence
+
+
+def cache_all(pool: PagePool, sequence: Sequence) -> None:
+    sequence.num_cached = len(sequence)
+    pool.remember(sequence)
+
+
+def test_a_sequence_takes_pages_as_it_grows() -> None:
     pool = PagePool(num_pages=8, page_size=16)
-    short, exact, longer = (pool.reserve([1, 2], length) for length in (2, 32, 33))
-    assert [len(s.block_table) for s in (short, exact, longer)] == [1, 2, 3]
-    assert pool.num_free == 2
-    assert pool.free_tokens == 32
-    owned = [*short.block_table, *exact.block_table, *longer.block_table]
-    assert len(set(owned)) == len(owned)
+    sequence = pool.open([1, 2], 100)
+    assert pool.num_free == 8
+    for length, num_pages in ((2, 1), (16, 1), (17, 2), (33, 3), (20, 3)):
+        assert pool.extend(sequence, length)
+        assert len(sequence.block_table) == num_pages
+        assert pool.num_free == 8 - num_pages
+        pool.check_integrity()
+
+
+def test_what_does_not_fit_changes_nothing() -> None:
+    pool = PagePool(num_pages=2, page_size=16)
+    sequence, other = pool.open([1], 32), pool.open([2], 32)
+    assert pool.extend(sequence, 10)
+    assert not pool.extend(other, 17)
+    assert (pool.num_free, other.block_table) == (1, [])
+    assert pool.extend(other, 16)
 
 
 def test_full_for_now_is_another_error_than_never() -> None:
     pool = PagePool(num_pages=4, page_size=16)
-    held = pool.reserve([1], 40)
-    with pytest.raises(KVCacheFull, match="32 KV tokens are needed and 16 are free"):
-        pool.reserve([1], 32)
+    held = opened(pool, 40)
+    with pytest.raises(KVCacheFull, match="20 KV tokens are needed and 16 are free"):
+        pool.open([1] * 20, 32)
     with pytest.raises(InvalidArgument, match=r"max_tokens: the session needs 65 KV tokens, the limit is 64"):
-        pool.reserve([1], 65)
-    assert pool.num_free == 1
+        pool.open([1], 65)
     pool.free(held)
-    assert len(pool.reserve([1], 64).block_table) == 4
+    pool.open([1] * 20, 64)
 
 
 def test_freeing_twice_is_harmless() -> None:
     pool = PagePool(num_pages=4, page_size=16)
-    sequence = pool.reserve([1, 2, 3], 20)
-    sequence.num_cached = 2
+    sequence = opened(pool, 20)
     pool.free(sequence)
     pool.free(sequence)
     assert pool.num_free == 4
-    assert sequence.block_table == []
-    assert sequence.num_cached == 0
+    assert (sequence.block_table, sequence.num_cached) == ([], 0)
+    assert not pool.sequences
     pool.check_integrity()
 
 
-def test_a_page_that_is_free_twice_is_noticed() -> None:
-    """Two sequences that think the same pages are theirs would read each other's keys."""
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda pool, sequence: sequence.block_table.append(3), "page 3 has 1 users and counts 0"),
+        (lambda pool, sequence: sequence.block_table.pop(), "has 0 users and counts 1"),
+        (lambda pool, sequence: pool._free.popitem(), "are free and in use, or neither"),
+    ],
+)
+def test_a_page_in_two_places_or_in_none_is_noticed(damage: object, message: str) -> None:
     pool = PagePool(num_pages=4, page_size=16)
-    sequence = pool.reserve([1], 20)
-    twin = Sequence([1], list(sequence.block_table))
-    pool.free(sequence)
+    sequence = opened(pool, 20)
     pool.check_integrity()
-    pool.free(twin)
-    with pytest.raises(RuntimeError, match="free list is corrupt"):
-        pool.check_integrity()
-
-
-def test_a_page_that_is_free_and_in_use_makes_too_many() -> None:
-    pool = PagePool(num_pages=2, page_size=16)
-    pool.free(Sequence([1], [2]))
-    with pytest.raises(RuntimeError, match="3 entries of 2"):
+    assert callable(damage)
+    damage(pool, sequence)
+    with pytest.raises(RuntimeError, match=message):
         pool.check_integrity()
 
 
 def test_rollback_is_a_length() -> None:
-    sequence = Sequence([1, 2, 3, 4, 5], [0])
+    sequence = Sequence([1, 2, 3, 4, 5])
     sequence.num_cached = 4
     assert sequence.uncached == [5]
     sequence.truncate(5)
@@ -76,44 +92,109 @@ def test_rollback_is_a_length() -> None:
     assert (len(sequence), sequence.num_cached, sequence.uncached) == (4, 2, [7, 8])
 
 
-def test_random_traffic_loses_no_page() -> None:
-    dice = random.Random(5)
-    pool = PagePool(num_pages=32, page_size=8)
-    held: list[Sequence] = []
-    refused = 0
-    for _ in range(3000):
-        if held and dice.random() < 0.5:
-            pool.free(held.pop(dice.randrange(len(held))))
-        else:
-            try:
-                held.append(pool.reserve([1], dice.randint(1, 80)))
-            except KVCacheFull:
-                refused += 1
-        owned = [page for sequence in held for page in sequence.block_table]
-        assert len(owned) + pool.num_free == 32
-        assert len(set(owned)) == len(owned)
-        pool.check_integrity()
-    assert refused > 10
-
-
-def test_one_thread_reserves_while_another_frees() -> None:
-    pool = PagePool(num_pages=64, page_size=1)
-    handed_over: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
-
-    def free_them() -> None:
-        while (sequence := handed_over.get()) is not None:
-            pool.free(sequence)
-
-    worker = threading.Thread(target=free_them)
-    worker.start()
-    reserved = 0
-    while reserved < 3000:
-        try:
-            handed_over.put(pool.reserve([1], 5))
-            reserved += 1
-        except KVCacheFull:
-            time.sleep(0)
-    handed_over.put(None)
-    worker.join()
-    assert pool.num_free == 64
+def test_full_pages_of_a_prefix_are_shared_and_the_rest_is_copied() -> None:
+    pool = PagePool(num_pages=8, page_size=32)
+    first = opened(pool, 100)
+    second = pool.open(range(100), 120)
+    pool.attach(second, 99)
+    assert second.block_table[:3] == first.block_table[:3]
+    assert pool.num_free == 8 - 4
+    assert (second.num_cached, pool.take_copies()) == (96, [])
+    third = pool.open([*range(50), 7], 60)
+    pool.attach(third, 50)
+    assert third.block_table[0] == first.block_table[0] != third.block_table[1]
+    assert third.num_cached == 48
+    assert pool.take_copies() == [Copy(first.block_table[1], third.block_table[1], 0, 16)]
     pool.check_integrity()
+
+
+def test_a_short_page_is_copied_whoever_holds_its_rows() -> None:
+    """On the CPU a page is longer than most prompts."""
+    pool = PagePool(num_pages=4, page_size=256)
+    first = opened(pool, 40)
+    longer = pool.open(range(90), 90)
+    pool.attach(longer, 89)
+    assert pool.take_copies() == [Copy(first.block_table[0], longer.block_table[0], 0, 32)]
+    pool.extend(longer, 90)
+    cache_all(pool, longer)
+    last = pool.open(range(90), 90)
+    pool.attach(last, 89)
+    source = [first.block_table[0], longer.block_table[0]]
+    assert pool.take_copies() == [
+        Copy(source[0], last.block_table[0], 0, 32),
+        Copy(source[1], last.block_table[0], 32, 80),
+    ]
+    assert last.num_cached == 80
+
+
+def test_nothing_is_shared_across_salts_nor_beyond_what_stays() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    opened(pool, 40, salt="a")
+    other = pool.open(range(40), 40, "b")
+    pool.attach(other, 39)
+    assert other.block_table == []
+    grown = pool.open(range(20), 40, "a")
+    grown.append(range(20, 40))
+    pool.attach(grown, 39)
+    assert grown.num_cached == 16
+
+
+def test_what_is_freed_can_be_shared_until_its_page_is_needed() -> None:
+    pool = PagePool(num_pages=4, page_size=16)
+    kept = opened(pool, 48)
+    pages = list(kept.block_table)
+    pool.free(kept)
+    again = pool.open(range(48), 64)
+    pool.attach(again, 47)
+    assert again.block_table == pages[:2]
+    pool.free(again)
+    pool.free(opened(pool, 64, first=1000))
+    once_more = pool.open(range(48), 64)
+    pool.attach(once_more, 47)
+    assert once_more.block_table == []
+
+
+def test_pages_that_nobody_can_share_are_taken_first() -> None:
+    pool = PagePool(num_pages=4, page_size=16)
+    pool.free(opened(pool, 32))
+    pool.free(opened(pool, 20, first=500))
+    kept = pool.open(range(32), 32)
+    pool.attach(kept, 31)
+    assert kept.num_cached == 16
+
+
+def test_a_branch_shares_pages_until_one_of_the_two_writes() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    trunk = opened(pool, 40)
+    branch = pool.fork(trunk)
+    assert (branch.token_ids, branch.block_table) == (trunk.token_ids, trunk.block_table)
+    assert pool.num_free == 8 - 3
+    branch.append([1, 2])
+    assert pool.extend(branch, 42)
+    assert branch.block_table[:2] == trunk.block_table[:2]
+    assert pool.take_copies() == [Copy(trunk.block_table[2], branch.block_table[2], 0, 8)]
+    pool.check_integrity()
+    trunk.truncate(35)
+    assert pool.extend(trunk, 41)
+    assert pool.take_copies() == []
+    pool.free(branch)
+    pool.free(trunk)
+    assert pool.num_free == 8
+
+
+def test_a_trunk_that_is_cut_back_does_not_write_to_its_branch() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    trunk = opened(pool, 40)
+    branch = pool.fork(trunk)
+    trunk.truncate(20)
+    assert pool.extend(trunk, 40)
+    assert [a == b for a, b in zip(trunk.block_table, branch.block_table, strict=True)] == [True, False, False]
+    assert pool.take_copies() == [Copy(branch.block_table[1], trunk.block_table[1], 0, 4)]
+
+
+def test_spoilt_contents_are_shared_with_nobody() -> None:
+    pool = PagePool(num_pages=4, page_size=16)
+    pool.release(opened(pool, 40), spoilt=True)
+    fresh = pool.open(range(40), 40)
+    pool.attach(fresh, 39)
+    assert fresh.num_cached == 0

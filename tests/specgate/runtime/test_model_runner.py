@@ -11,7 +11,8 @@ import torch
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import load
-from specgate.runtime.model_runner import PREFILL_CHUNK, ModelRunner, Rows, feed
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.scheduler import Limits, Rows, logits_of
 from specgate.runtime.self_check import prepare
 from tests.models import (
     TOKENIZER_SIZE,
@@ -80,7 +81,7 @@ class Traffic:
         return [self.dice.randrange(VOCAB) for _ in range(count)]
 
     def _fresh(self) -> Sequence:
-        return self.runner.pool.reserve(self._tokens(self.dice.randint(1, 40)), 96)
+        return self.runner.pool.open(self._tokens(self.dice.randint(1, 40)), 96)
 
     def step(self) -> list[tuple[list[int], torch.Tensor]]:
         """Run one forward; return what each sequence's rows were, to the last, and their logits."""
@@ -101,6 +102,7 @@ class Traffic:
             sequence.truncate(self.dice.randint(1, len(sequence)))
         if not sequence.uncached:
             sequence.append(self._tokens(self.dice.randint(1, 9)))
+        self.runner.pool.extend(sequence, len(sequence))
         num_rows = self.dice.choice([1, len(sequence.uncached), self.dice.randint(1, len(sequence.uncached))])
         return Rows(sequence, num_rows, self.dice.choice([0, 1, num_rows]))
 
@@ -125,51 +127,33 @@ def test_ragged_rows_equal_the_eager_model(model_type: str, page_size: int, fold
 
 def test_stale_keys_would_be_noticed(llama: ModelRunner) -> None:
     """The comparison above can fail: one wrong key moves the logits by far more than it allows."""
-    right = run_task(llama, feed(llama.pool.reserve(range(20), 20), 1))
-    stale = llama.pool.reserve([*range(5), 50, *range(6, 20)], 20)
-    run_task(llama, feed(stale, 1))
+    right = run_task(llama, logits_of(llama.pool.open(range(20), 20), 1))
+    stale = llama.pool.open([*range(5), 50, *range(6, 20)], 20)
+    run_task(llama, logits_of(stale, 1))
     stale.token_ids[5] = 5  # behind the cache's back
     stale.num_cached = 19
-    assert not torch.allclose(right, run_task(llama, feed(stale, 1)), atol=1e-2)
+    assert not torch.allclose(right, run_task(llama, logits_of(stale, 1)), atol=1e-2)
     stale.truncate(20)
     stale.num_cached = 5
-    assert torch.allclose(right, run_task(llama, feed(stale, 1)), atol=1e-4)
+    assert torch.allclose(right, run_task(llama, logits_of(stale, 1)), atol=1e-4)
 
 
-def test_feed_runs_long_prompts_in_chunks(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path, vocab_size=VOCAB, layers=1, max_position_embeddings=2048)
-    runner = make_runner(folder, kv_tokens=4096, page_size=2048)
-    ids = [i * 7 % VOCAB for i in range(2 * PREFILL_CHUNK + 100)]
-    sequence = runner.pool.reserve(ids, len(ids))
-    sizes: list[tuple[int, int]] = []
-    task = feed(sequence, 3)
-    rows = next(task)
-    while True:
-        sizes.append((rows.num_rows, rows.num_logits))
-        try:
-            rows = task.send(runner.forward([rows])[0])
-        except StopIteration as stop:
-            logits = stop.value
-            break
-    assert sizes == [(PREFILL_CHUNK, 0), (PREFILL_CHUNK, 0), (100, 3)]
-    assert torch.allclose(logits, eager_logits(folder, [ids])[0, -3:], atol=1e-3)
-
-
-def test_the_logits_asked_for_are_never_cut_off_by_a_chunk(llama: ModelRunner) -> None:
-    """With as many logits as a chunk has rows and one more, all of them are in the last chunk."""
-    task = feed(Sequence(range(PREFILL_CHUNK + 2), [0]), PREFILL_CHUNK + 1)
-    assert next(task)[1:] == (1, 0)
-    task = feed(Sequence(range(PREFILL_CHUNK + 1), [0]), PREFILL_CHUNK + 1)
-    assert next(task)[1:] == (PREFILL_CHUNK + 1, PREFILL_CHUNK + 1)
+@pytest.mark.parametrize("chunk", [7, 16, 100])
+def test_a_long_prompt_in_chunks_gives_the_same_logits(chunk: int, llama: ModelRunner) -> None:
+    ids = [i * 7 % VOCAB for i in range(200)]
+    limits = Limits(lone_chunk=chunk)
+    logits = run_task(llama, logits_of(llama.pool.open(ids, len(ids)), 3), limits)
+    expected = run_task(llama, logits_of(llama.pool.open(ids, len(ids), salt="apart"), 3))
+    assert torch.allclose(logits, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("num_logits", [1, 5])
 def test_logits_of_what_is_cached_already_are_made_again(num_logits: int, llama: ModelRunner) -> None:
     """As after a rollback to a token that has been through the model."""
-    sequence = llama.pool.reserve(range(20), 20)
-    before = run_task(llama, feed(sequence, num_logits))
+    sequence = llama.pool.open(range(20), 20)
+    before = run_task(llama, logits_of(sequence, num_logits))
     assert sequence.uncached == []
-    again = run_task(llama, feed(sequence, num_logits))
+    again = run_task(llama, logits_of(sequence, num_logits))
     assert again.shape == before.shape == (num_logits, VOCAB)
     assert torch.allclose(again, before, atol=1e-4)
     llama.pool.free(sequence)
@@ -178,7 +162,7 @@ def test_logits_of_what_is_cached_already_are_made_again(num_logits: int, llama:
 def test_padding_rows_of_the_vocabulary_are_cut_off(tmp_path: Path) -> None:
     folder = write_llama(tmp_path, vocab_size=TOKENIZER_SIZE + 23, tokenizer=True)
     runner = make_runner(folder)
-    logits = run_task(runner, feed(runner.pool.reserve([1, 2, 3], 8), 2))
+    logits = run_task(runner, logits_of(runner.pool.open([1, 2, 3], 8), 2))
     assert logits.shape == (2, TOKENIZER_SIZE)
     assert torch.allclose(logits, eager_logits(folder, [[1, 2, 3]])[0, -2:, :TOKENIZER_SIZE], atol=1e-4)
 
@@ -191,7 +175,9 @@ def poison(runner: ModelRunner, token_id: int, value: float) -> None:
 def test_logits_that_are_not_finite_are_an_error(value: float, tmp_path: Path) -> None:
     runner = make_runner(write_llama(tmp_path, vocab_size=VOCAB))
     poison(runner, 9, value)
-    healthy, sick = runner.pool.reserve([1, 2, 3], 8), runner.pool.reserve([1, 9, 3], 8)
+    healthy, sick = runner.pool.open([1, 2, 3], 8), runner.pool.open([1, 9, 3], 8)
+    for sequence in (healthy, sick):
+        runner.pool.extend(sequence, 3)
     with pytest.raises(NonFiniteLogits, match="NaN or infinite"):
         runner.forward([Rows(healthy, 3, 1), Rows(sick, 3, 1)])
     assert (healthy.num_cached, sick.num_cached) == (0, 0)
@@ -203,16 +189,16 @@ def test_a_token_that_is_banned_for_good_is_finite_enough(tmp_path: Path) -> Non
     runner = make_runner(write_llama(tmp_path, vocab_size=VOCAB))
     head = runner.loaded.model.lm_head
     head.register_forward_hook(lambda module, inputs, output: output.index_fill(-1, torch.tensor([7]), -torch.inf))
-    logits = run_task(runner, feed(runner.pool.reserve([1, 2], 8), 1))
+    logits = run_task(runner, logits_of(runner.pool.open([1, 2], 8), 1))
     assert logits[0, 7] == -torch.inf
 
 
 def test_works_run_side_by_side_as_if_alone(llama: ModelRunner) -> None:
     """``run_all`` itself, which the session tests stand on."""
     prompts = [[1, 2, 3], [4] * 30, [5, 6]]
-    together = run_all([on(llama, feed(llama.pool.reserve(ids, 32), 1)) for ids in prompts])
+    together = run_all([on(llama, logits_of(llama.pool.open(ids, 32), 1)) for ids in prompts])
     for ids, logits in zip(prompts, together, strict=True):
-        assert torch.allclose(logits, run_task(llama, feed(llama.pool.reserve(ids, 32), 1)), atol=1e-4)
+        assert torch.allclose(logits, run_task(llama, logits_of(llama.pool.open(ids, 32), 1)), atol=1e-4)
 
 
 @pytest.mark.gpu
@@ -221,5 +207,5 @@ def test_the_gpu_gives_the_logits_of_the_cpu(model_type: str, folder_of: Callabl
     folder = folder_of(model_type)
     runner = prepare(load(str(folder), torch.device("cuda"), torch.float32, quiet), 4096, 256, quiet)
     ids = [i * 5 % VOCAB for i in range(300)]
-    logits = run_task(runner, feed(runner.pool.reserve(ids, 400), 4)).cpu()
+    logits = run_task(runner, logits_of(runner.pool.open(ids, 400), 4)).cpu()
     assert torch.allclose(logits, eager_logits(folder, [ids])[0, -4:], atol=1e-2)

@@ -10,7 +10,7 @@ import torch
 from specgate.errors import ModelLoadError, UnsupportedArchitecture
 from specgate.runtime import self_check
 from specgate.runtime.loading import load
-from specgate.runtime.model_runner import feed
+from specgate.runtime.scheduler import logits_of
 from tests.models import eager_logits, load_float32, make_runner, quiet, run_task, write_llama, write_model
 
 GPT_OSS = {"num_local_experts": 2, "num_experts_per_tok": 1, "layer_types": ["full_attention", "full_attention"]}
@@ -100,7 +100,7 @@ def test_it_fits_into_whatever_a_service_is_given(context_length: int, kv_tokens
     assert runner.pool.num_free == runner.pool.num_pages
     length = min(context_length, kv_tokens, 12)
     ids = list(range(length))
-    logits = run_task(runner, feed(runner.pool.reserve(ids, length), 1))
+    logits = run_task(runner, logits_of(runner.pool.open(ids, length), 1))
     assert torch.allclose(logits[0], eager_logits(folder, [ids])[0, -1], atol=1e-4)
 
 
@@ -108,7 +108,7 @@ def test_bfloat16_passes_within_its_rounding(tmp_path: Path) -> None:
     folder = write_llama(tmp_path)
     loaded = load(str(folder), torch.device("cpu"), torch.bfloat16, quiet)
     runner = self_check.prepare(loaded, 4096, 512, quiet)
-    logits = run_task(runner, feed(runner.pool.reserve([1, 2, 3], 3), 1))
+    logits = run_task(runner, logits_of(runner.pool.open([1, 2, 3], 3), 1))
     expected = eager_logits(folder, [[1, 2, 3]])[0, -1]
     assert (logits[0].float() - expected).norm() < 0.05 * expected.norm()
 

@@ -1,0 +1,90 @@
+"""Which pages hold the keys and values of which token prefixes.
+
+A trie over blocks of tokens, compared token by token: there is no hash that two prompts could share by chance or on
+purpose. Prefixes of different salts are apart, so that nobody can learn from a faster answer what others have asked.
+"""
+
+import math
+from collections.abc import Sequence as Ids
+from typing import NamedTuple
+
+MAX_BLOCK = 16
+"""Tokens that are shared at once; finer would make longer chains, coarser would share less."""
+
+
+class Shared(NamedTuple):
+    """Rows ``first`` to ``end`` of a known prefix, and the page that has them, at their places in it."""
+
+    page: int
+    first: int
+    end: int
+
+
+class _Node:
+    __slots__ = ("block", "children", "page", "parent")
+
+    def __init__(self, parent: "_Node | None", block: tuple[int, ...], page: int) -> None:
+        self.parent = parent
+        self.block = block
+        self.page = page
+        self.children: dict[tuple[int, ...], _Node] = {}
+
+
+class PrefixIndex:
+    """Says where a prefix is cached. It owns no page: who reuses one says so by ``forget``."""
+
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self.block = math.gcd(page_size, MAX_BLOCK)
+        self._roots: dict[str, _Node] = {}
+        self._nodes: dict[int, set[_Node]] = {}
+
+    def __contains__(self, page: int) -> bool:
+        return page in self._nodes
+
+    def add(self, salt: str, token_ids: Ids[int], block_table: Ids[int]) -> None:
+        """Remember the whole blocks of ``token_ids``, which lie in the pages of ``block_table``."""
+        node = self._roots.setdefault(salt, _Node(None, (), -1))
+        for first in range(0, len(token_ids) - self.block + 1, self.block):
+            block = tuple(token_ids[first : first + self.block])
+            child = node.children.get(block)
+            if child is None:
+                page = block_table[first // self.page_size]
+                child = node.children[block] = _Node(node, block, page)
+                self._nodes.setdefault(page, set()).add(child)
+            node = child
+        self._drop_root_if_empty(salt)
+
+    def find(self, salt: str, token_ids: Ids[int], limit: int) -> list[Shared]:
+        """Return where the longest known prefix of ``token_ids[:limit]`` lies, in order and without gaps."""
+        found: list[Shared] = []
+        node = self._roots.get(salt)
+        for first in range(0, min(limit, len(token_ids)) - self.block + 1, self.block):
+            node = node and node.children.get(tuple(token_ids[first : first + self.block]))
+            if node is None:
+                break
+            end = first + self.block
+            goes_on = found and found[-1].page == node.page and first % self.page_size
+            found[-1:] = [found[-1]._replace(end=end)] if goes_on else [*found[-1:], Shared(node.page, first, end)]
+        return found
+
+    def forget(self, page: int) -> None:
+        """Drop what ``page`` holds, and every prefix that goes on behind it: it cannot be reached any more."""
+        while nodes := self._nodes.get(page):
+            self._cut(next(iter(nodes)))
+
+    def _cut(self, top: _Node) -> None:
+        if top.parent is not None:
+            del top.parent.children[top.block]
+        doomed = [top]
+        while doomed:
+            node = doomed.pop()
+            doomed.extend(node.children.values())
+            of_page = self._nodes[node.page]
+            of_page.discard(node)
+            if not of_page:
+                del self._nodes[node.page]
+
+    def _drop_root_if_empty(self, salt: str) -> None:
+        if not self._roots[salt].children:
+            del self._roots[salt]

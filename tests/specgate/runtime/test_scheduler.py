@@ -1,0 +1,129 @@
+"""What runs in the next forward: decoding always, prompts in chunks and by turns, pages from who can spare them."""
+
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler, logits_of
+
+LIMITS = Limits(max_batch_tokens=64, prefill_chunk=40, lone_chunk=50)
+
+
+def decoding(pool: PagePool, length: int = 10, name: int = 0) -> Need:
+    """A need of one more token."""
+    sequence = pool.open([name] * length, pool.num_pages * pool.page_size)
+    assert pool.extend(sequence, length)
+    sequence.num_cached = length - 1
+    return Need(sequence, 1, length)
+
+
+def prompt(pool: PagePool, length: int, name: int = 0) -> Need:
+    return Need(pool.open(range(name, name + length), length), 0, length)
+
+
+def run(plan: dict[int, Rows]) -> None:
+    """What a forward does to sequences."""
+    for rows in plan.values():
+        rows.sequence.num_cached += rows.num_rows
+
+
+def sizes(plan: dict[int, Rows]) -> dict[int, int]:
+    return {index: rows.num_rows for index, rows in plan.items()}
+
+
+def test_every_one_that_decodes_runs_and_prompts_fill_the_rest() -> None:
+    pool = PagePool(64, 16)
+    needs = [prompt(pool, 100), decoding(pool), prompt(pool, 45, 500), decoding(pool)]
+    plan = Scheduler(pool, LIMITS).plan(needs)
+    assert sizes(plan) == {1: 1, 3: 1, 0: 40}
+    assert plan[1] == Rows(needs[1].sequence, 1, 1)
+    assert plan[0].num_logits == 0
+
+
+def test_a_prompt_alone_takes_longer_chunks_and_ends_with_its_logits() -> None:
+    pool = PagePool(64, 16)
+    need = prompt(pool, 120)._replace(num_logits=3)
+    scheduler = Scheduler(pool, LIMITS)
+    chunks = []
+    while need.sequence.num_cached < need.length:
+        plan = scheduler.plan([need])
+        chunks.append(plan[0][1:])
+        run(plan)
+    assert chunks == [(50, 0), (50, 0), (20, 3)]
+
+
+def test_rows_whose_logits_are_needed_are_never_cut_apart() -> None:
+    pool = PagePool(64, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    need = prompt(pool, 52)._replace(num_logits=51)
+    assert scheduler.plan([need])[0][1:] == (1, 0)
+    need = prompt(pool, 52)._replace(num_logits=52)
+    assert scheduler.plan([need])[0][1:] == (52, 52)
+
+
+def test_prompts_share_the_chunk_in_order() -> None:
+    pool = PagePool(64, 16)
+    needs = [prompt(pool, 35), prompt(pool, 90, 500), prompt(pool, 90, 900)]
+    assert sizes(Scheduler(pool, LIMITS).plan(needs)) == {0: 35, 1: 15}
+
+
+def test_prompts_get_on_however_many_decode() -> None:
+    pool = PagePool(200, 16)
+    needs = [prompt(pool, 100), *(decoding(pool, name=n) for n in range(100))]
+    plan = Scheduler(pool, LIMITS).plan(needs)
+    assert plan[0].num_rows == 40
+    assert sum(sizes(plan).values()) == 64
+
+
+def test_a_known_prefix_is_not_run_again() -> None:
+    pool = PagePool(64, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    first = prompt(pool, 48)
+    run(scheduler.plan([first]))
+    pool.remember(first.sequence)
+    assert sizes(scheduler.plan([prompt(pool, 48)])) == {0: 16}
+
+
+def grow(need: Need, count: int) -> Need:
+    need.sequence.append([0] * count)
+    return need._replace(length=len(need.sequence))
+
+
+def test_pages_come_from_who_waits_for_its_client_first() -> None:
+    pool = PagePool(4, 16)
+    oldest, idle, young, youngest = (decoding(pool, 16, name) for name in range(4))
+    plan = Scheduler(pool, LIMITS).plan([grow(oldest, 1), young, youngest])
+    assert sizes(plan) == {0: 2, 1: 1, 2: 1}
+    assert (idle.sequence.num_cached, idle.sequence.block_table) == (0, [])
+
+
+def test_pages_come_from_who_came_last_then() -> None:
+    pool = PagePool(3, 16)
+    oldest, young, youngest = (decoding(pool, 16, name) for name in range(3))
+    plan = Scheduler(pool, LIMITS).plan([grow(oldest, 1), young, youngest])
+    assert sizes(plan) == {0: 2, 1: 1}
+    assert youngest.sequence.block_table == []
+
+
+def test_the_younger_one_waits_and_nobody_older_is_robbed_for_it() -> None:
+    pool = PagePool(2, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    old, young = decoding(pool, 16, 1), decoding(pool, 16, 2)
+    young = grow(young, 1)
+    assert sizes(scheduler.plan([young, old])) == {1: 1}
+    assert old.sequence.num_cached == 15
+    assert sizes(scheduler.plan([young, grow(old, 1)])) == {1: 2}
+    assert young.sequence.block_table == []
+
+
+def test_who_was_robbed_is_a_prompt_again() -> None:
+    pool = PagePool(8, 16)
+    scheduler = Scheduler(pool, Limits(64, 20, 20))
+    need = decoding(pool, 60)
+    pool.release(need.sequence, spoilt=True)
+    assert sizes(scheduler.plan([need])) == {0: 20}
+
+
+def test_logits_that_are_gone_are_made_again() -> None:
+    sequence = Sequence(range(8))
+    sequence.num_cached = 8
+    need = next(logits_of(sequence, 3))
+    assert need == Need(sequence, 3, 8)
+    assert sequence.num_cached == 5
