@@ -104,7 +104,8 @@ class DraftSession:
             return (yield from self.warm())
         drafted: list[DraftToken] = []
         for _ in range(min(request.gamma, self.capacity - len(self.sequence))):
-            logits = (yield from logits_of(self.sequence, 1))[:, : self.vocab_size]
+            logits: torch.Tensor = yield from logits_of(self.sequence, 1)
+            logits = logits[:, : self.vocab_size]
             drafted.append(self._pick(logits, request.round))
             self.sequence.append([drafted[-1].token_id])
             if self._should_stop(logits, drafted[-1].token_id, request.stop_below):

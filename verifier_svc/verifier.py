@@ -133,7 +133,7 @@ class VerifySession:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
         self.sequence.append(draft)
-        logits = yield from logits_of(self.sequence, len(draft) + 1)
+        logits: torch.Tensor = yield from logits_of(self.sequence, len(draft) + 1)
         (num_accepted, token_id), near_ties = self._decide(logits, proposal, start)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)

@@ -135,7 +135,7 @@ class PagePool:
             sequence.num_cached = end
 
     def extend(self, sequence: Sequence, length: int) -> bool:
-        """Make room for ``length`` tokens, writable from ``num_cached`` on; return False, with nothing changed, if full."""
+        """Make room for ``length`` tokens, writable from ``num_cached`` on. False: no room, and nothing has changed."""
         first = sequence.num_cached // self.page_size
         table = sequence.block_table
         lent = [i for i in range(first, len(table)) if self._num_users[table[i]] > 1]

@@ -11,6 +11,7 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.runtime.scheduler import Rows
 
+
 class ModelRunner:
     """Runs ragged batches of one model over its KV pages. Not thread-safe: the engine's thread owns it.
 

@@ -8,7 +8,7 @@ from another one, which is rebuilt from its tokens later.
 from collections.abc import Generator
 from collections.abc import Sequence as List
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from specgate.runtime.kv_pages import PagePool, Sequence
 
@@ -136,7 +136,8 @@ class _Step:
         others = [one for one in self._pool.sequences.values() if one.block_table and one is not sequence]
         idle = [one for one in others if one.serial not in ready]
         younger = [one for one in others if one.serial > sequence.serial and one.serial not in chosen]
-        return (idle or younger or [None])[-1]
+        candidates = idle or younger
+        return candidates[-1] if candidates else None
 
 
 def _pending(need: Need) -> int:

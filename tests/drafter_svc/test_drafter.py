@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from drafter_svc import drafter
 from drafter_svc.drafter import DRAFT_SUPPORT, DraftSession
 from specgate.errors import InvalidArgument, KVCacheFull, OutOfSync
 from specgate.runtime import noise, sampling
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.noise import Purpose
+from specgate.runtime.scheduler import Rows
 from specgate.types import (
     DraftRequest,
     Proposal,
@@ -307,12 +307,14 @@ def test_a_prompt_longer_than_the_context_is_refused() -> None:
         DraftSession(make_spec(), PagePool(4, 16), VOCAB_SIZE, 2)
 
 
-def test_pages_are_taken_up_to_the_context_and_given_back_once() -> None:
+def test_pages_are_promised_up_to_the_context_and_given_back_once() -> None:
     pool = PagePool(3, 16)
     session = DraftSession(make_spec(max_tokens=500), pool, VOCAB_SIZE, 40)
-    assert pool.num_free == 0
+    assert pool.extend(session.sequence, 40)
     with pytest.raises(KVCacheFull):
         DraftSession(make_spec(), pool, VOCAB_SIZE, 40)
+    with pytest.raises(InvalidArgument, match="needs 49 KV tokens, the limit is 48"):
+        DraftSession(make_spec(max_tokens=500), pool, VOCAB_SIZE, 49)
     session.free()
     session.free()
     assert pool.num_free == 3
@@ -320,18 +322,10 @@ def test_pages_are_taken_up_to_the_context_and_given_back_once() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 9, 31])
-def test_warming_leaves_the_last_token_for_the_first_draft(
-    length: int, model: KnownModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drafter, "PREFILL_CHUNK", 8)
+def test_warming_leaves_the_last_token_for_the_first_draft(length: int, model: KnownModel) -> None:
     session = DraftSession(make_spec(prompt_token_ids=tuple(range(length))), model.pool, 64, 64)
-    sizes = []
-    for rows in session.warm():
-        sizes.append(rows.num_rows)
-        assert rows.num_logits == 0
-        model.forward([rows])
-    assert sum(sizes) == session.sequence.num_cached == length - 1
-    assert max(sizes, default=0) <= 8
+    assert run_task(model, session.warm()) == Proposal()
+    assert session.sequence.num_cached == length - 1
 
 
 # Keys: with a real model, whatever happened to the cache before.

@@ -19,7 +19,6 @@ from specgate.types import (
     VerifyRequest,
 )
 from tests.models import KnownModel, run_task
-from verifier_svc import verifier
 from verifier_svc.verifier import VerifySession
 
 VOCAB_SIZE = 16
@@ -463,16 +462,16 @@ def test_a_session_longer_than_the_context_is_refused() -> None:
     VerifySession(spec, pool, VOCAB_SIZE, 33)
 
 
-def test_pages_are_taken_for_the_whole_length_and_given_back_once() -> None:
+def test_pages_are_given_back_once() -> None:
     spec = SessionSpec(PROMPT, GREEDY, 1, Verification.SHARED_NOISE, 30)
-    pool = PagePool(5, 16)
+    pool = PagePool(3, 16)
     session = VerifySession(spec, pool, VOCAB_SIZE, 64)
-    assert pool.num_free == 2
+    assert pool.extend(session.sequence, 40)
     with pytest.raises(KVCacheFull):
         VerifySession(spec, pool, VOCAB_SIZE, 64)
     session.free()
     session.free()
-    assert pool.num_free == 5
+    assert pool.num_free == 3
     pool.check_integrity()
 
 
@@ -483,19 +482,11 @@ def test_a_session_longer_than_all_pages_is_refused_for_good() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 9, 10, 31])
-def test_prefill_leaves_the_last_token_for_the_first_round(
-    length: int, model: KnownModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(verifier, "PREFILL_CHUNK", 8)
+def test_prefill_leaves_the_last_token_for_the_first_round(length: int, model: KnownModel) -> None:
     prompt = tuple(i % VOCAB_SIZE for i in range(length))
     session = VerifySession(SessionSpec(prompt, GREEDY, 1, Verification.SHARED_NOISE, 5), model.pool, VOCAB_SIZE, 64)
-    sizes = []
-    for rows in session.prefill():
-        sizes.append(rows.num_rows)
-        assert rows.num_logits == 0
-        model.forward([rows])
-    assert sum(sizes) == session.sequence.num_cached == length - 1
-    assert max(sizes, default=0) <= 8
+    run_task(model, session.prefill())
+    assert session.sequence.num_cached == length - 1
     assert Client(model, session).send_one().token_id == int(model.logits(prompt).argmax())
 
 

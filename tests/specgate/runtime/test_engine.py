@@ -103,9 +103,7 @@ async def submit(engine: Engine, *tasks: Task[Any]) -> list[asyncio.Task[Any]]:
     return started
 
 
-async def held(
-    recorder: Recorder, engine: Engine, *tasks: Task[Any]
-) -> list[asyncio.Task[Any]]:
+async def held(recorder: Recorder, engine: Engine, *tasks: Task[Any]) -> list[asyncio.Task[Any]]:
     """Start tasks, the first of which is in a forward that does not return yet, the rest waiting."""
     recorder.paced = True
     first = await submit(engine, tasks[0])

@@ -1,0 +1,173 @@
+"""Random sessions over pages that are far too few, against a model of what every row of every page holds.
+
+A row's contents stand for everything it was computed from: the tokens up to it, and the salt. So a page that is
+shared, copied, overwritten or given away wrongly shows as a row that its reader did not mean.
+"""
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from specgate.errors import KVCacheFull
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.scheduler import Limits, Need, Scheduler
+
+NUM_PAGES, PAGE_SIZE, MAX_LENGTH = 8, 24, 80
+Row = tuple[str, tuple[int, ...]]
+
+
+class Traffic(RuleBasedStateMachine):
+    """Sessions that open, decode, judge drafts, branch, wait, are robbed of their pages, and end at any point."""
+
+    num_lives = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = PagePool(NUM_PAGES, PAGE_SIZE)
+        self.scheduler = Scheduler(self.pool, Limits(max_batch_tokens=48, prefill_chunk=16, lone_chunk=24))
+        self.rows: dict[tuple[int, int], Row] = {}
+        self.waiting: list[Need] = []
+        self.num_drafts: dict[int, int] = {}
+
+    @property
+    def open_ones(self) -> list[Sequence]:
+        return list(self.pool.sequences.values())
+
+    def _pick(self, data: st.DataObject) -> Sequence:
+        return data.draw(st.sampled_from(self.open_ones))
+
+    def _is_waiting(self, sequence: Sequence) -> bool:
+        return any(need.sequence is sequence for need in self.waiting)
+
+    @rule(length=st.integers(1, 60), twist=st.integers(0, 3), salt=st.sampled_from(["", "", "", "other"]))
+    def open(self, length: int, twist: int, salt: str) -> None:
+        """Prompts that share prefixes of every length: they differ from one place on."""
+        ids = [0] * (length * twist // 3) + [twist] * (length - length * twist // 3)
+        try:
+            sequence = self.pool.open(ids, MAX_LENGTH, salt)
+        except KVCacheFull:
+            return
+        type(self).num_lives += 1
+        if length > 1:
+            self.waiting.append(Need(sequence, 0, length - 1))
+
+    @precondition(lambda self: self.pool.sequences)
+    @rule(data=st.data(), drafts=st.lists(st.integers(0, 1), max_size=12), judged=st.booleans())
+    def ask(self, data: st.DataObject, drafts: list[int], judged: bool) -> None:
+        """Append drafts, if there is room, and need logits: of all of them as a verifier, or of the last one."""
+        sequence = self._pick(data)
+        if not self._is_waiting(sequence) and len(sequence) + len(drafts) < MAX_LENGTH:
+            sequence.append(drafts)
+            self.num_drafts[sequence.serial] = len(drafts)
+            num_logits = len(drafts) + 1 if judged else 1
+            sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
+            self.waiting.append(Need(sequence, num_logits, len(sequence)))
+
+    @rule()
+    def forward(self) -> None:
+        """One step of an engine: copies, then every row is written and every row before it read."""
+        plan = self.scheduler.plan(self.waiting)
+        assert plan or not self.waiting, "everybody waits for pages and nobody gets any"
+        for source, target, first, end in self.pool.take_copies():
+            for row in range(first, end):
+                self.rows[target, row] = self.rows[source, row]
+        for rows in plan.values():
+            self._write(rows.sequence, rows.num_rows)
+        for rows in plan.values():
+            rows.sequence.num_cached += rows.num_rows
+            self.pool.remember(rows.sequence)
+        for sequence in self.open_ones:
+            self._check(sequence)
+        done = [need for need in self.waiting if need.sequence.num_cached >= need.length]
+        self.waiting = [need for need in self.waiting if need not in done]
+        for need in done:
+            self._commit(need)
+
+    def _write(self, sequence: Sequence, num_rows: int) -> None:
+        for position in range(sequence.num_cached, sequence.num_cached + num_rows):
+            self.rows[self._place(sequence, position)] = self._meant(sequence, position)
+
+    def _check(self, sequence: Sequence) -> None:
+        for position in range(sequence.num_cached):
+            assert self.rows[self._place(sequence, position)] == self._meant(sequence, position)
+
+    @staticmethod
+    def _place(sequence: Sequence, position: int) -> tuple[int, int]:
+        return sequence.block_table[position // PAGE_SIZE], position % PAGE_SIZE
+
+    @staticmethod
+    def _meant(sequence: Sequence, position: int) -> Row:
+        return sequence.salt, tuple(sequence.token_ids[: position + 1])
+
+    def _commit(self, need: Need) -> None:
+        """As a verifier does: cut back to what was accepted, add one token of its own."""
+        sequence = need.sequence
+        num_drafts = self.num_drafts.pop(sequence.serial, None)
+        if num_drafts is None:
+            return
+        sequence.truncate(len(sequence) - num_drafts + num_drafts // 2)
+        if len(sequence) < MAX_LENGTH:
+            sequence.append([2])
+        if sequence.num_stable:
+            sequence.settle(len(sequence))
+
+    @precondition(lambda self: self.pool.sequences)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        trunk = self._pick(data)
+        if len(self.open_ones) < 8 and not self._is_waiting(trunk):
+            self.pool.fork(trunk)
+            type(self).num_lives += 1
+
+    @precondition(lambda self: self.pool.sequences)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        """The client leaves, whatever its session is doing."""
+        sequence = self._pick(data)
+        self.waiting = [need for need in self.waiting if need.sequence is not sequence]
+        self.pool.free(sequence)
+
+    @precondition(lambda self: self.pool.sequences)
+    @rule(data=st.data(), spoilt=st.booleans())
+    def rob(self, data: st.DataObject, spoilt: bool) -> None:
+        self.pool.release(self._pick(data), spoilt=spoilt)
+
+    @invariant()
+    def every_page_is_in_one_place(self) -> None:
+        self.pool.check_integrity()
+
+    def teardown(self) -> None:
+        for _ in range(200):
+            self.forward()
+        assert not self.waiting, "somebody never got on"
+        for sequence in self.open_ones:
+            self.pool.free(sequence)
+        assert self.pool.num_free == NUM_PAGES
+        self.pool.check_integrity()
+
+
+def run_traffic(examples: int, lives: int) -> None:
+    Traffic.num_lives = 0
+    Traffic.TestCase.settings = settings(
+        max_examples=examples,
+        stateful_step_count=60,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    Traffic.TestCase("runTest").runTest()
+    print(f"{Traffic.num_lives} session life cycles")
+    assert Traffic.num_lives >= lives
+
+
+@pytest.mark.timeout(300)
+def test_random_sessions_leak_nothing_and_read_what_they_mean() -> None:
+    run_traffic(150, 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_more_random_sessions() -> None:
+    run_traffic(1000, 2000)
