@@ -66,7 +66,9 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         if kind is None:
             raise InvalidArgument("prompt", "is missing; give text or token_ids")
         if kind == "text":
-            token_ids = await self._desk.encode(request.text, "text")
+            text = request.text
+            check_length("text", text, 1, len(text))
+            token_ids = await self._desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
             check_length("text (tokens)", token_ids, 1, target.context_length - 1)
             return token_ids
         ids = request.token_ids.ids

@@ -7,7 +7,7 @@ import pytest
 import specgate
 from orchestrator.doors import readiness
 from orchestrator.request import GenerationRequest
-from specgate.errors import ServiceUnavailable, TooManySessions
+from specgate.errors import ServiceUnavailable
 from tests.orchestrator.doors.desks import expected
 from tests.orchestrator.doors.http_serving import PROMPT, TURN, Site, ascii_tokenizer, open_site
 
@@ -244,15 +244,6 @@ async def test_ready_while_a_verifier_answers(site: Site, monkeypatch: pytest.Mo
     assert (response.status_code, response.json()["error"]["code"]) == (503, "service_unavailable")
     assert response.headers["retry-after"] == "1"
     assert (await site.client.get("/healthz")).status_code == 200
-
-
-async def test_full_verifiers_are_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def lease() -> None:
-        raise TooManySessions("full")
-
-    monkeypatch.setattr(readiness, "PROBE_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(site.room.desk.orchestrator._verifiers, "lease", lease)
-    assert (await site.client.get("/readyz")).status_code == 200
 
 
 async def test_one_look_at_the_verifiers_serves_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
