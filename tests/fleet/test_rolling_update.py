@@ -92,6 +92,11 @@ def request(num_tokens: int) -> GenerationRequest:
     return GenerationRequest(PROMPT, max_tokens=num_tokens, gamma=0, ignore_eos=True)
 
 
+def gateway_states() -> dict[str, int]:
+    states = serve.status().applications[APP].deployments["Gateway"].replica_states
+    return {state.value: number for state, number in states.items()}
+
+
 async def running(verifier: FakeService, num_sessions: int) -> None:
     """Return once so many sessions have given a token."""
     while sum(session.num_verdicts > 0 for session in verifier.sessions) < num_sessions:
@@ -106,26 +111,26 @@ def http_tokens(received: list[Any]) -> tuple[int, ...]:
 async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
     ray_cluster: Cluster, verifier: FakeService
 ) -> None:
-    drain_s = 6.0
+    drain_s = 8.0
     site = Site(ray_cluster, verifier, drain_s)
     await site.deploy(max_tokens=8)
     old = replicas(APP, "Gateway").keys()
     # HTTP takes more than the drain time; gRPC after it still more than Serve would leave with one drain time alone.
-    by_http, by_grpc = int((drain_s + 3) / TOKEN_S), int((drain_s + STOP_GRACE_S + 1.5) / TOKEN_S)
+    by_http, by_grpc = int((drain_s + 6) / TOKEN_S), int((drain_s + STOP_GRACE_S + 4) / TOKEN_S)
     http = asyncio.create_task(site.http_stream(by_http))
     grpc = asyncio.create_task(site.grpc_stream(by_grpc))
     await running(verifier, 2)
-    await site.deploy(max_tokens=9)
-    # The old gateway is still there, and a new request is taken at both doors.
-    assert replicas(APP, "Gateway").keys() & old
-    assert not http.done()
+    deploying = asyncio.create_task(site.deploy(max_tokens=9))
+    await asyncio.to_thread(wait_until, lambda: gateway_states() == {"RUNNING": 1, "STOPPING": 1})
+    # New requests are taken at both doors, while the old gateway waits for its HTTP stream.
     assert await site.grpc_stream(4) == expected(request(4))
     assert http_tokens(await site.http_stream(4)) == expected(request(4))
     received = await http
     assert (received[-1], http_tokens(received)) == ("[DONE]", expected(request(by_http)))
     assert not grpc.done()
     assert await grpc == expected(request(by_grpc))
-    await asyncio.to_thread(wait_until, lambda: not replicas(APP, "Gateway").keys() & old)
+    await deploying
+    assert not replicas(APP, "Gateway").keys() & old
     serve.delete(APP)
 
 
