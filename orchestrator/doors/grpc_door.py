@@ -10,7 +10,7 @@ import grpc
 from orchestrator.doors.desk import Desk
 from orchestrator.doors.grpc_convert import delta_to_pb, deltas_to_pb, request_from_pb
 from orchestrator.request import GenerationRequest
-from orchestrator.settings import Listen
+from orchestrator.setting_listen import Listen
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions

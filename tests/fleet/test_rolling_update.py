@@ -1,4 +1,4 @@
-"""A gateway is replaced under running streams. The verifier is a fake in this process, so that their length is known."""
+"""A gateway is replaced under running streams. The verifier is a fake in this process: their length is known."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from orchestrator.doors.grpc_client import GrpcClient
 from orchestrator.fakes import FakeVerifier
 from orchestrator.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
-from tests.orchestrator.doors.desks import expected
+from tests.orchestrator.doors.desks import eventually, expected
 from tests.orchestrator.doors.http_serving import events
 from tests.orchestrator.fake_services import FakeService, serving
 from tests.ray_cluster import RAY_WARNINGS, Cluster, replicas, wait_until
@@ -99,8 +99,7 @@ def gateway_states() -> dict[str, int]:
 
 async def running(verifier: FakeService, num_sessions: int) -> None:
     """Return once so many sessions have given a token."""
-    while sum(session.num_verdicts > 0 for session in verifier.sessions) < num_sessions:
-        await asyncio.sleep(TOKEN_S)
+    await eventually(lambda: sum(session.num_verdicts > 0 for session in verifier.sessions) >= num_sessions)
 
 
 def http_tokens(received: list[Any]) -> tuple[int, ...]:

@@ -1,30 +1,11 @@
 """Whole answers of the HTTP door, over real gRPC services with the fake model behind them."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 import specgate
 from orchestrator.doors import readiness
-from orchestrator.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
-from tests.orchestrator.doors.desks import expected
-from tests.orchestrator.doors.http_serving import PROMPT, TURN, Site, ascii_tokenizer, open_site
-
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
-TOKENIZER = ascii_tokenizer()
-MESSAGES = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async with open_site() as site:
-        yield site
-
-
-def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
-    return expected(GenerationRequest(prompt, max_tokens=max_tokens))
+from tests.orchestrator.doors.http_serving import CHAT, COMPLETIONS, MESSAGES, PROMPT, TOKENIZER, TURN, Site, said
 
 
 async def test_completion(site: Site) -> None:

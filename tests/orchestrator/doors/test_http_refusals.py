@@ -9,10 +9,8 @@ import pytest_asyncio
 
 from orchestrator.doors import openai_body
 from orchestrator.text import TextTokenizer
-from tests.orchestrator.doors.http_serving import Site, ascii_tokenizer, open_site
+from tests.orchestrator.doors.http_serving import CHAT, COMPLETIONS, Site, ascii_tokenizer, open_site
 
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 
 
