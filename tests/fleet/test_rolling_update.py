@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("ray")
 
 from ray import serve
+from ray.serve.api import _run
 
 from orchestrator.app import STOP_GRACE_S, build
 from orchestrator.doors.grpc_client import GrpcClient
@@ -41,6 +42,7 @@ async def verifier(tmp_path: Path) -> AsyncIterator[FakeService]:
     # The gateway looks into the model's folder for a tokenizer, and finds none.
     async with serving("verifier", slow, tokenizer_fingerprint={}, model=str(tmp_path)) as verifier:
         yield verifier
+        await asyncio.to_thread(serve.delete, APP)
 
 
 class Site:
@@ -60,9 +62,17 @@ class Site:
         }
 
     async def deploy(self, max_tokens: int) -> None:
-        """Serve with a default of ``max_tokens``; returns when the new gateway serves."""
+        """Begin to serve with a default of ``max_tokens``; another one replaces the gateway."""
         application = build({**self._settings, "defaults": {"max_tokens": max_tokens}})
-        await asyncio.to_thread(serve.run, application, name=APP)
+        await asyncio.to_thread(_run, application, name=APP, _blocking=False)
+
+    async def reaches(self, **states: int) -> None:
+        """Return when there are so many gateways in each of these states, and none in another one."""
+
+        def reached() -> bool:
+            return serve.status().applications[APP].deployments["Gateway"].replica_states == states
+
+        await asyncio.to_thread(wait_until, reached)
 
     async def http_stream(self, num_tokens: int) -> list[Any]:
         """Return the events of a stream; it may end without the last one."""
@@ -92,11 +102,6 @@ def request(num_tokens: int) -> GenerationRequest:
     return GenerationRequest(PROMPT, max_tokens=num_tokens, gamma=0, ignore_eos=True)
 
 
-def gateway_states() -> dict[str, int]:
-    states = serve.status().applications[APP].deployments["Gateway"].replica_states
-    return {state.value: number for state, number in states.items()}
-
-
 async def running(verifier: FakeService, num_sessions: int) -> None:
     """Return once so many sessions have given a token."""
     await eventually(lambda: sum(session.num_verdicts > 0 for session in verifier.sessions) >= num_sessions)
@@ -113,14 +118,15 @@ async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
     drain_s = 8.0
     site = Site(ray_cluster, verifier, drain_s)
     await site.deploy(max_tokens=8)
+    await site.reaches(RUNNING=1)
     old = replicas(APP, "Gateway").keys()
     # HTTP takes more than the drain time; gRPC after it still more than Serve would leave with one drain time alone.
     by_http, by_grpc = int((drain_s + 6) / TOKEN_S), int((drain_s + STOP_GRACE_S + 4) / TOKEN_S)
     http = asyncio.create_task(site.http_stream(by_http))
     grpc = asyncio.create_task(site.grpc_stream(by_grpc))
     await running(verifier, 2)
-    deploying = asyncio.create_task(site.deploy(max_tokens=9))
-    await asyncio.to_thread(wait_until, lambda: gateway_states() == {"RUNNING": 1, "STOPPING": 1})
+    await site.deploy(max_tokens=9)
+    await site.reaches(RUNNING=1, STOPPING=1)
     # New requests are taken at both doors, while the old gateway waits for its HTTP stream.
     assert await site.grpc_stream(4) == expected(request(4))
     assert http_tokens(await site.http_stream(4)) == expected(request(4))
@@ -128,9 +134,8 @@ async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
     assert (received[-1], http_tokens(received)) == ("[DONE]", expected(request(by_http)))
     assert not grpc.done()
     assert await grpc == expected(request(by_grpc))
-    await deploying
+    await site.reaches(RUNNING=1)
     assert not replicas(APP, "Gateway").keys() & old
-    serve.delete(APP)
 
 
 async def test_an_http_stream_that_is_far_too_long_loses_its_connection(
@@ -138,21 +143,21 @@ async def test_an_http_stream_that_is_far_too_long_loses_its_connection(
 ) -> None:
     site = Site(ray_cluster, verifier, drain_s=0.5)
     await site.deploy(max_tokens=8)
+    await site.reaches(RUNNING=1)
     http = asyncio.create_task(site.http_stream(400))
     await running(verifier, 1)
     await site.deploy(max_tokens=9)
     received = await http
     assert all("error" not in event for event in received)
     assert 0 < len(http_tokens(received)) < 400
-    serve.delete(APP)
 
 
 async def test_a_grpc_stream_that_is_too_long_hears_why(ray_cluster: Cluster, verifier: FakeService) -> None:
     site = Site(ray_cluster, verifier, drain_s=0.5)
     await site.deploy(max_tokens=8)
+    await site.reaches(RUNNING=1)
     grpc = asyncio.create_task(site.grpc_stream(400))
     await running(verifier, 1)
     await site.deploy(max_tokens=9)
     with pytest.raises(ServiceUnavailable, match=r"closed before the request was finished; the last token sent has"):
         await grpc
-    serve.delete(APP)
