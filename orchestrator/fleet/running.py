@@ -8,7 +8,6 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ReplicaState
 
 from specgate.errors import ServiceUnavailable
 
@@ -51,4 +50,4 @@ class Replicas:
             _log.warning("Ray Serve does not say which %ss run: %s", self._role, error)
             return False
         deployment = application.deployments.get(self._deployment_name) if application else None
-        return deployment is not None and deployment.replica_states.get(ReplicaState.RUNNING, 0) > 0
+        return deployment is not None and any(state == "RUNNING" for state in deployment.replica_states)
