@@ -20,6 +20,7 @@ from orchestrator.doors.http import make_app
 from orchestrator.fleet.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
 from orchestrator.fleet.progress import reporter
 from orchestrator.fleet.replica import LOGGING, actor_options, service_application
+from orchestrator.fleet.running import Replicas
 from orchestrator.generator import Orchestrator
 from orchestrator.pool import StaticPool, grpc_health
 from orchestrator.ports import Pool
@@ -33,7 +34,10 @@ START_S = 600.0
 """How long a gateway waits for the first verifier: a large model takes minutes to load."""
 SPARE_REQUESTS = 256
 """HTTP requests beyond what a gateway admits, so that it is the gateway that answers them with 429."""
+CUT_GRACE_S = 1.0
+"""What is cut at the end of the drain time has this long to hear why, before the gRPC door ends its calls."""
 STOP_GRACE_S = 5.0
+"""Beyond the drain time, for all that ends a gateway in order."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +63,15 @@ class Gateway:
         self._desk = Desk(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         reuse_port = gateway.grpc.port > 0
-        self._door = GrpcDoor(self._desk, gateway.grpc, reuse_port=reuse_port, drain_s=self._settings.drain_s)
+        drain_s = self._settings.drain_s + CUT_GRACE_S
+        self._door = GrpcDoor(self._desk, gateway.grpc, reuse_port=reuse_port, drain_s=drain_s)
+        # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
+        self._probe = None if verifiers is None else Replicas("verifier", verifiers).check
         await self._door.start()
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return what answers HTTP; Serve asks for it once the gateway is made."""
-        return make_app(self._desk)
+        return make_app(self._desk, self._probe)
 
     async def grpc_endpoint(self) -> str:
         """Return HOST:PORT of the gRPC door."""
@@ -72,8 +79,10 @@ class Gateway:
 
     async def drain(self) -> None:
         """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
-        emptied, _ = await asyncio.gather(self._desk.drain(self._settings.drain_s), self._door.drain())
-        if not emptied:
+        await asyncio.gather(self._drain_desk(), self._door.drain())
+
+    async def _drain_desk(self) -> None:
+        if not await self._desk.drain(self._settings.drain_s):
             # Who is left is told so, with the last token's index, instead of losing the connection.
             await self._desk.orchestrator.close()
 
@@ -96,8 +105,9 @@ def build(args: Mapping[str, Any]) -> Application:
         name="Gateway",
         num_replicas=gateway.replicas,
         max_ongoing_requests=gateway.max_running + gateway.max_queued + SPARE_REQUESTS,
-        # The gateway ends what still runs after the drain time in order, and needs a moment for that.
-        graceful_shutdown_timeout_s=settings.drain_s + STOP_GRACE_S,
+        # Serve kills the replica so long after it asked it to stop, and in that time does one after the other: it
+        # waits for HTTP requests to end, then has the gateway drain its gRPC door. One drain time for each.
+        graceful_shutdown_timeout_s=2 * settings.drain_s + STOP_GRACE_S,
         ray_actor_options=actor_options(gateway.placement),
         logging_config=LOGGING,
     )(Gateway)

@@ -18,7 +18,7 @@ from orchestrator.session import Session
 from orchestrator.streams import ChannelCache
 from orchestrator.text import TextTokenizer
 from orchestrator.timeouts import Timeouts
-from specgate.errors import ResourceExhausted, ServiceUnavailable, SpecgateError, TokenizerMismatch
+from specgate.errors import SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
@@ -107,12 +107,8 @@ class Orchestrator:
         return self._known_drafters.info
 
     async def check_verifiers(self, timeout_s: float) -> None:
-        """Raise SpecgateError unless a verifier answers within ``timeout_s``. A full pool is busy, not gone."""
-        try:
-            await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
-        except ServiceUnavailable as error:
-            if not isinstance(error.__cause__, ResourceExhausted):
-                raise
+        """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
+        await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
 
     def generate(self, request: GenerationRequest) -> Generation:
         """Return one generation. Nothing is opened before its first delta is asked for.

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 import specgate
 from orchestrator.request import Gate
 from orchestrator.setting_keys import nearest_key
+from orchestrator.setting_listen import NODE, ClientTlsSettings, Listen, Strict
 from specgate.errors import InvalidArgument
-from specgate.rpc.endpoint import is_loopback
 from specgate.types import MAX_GAMMA, Verification
 
 if TYPE_CHECKING:
@@ -23,49 +23,11 @@ if TYPE_CHECKING:
 _PAIR = Path(specgate.__file__).parent / "demo_pair"
 BUNDLED_TARGET = str(_PAIR / "target")
 BUNDLED_DRAFT = str(_PAIR / "draft")
-NODE = "node"
-"""As a service's ``host``: the address by which Ray knows the replica's node, so that other nodes reach it."""
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
-
-
-class TlsSettings(_Strict):
-    """Files on the machine that uses them. ``client_ca`` asks clients for a certificate."""
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-
-
-class ClientTlsSettings(_Strict):
-    """How the gateway reaches services over TLS: who signed their certificates, and our own for mutual TLS."""
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    server_name: str = ""
-
-
-class Listen(_Strict):
-    """Where something listens. Beyond loopback it needs ``tls`` or ``insecure: true``."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65_535)
-    tls: TlsSettings | None = None
-    insecure: bool = False
-
-    @model_validator(mode="after")
-    def _check_exposure(self) -> Self:
-        if not (is_loopback(self.host) or self.tls or self.insecure):
-            raise ValueError(f"host {self.host!r} is beyond loopback: give tls, or insecure: true")
-        return self
-
-
-class Placement(_Strict):
+class Placement(Strict):
     """What one replica takes, and which nodes may carry it.
 
     ``num_gpus`` None is one GPU where the cluster has any, else none. ``resources`` are custom resources and
@@ -74,11 +36,11 @@ class Placement(_Strict):
 
     num_cpus: float = Field(0.2, ge=0)
     num_gpus: float | None = Field(None, ge=0)
-    resources: dict[str, float] = {}
-    node_labels: dict[str, str] = {}
+    resources: dict[str, float] = Field({})
+    node_labels: dict[str, str] = Field({})
 
 
-class Autoscaling(_Strict):
+class Autoscaling(Strict):
     """Replicas follow live sessions: ``target_sessions`` a replica."""
 
     min_replicas: int = Field(1, ge=0)
@@ -92,7 +54,7 @@ class Autoscaling(_Strict):
         return self
 
 
-class ServiceSettings(_Strict):
+class ServiceSettings(Strict):
     """A pool of drafters or verifiers: replicas that Ray keeps, or ``endpoints`` that someone else started."""
 
     model: str
@@ -109,7 +71,7 @@ class ServiceSettings(_Strict):
     placement: Placement = Placement()
 
 
-class GatewaySettings(_Strict):
+class GatewaySettings(Strict):
     """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
 
     replicas: int = Field(1, ge=1, le=1024)
@@ -130,7 +92,7 @@ class GatewaySettings(_Strict):
         return self
 
 
-class Defaults(_Strict):
+class Defaults(Strict):
     """What a request gets that does not say otherwise. Sampling defaults are OpenAI's."""
 
     gamma: int = Field(5, ge=0, le=MAX_GAMMA)
@@ -140,7 +102,7 @@ class Defaults(_Strict):
     max_tokens: int = Field(128, ge=1)
 
 
-class Settings(_Strict):
+class Settings(Strict):
     """Everything that ``orchestrator serve`` needs to know. ``drafter`` None serves the target alone."""
 
     model_name: str = "specgate"

@@ -1,14 +1,49 @@
 """The decode loop in one thread, without services: a drafting and a verifying session, round by round."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
-from specgate.types import DraftRequest, FinishReason, Proposal, SessionSpec, Verdict, VerifyRequest
-from tests.models import Runner, Work, on
+from specgate.types import (
+    DraftRequest,
+    FinishReason,
+    Proposal,
+    SamplingParams,
+    SessionSpec,
+    Verdict,
+    Verification,
+    VerifyRequest,
+)
+from tests.models import KnownModel, Runner, Work, on
 from verifier_svc.verifier import VerifySession
 
 T = TypeVar("T")
+VOCAB_SIZE = 16
+PROMPT = (1, 2, 3)
+GREEDY = SamplingParams(temperature=0.0)
+Ids = tuple[int, ...]
+
+
+def known_model() -> KnownModel:
+    """A model whose logits a test can compute itself."""
+    return KnownModel(VOCAB_SIZE, seed=3, gain=3.0)
+
+
+def make_spec(**fields: Any) -> SessionSpec:
+    """A greedy session of 20 tokens after ``PROMPT``, but for ``fields``."""
+    settings: dict[str, Any] = {
+        "prompt_token_ids": PROMPT, "sampling": GREEDY, "seed": 1, "verification": Verification.SHARED_NOISE,
+        "max_tokens": 20, **fields,
+    }  # fmt: skip
+    return SessionSpec(**settings)
+
+
+def greedy_path(model: KnownModel, length: int, prefix: Ids = PROMPT) -> Ids:
+    """What the model says to ``prefix``, greedily."""
+    path: Ids = ()
+    for _ in range(length):
+        path += (int(model.logits((*prefix, *path)).argmax()),)
+    return path
 
 
 class Pair(NamedTuple):

@@ -44,7 +44,7 @@ def serve(options: ServeOptions) -> None:
             with _shown(log, stop, as_json=options.json_events) as show:
                 doors = served.start(show)
             _tell(settings, doors, time.monotonic() - start_s, as_json=options.json_events)
-            stop.wait()
+            served.wait(stop)
             log.print(f"draining: running requests get {settings.drain_s:g} s", highlight=False)
         finally:
             served.stop()

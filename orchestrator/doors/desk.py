@@ -7,6 +7,7 @@ loop between rounds; one that takes nothing for ``slow_reader_s`` is cut off.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 
 from orchestrator.generation import Generation
@@ -15,13 +16,17 @@ from orchestrator.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.settings import Defaults, GatewaySettings
 from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument, ServiceUnavailable, TooManySessions
-from specgate.rpc.validate import check_length
 from specgate.types import ModelInfo
 
 SHORT_CHARACTERS = 4096
 """A text of this length is encoded in a few milliseconds."""
 MAX_TOKEN_CHARACTERS = 256
 """No token in use is longer, so a longer text than this many characters a token of context is refused unread."""
+MAX_ENCODING = 2
+"""Long prompts that are encoded at a time; others wait for their turn."""
+
+Encode = Callable[[TextTokenizer], tuple[int, ...]]
+"""Makes a prompt's token ids with the target's tokenizer."""
 
 
 class Running:
@@ -107,6 +112,8 @@ class Desk:
         """When a verifier last answered a request here, in seconds of ``time.monotonic``."""
         self._limits = limits
         self._turn = asyncio.Semaphore(limits.max_running)
+        # Threads of its own: one whose client has left still counts until its work is done.
+        self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
         self._num_inside = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -137,15 +144,23 @@ class Desk:
         room = self.target_info.context_length - num_prompt_tokens
         return max(1, min(self.defaults.max_tokens, room))
 
-    async def encode(self, text: str, field: str) -> tuple[int, ...]:
-        """Return the ids of a prompt's ``text``. A long one is encoded beside the event loop, which others wait for.
+    async def encode(self, encode: Encode, num_characters: int, field: str) -> tuple[int, ...]:
+        """Return the ids that ``encode`` makes. A long prompt is encoded beside the event loop, which others wait for.
+
+        Args:
+            num_characters: of the prompt.
 
         Raises:
-            InvalidArgument: it cannot fit the target's context, or there is no tokenizer; names ``field``.
+            InvalidArgument: the prompt cannot fit the target's context, before it is encoded; names ``field``. Or
+                there is no tokenizer, or ``encode`` raised it.
         """
-        check_length(field, text, 1, self.target_info.context_length * MAX_TOKEN_CHARACTERS)
-        encode = self.tokenizer.encode
-        return encode(text) if len(text) <= SHORT_CHARACTERS else await asyncio.to_thread(encode, text)
+        limit = self.target_info.context_length * MAX_TOKEN_CHARACTERS
+        if num_characters > limit:
+            raise InvalidArgument(field, f"has {num_characters} characters; {limit} are the most")
+        tokenizer = self.tokenizer
+        if num_characters <= SHORT_CHARACTERS:
+            return encode(tokenizer)
+        return await asyncio.get_running_loop().run_in_executor(self._encoding, encode, tokenizer)
 
     def check_room(self) -> None:
         """Raise what ``admitted`` would raise now for any request; before work is put into reading one.

@@ -10,7 +10,7 @@ import grpc
 from orchestrator.doors.desk import Desk
 from orchestrator.doors.grpc_convert import delta_to_pb, deltas_to_pb, request_from_pb
 from orchestrator.request import GenerationRequest
-from orchestrator.settings import Listen
+from orchestrator.setting_listen import Listen
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
@@ -66,7 +66,9 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         if kind is None:
             raise InvalidArgument("prompt", "is missing; give text or token_ids")
         if kind == "text":
-            token_ids = await self._desk.encode(request.text, "text")
+            text = request.text
+            check_length("text", text, 1, len(text))
+            token_ids = await self._desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
             check_length("text (tokens)", token_ids, 1, target.context_length - 1)
             return token_ids
         ids = request.token_ids.ids

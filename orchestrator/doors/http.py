@@ -18,17 +18,21 @@ from orchestrator.doors.openai_errors import ApiError, error_response
 from orchestrator.doors.openai_logprobs import token_text
 from orchestrator.doors.openai_requests import CompletionRequest
 from orchestrator.doors.openai_response import GenerationResponse
-from orchestrator.doors.readiness import Readiness
+from orchestrator.doors.readiness import Probe, Readiness
 from specgate.errors import SpecgateError
 
 
-def make_app(desk: Desk) -> FastAPI:
-    """Return the application over ``desk``. It has no pages of its own: its API is OpenAI's, described there."""
+def make_app(desk: Desk, probe: Probe | None = None) -> FastAPI:
+    """Return the application over ``desk``. It has no pages of its own: its API is OpenAI's, described there.
+
+    Args:
+        probe: see ``Readiness``.
+    """
     app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
     _add_error_handlers(app)
     _add_generation(app, desk)
     _add_models(app, desk)
-    _add_health(app, desk)
+    _add_health(app, Readiness(desk, probe))
     return app
 
 
@@ -80,9 +84,7 @@ def _add_models(app: FastAPI, desk: Desk) -> None:
         return JSONResponse(model)
 
 
-def _add_health(app: FastAPI, desk: Desk) -> None:
-    readiness = Readiness(desk)
-
+def _add_health(app: FastAPI, readiness: Readiness) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
         return JSONResponse({"status": "alive"})

@@ -1,12 +1,13 @@
 """From a client's request to a ``GenerationRequest``: encode the prompt, fill in defaults, refuse in its own words."""
 
-import asyncio
+from functools import partial
 
-from orchestrator.doors.desk import SHORT_CHARACTERS, Desk
+from orchestrator.doors.desk import Desk
 from orchestrator.doors.openai_chat import ChatRequest
 from orchestrator.doors.openai_errors import ApiError, in_words_of
 from orchestrator.doors.openai_requests import CompletionRequest, GenerateRequest
 from orchestrator.request import GenerationRequest
+from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
 
@@ -43,31 +44,29 @@ async def admissible(params: CompletionRequest | ChatRequest, desk: Desk) -> Gen
 
 
 async def encode(params: CompletionRequest | ChatRequest, desk: Desk) -> tuple[int, ...]:
-    """Return the prompt's token ids; a long text is encoded beside the event loop.
+    """Return the prompt's token ids.
 
     Raises:
-        InvalidArgument: there is no tokenizer or no chat template, or the template refuses the messages.
+        InvalidArgument: see ``Desk.encode``; or there is no chat template, or it refuses the messages.
     """
-    if isinstance(params, CompletionRequest) and not isinstance(params.prompt, str):
-        return tuple(params.prompt)
-    if _num_characters(params) <= SHORT_CHARACTERS:
-        return _encode_text(params, desk)
-    return await asyncio.to_thread(_encode_text, params, desk)
-
-
-def _num_characters(params: CompletionRequest | ChatRequest) -> int:
+    field = params.prompt_field
     if isinstance(params, ChatRequest):
-        return sum(len(message.content) for message in params.messages)
-    return len(params.prompt)
+        num_characters = sum(len(message.content) for message in params.messages)
+        return await desk.encode(partial(_encode_chat, params), num_characters, field)
+    if isinstance(params.prompt, str):
+        return await desk.encode(partial(_encode_text, params), len(params.prompt), field)
+    return tuple(params.prompt)
 
 
-def _encode_text(params: CompletionRequest | ChatRequest, desk: Desk) -> tuple[int, ...]:
-    if isinstance(params, ChatRequest):
-        continued = bool(params.continue_final_message)
-        begin = not continued if params.add_generation_prompt is None else params.add_generation_prompt
-        messages = [message.for_template() for message in params.messages]
-        return desk.tokenizer.encode_chat(messages, add_generation_prompt=begin, continue_final_message=continued)
-    return desk.tokenizer.encode(str(params.prompt), add_special_tokens=params.add_special_tokens is not False)
+def _encode_chat(params: ChatRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
+    continued = bool(params.continue_final_message)
+    begin = not continued if params.add_generation_prompt is None else params.add_generation_prompt
+    messages = [message.for_template() for message in params.messages]
+    return tokenizer.encode_chat(messages, add_generation_prompt=begin, continue_final_message=continued)
+
+
+def _encode_text(params: CompletionRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
+    return tokenizer.encode(str(params.prompt), add_special_tokens=params.add_special_tokens is not False)
 
 
 def _length(params: GenerateRequest, num_prompt_tokens: int, desk: Desk) -> int:

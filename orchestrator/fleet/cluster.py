@@ -2,19 +2,19 @@
 
 import logging
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import ray
 from ray import serve
 
+from orchestrator.fleet.answers import answer_within
 from orchestrator.fleet.progress import NAMESPACE
+from orchestrator.fleet.token import make_token
 from specgate.errors import ServiceUnavailable
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
-TOKEN_BYTES = 32
+LEAVE_S = 10.0
 
 
 @contextmanager
@@ -31,9 +31,16 @@ def on_cluster() -> Iterator[bool]:
     try:
         yield ours
     finally:
-        if not (ours or served_before or serve.status().applications):
-            serve.shutdown()
+        if not (ours or served_before):
+            # A cluster that is gone has nothing to be cleared away.
+            with suppress(ServiceUnavailable):
+                answer_within(LEAVE_S, _end_idle_serve)
         ray.shutdown()
+
+
+def _end_idle_serve() -> None:
+    if not serve.status().applications:
+        serve.shutdown()
 
 
 def _join() -> bool:
@@ -58,19 +65,11 @@ def _join() -> bool:
 def _start() -> None:
     # Who reaches Ray's ports runs code on it, and it opens them on all interfaces. A local Ray asks for a token by
     # itself, unless the environment says otherwise, but would write a new one so that every user can read it.
-    _make_token()
     try:
+        make_token()
         _init("local")
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:
         raise ServiceUnavailable(f"Ray cannot be started on this machine: {_line(error)}") from None
-
-
-def _make_token() -> None:
-    path = Path.home() / ".ray" / "auth_token"
-    path.parent.mkdir(exist_ok=True)
-    with suppress(FileExistsError):
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(secrets.token_hex(TOKEN_BYTES), encoding="ascii")
 
 
 def _init(address: str) -> None:

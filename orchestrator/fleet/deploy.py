@@ -1,6 +1,7 @@
 """One application's life on a cluster: deployed, watched until it serves, drained."""
 
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -16,8 +17,10 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
 from orchestrator.app import STOP_GRACE_S, build
+from orchestrator.fleet.answers import answer_within
 from orchestrator.fleet.progress import Stages, start_board
-from orchestrator.settings import Listen, Settings
+from orchestrator.setting_listen import Listen
+from orchestrator.settings import Settings
 from specgate.errors import ServiceUnavailable
 from specgate.rpc.endpoint import join_endpoint
 
@@ -25,6 +28,11 @@ POLL_S = 0.2
 DOOR_S = 20.0
 """How long Serve's proxy may take to answer for an application that runs."""
 ANSWER_S = 5.0
+WATCH_S = 2.0
+STATUS_S = 15.0
+"""How long Serve's controller may take to say how the application is; it may be starting anew."""
+DELETE_S = 30.0
+"""How long Serve may take, beyond the drain times, to take an application off."""
 OUR_ERRORS = "specgate.errors."
 
 OnStages = Callable[[Stages], None]
@@ -91,17 +99,37 @@ class Served:
         gateways = serve.get_app_handle(self._name)
         return tuple(gateways.broadcast("grpc_endpoint").results(timeout_s=DOOR_S))
 
+    def wait(self, stop: threading.Event) -> None:
+        """Return once ``stop`` is set.
+
+        Raises:
+            ServiceUnavailable: the cluster is gone, or the application was taken off it.
+        """
+        while not stop.wait(WATCH_S):
+            try:
+                there = self._name in answer_within(STATUS_S, serve.status).applications
+            except ServiceUnavailable:
+                # There is nothing left to drain, and nobody to ask for it.
+                self._deployed = False
+                raise
+            if not there:
+                self._deployed = False
+                raise ServiceUnavailable(f"the application {self._name} was taken off the cluster")
+
     def stop(self) -> None:
         """Let running requests end, within the drain time, and take the application off, if it is ours."""
         if not self._deployed:
             return
-        with suppress(RayError, RayServeException, TimeoutError):
-            gateways = serve.get_app_handle(self._name)
-            # First, because a gateway that Serve stops is told so only when its HTTP requests have ended.
-            gateways.broadcast("drain").results(timeout_s=self._settings.drain_s + STOP_GRACE_S)
+        drain_s = self._settings.drain_s
+        # First, because a gateway that Serve stops is told so only when its HTTP requests have ended.
+        with suppress(ServiceUnavailable):
+            answer_within(drain_s + STOP_GRACE_S, self._drain)
         # A cluster that is gone took the application with it.
-        with suppress(RayError, RayServeException):
-            serve.delete(self._name)
+        with suppress(ServiceUnavailable):
+            answer_within(2 * drain_s + DELETE_S, lambda: serve.delete(self._name))
+
+    def _drain(self) -> None:
+        serve.get_app_handle(self._name).broadcast("drain").results(timeout_s=self._settings.drain_s + STOP_GRACE_S)
 
 
 def _start_serve(options: dict[str, Any]) -> None:

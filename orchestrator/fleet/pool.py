@@ -1,6 +1,7 @@
 """A pool whose leases are Ray Serve requests: Serve balances them, queues them, and knows which replicas live."""
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from typing import Any
@@ -9,6 +10,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from orchestrator.fleet.running import ANSWER_S, Replicas
 from orchestrator.ports import Lease
 from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
 
@@ -21,6 +23,8 @@ END_GRACE_S = 0.5
 """A session's stream is closed right after its lease is given back, and ends the lease by itself within this time."""
 BROKEN = (RayError, RayServeException, StopAsyncIteration)
 """What a call to a replica ends with that is dead, stopped, or was never there."""
+
+_log = logging.getLogger(__name__)
 
 
 class ServePool:
@@ -36,6 +40,7 @@ class ServePool:
     def __init__(self, role: str, handle: DeploymentHandle[Any], wait_s: float, rest_s: float = 0.0) -> None:
         self._role = role
         self._handle = handle.options(stream=True)
+        self._replicas = Replicas(role, handle)
         self._wait_s = wait_s
         self._rest_s = rest_s
         self._rested_at_s = 0.0
@@ -47,7 +52,7 @@ class ServePool:
 
         Raises:
             TooManySessions: all replicas are full, and as many requests wait as may, or too long.
-            ServiceUnavailable: no replica is there.
+            ServiceUnavailable: no replica is there; Ray's own reason is logged.
         """
         if time.monotonic() < self._rested_at_s:
             raise ServiceUnavailable(f"no {self._role} was free a moment ago")
@@ -58,11 +63,12 @@ class ServePool:
         except TimeoutError:
             response.cancel()
             self._rested_at_s = time.monotonic() + self._rest_s
-            raise self._nobody_free() from None
+            raise await self._nobody_free() from None
         except BackPressureError:
             raise TooManySessions(f"all {self._role}s are full, and as many requests wait for one as may") from None
         except BROKEN as error:
-            raise ServiceUnavailable(f"no {self._role} is there: {_first_line(error)}") from None
+            _log.warning("no %s gave a lease: %s", self._role, _first_line(error))
+            raise ServiceUnavailable(f"no {self._role} is there") from None
         except BaseException:
             response.cancel()
             raise
@@ -70,9 +76,11 @@ class ServePool:
         self._held[lease] = _Call(response)
         return lease
 
-    def _nobody_free(self) -> SpecgateError:
+    async def _nobody_free(self) -> SpecgateError:
         problem = f"no {self._role} was free within {self._wait_s:g} s"
-        return TooManySessions(problem) if self._held else ServiceUnavailable(problem)
+        # Who did not wait long for a lease does not wait long for the reason either.
+        busy = await self._replicas.any_running(min(ANSWER_S, self._wait_s))
+        return TooManySessions(problem) if busy else ServiceUnavailable(problem)
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
         """Give a lease back. Serve finds out by itself which replicas have failed. Safe after ``close``."""

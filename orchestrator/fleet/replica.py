@@ -8,7 +8,8 @@ from ray import serve
 from ray.serve.deployment import Application
 
 from orchestrator.fleet.progress import reporter
-from orchestrator.settings import NODE, Placement, ServiceSettings
+from orchestrator.setting_listen import NODE
+from orchestrator.settings import Placement, ServiceSettings
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica

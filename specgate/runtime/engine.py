@@ -102,15 +102,17 @@ class Engine:
             job.future.cancel()
             raise
 
-    def post(self, function: Callable[[], None]) -> None:
-        """Run a plain function on the engine's thread, after the forward that runs now, without waiting for it."""
+    def post(self, function: Callable[[], None]) -> Future[None]:
+        """Run a plain function on the engine's thread, after the forward that runs now; the future tells when."""
 
         def task() -> Task[None]:
             function()
             return
             yield
 
-        self._inbox.put(Job(task()))
+        job = Job(task())
+        self._inbox.put(job)
+        return job.future
 
     def _run(self) -> None:
         try:

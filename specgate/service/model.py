@@ -1,5 +1,8 @@
 """A loaded model ready to serve: its engine, what it says of itself, who may open sessions on it."""
 
+import asyncio
+import logging
+import math
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -15,6 +18,10 @@ from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo, SessionSpec, check_range
 
 PROTO_VERSION = "specgate.v1"
+ENGINE_LOOK_S = 1.0
+"""How often those who wait for the engine's thread look whether it is still there."""
+
+_log = logging.getLogger(__name__)
 
 
 class Session(Protocol):
@@ -87,9 +94,25 @@ class ServedModel:
             try:
                 yield session
             finally:
-                # The engine may be in a forward that writes to these pages: they are freed on its thread, after
-                # it, and a cancelled handler must not cancel that too.
-                self.engine.post(session.free)
+                await self._freed(session)
+
+    async def _freed(self, session: Session) -> None:
+        """Free a session's pages; return, even to a handler that is cancelled, when that is done.
+
+        The engine may be in a forward that writes to them: they are freed on its thread, after it. Whoever gets the
+        session's place next must find them free, so the place is given up only then.
+        """
+        freed, cancelled = asyncio.wrap_future(self.engine.post(session.free)), False
+        # A thread that has ended frees nothing, and there is nothing any more to be freed for.
+        while not freed.done() and math.isfinite(self.engine.heartbeat_age_s):
+            try:
+                await asyncio.wait((freed,), timeout=ENGINE_LOOK_S)
+            except asyncio.CancelledError:
+                cancelled = True
+        if freed.done() and (error := freed.exception()) is not None:
+            _log.warning("a session's pages were not freed: %s", error)
+        if cancelled:
+            raise asyncio.CancelledError
 
     @contextmanager
     def _admitted(self, spec: SessionSpec) -> Iterator[None]:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from orchestrator.setting_keys import all_keys
-from orchestrator.settings import NODE, Settings, load_settings, settings_of
+from orchestrator.setting_listen import NODE
+from orchestrator.settings import Settings, load_settings, settings_of
 
 DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
 SCRIPTS = ("two_gpus.sh", "two_nodes.sh")

@@ -18,30 +18,16 @@ from specgate.types import (
     DraftRequest,
     Proposal,
     SamplingParams,
-    SessionSpec,
     SparseDistribution,
     Verification,
 )
 from tests.models import KnownModel, Mix, eager_logits, eager_model, make_runner, run_all, run_task, write_model
-from tests.sessions import Pair, Plan, decode
-
-VOCAB_SIZE = 16
-PROMPT = (1, 2, 3)
-GREEDY = SamplingParams(temperature=0.0)
-Ids = tuple[int, ...]
+from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, Pair, Plan, decode, greedy_path, known_model, make_spec
 
 
 @pytest.fixture
 def model() -> KnownModel:
-    return KnownModel(VOCAB_SIZE, seed=3, gain=3.0)
-
-
-def make_spec(**fields: Any) -> SessionSpec:
-    settings: dict[str, Any] = {
-        "prompt_token_ids": PROMPT, "sampling": GREEDY, "seed": 1, "verification": Verification.SHARED_NOISE,
-        "max_tokens": 20, **fields,
-    }  # fmt: skip
-    return SessionSpec(**settings)
+    return known_model()
 
 
 class Client:
@@ -60,13 +46,6 @@ class Client:
             self.model,
             self.session.draft(DraftRequest(token_ids=committed, gamma=gamma, stop_below=stop_below, **request)),
         )
-
-
-def greedy_path(model: KnownModel, length: int, prefix: Ids = PROMPT) -> Ids:
-    path: Ids = ()
-    for _ in range(length):
-        path += (int(model.logits((*prefix, *path)).argmax()),)
-    return path
 
 
 def test_it_drafts_what_the_model_says(model: KnownModel) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,16 +13,22 @@ import pytest
 
 pytest.importorskip("ray")
 
+import httpx2
 from ray import serve
+from ray.serve.api import _run
+from ray.serve.handle import DeploymentHandle
 
 from orchestrator.discovery import ask_verifier
+from orchestrator.doors.desk import Desk
+from orchestrator.doors.http import make_app
 from orchestrator.fleet.pool import ServePool
 from orchestrator.fleet.replica import service_application
+from orchestrator.fleet.running import Replicas
 from orchestrator.generator import Orchestrator
 from orchestrator.links import GrpcDialer
 from orchestrator.ports import Lease
 from orchestrator.request import GenerationRequest
-from orchestrator.settings import Placement, ServiceSettings
+from orchestrator.settings import Defaults, GatewaySettings, Placement, ServiceSettings
 from orchestrator.streams import ChannelCache
 from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
 from specgate.types import SamplingParams, SessionSpec, Verification
@@ -39,9 +45,7 @@ SHORT_S = 0.5
 
 
 @pytest.fixture(scope="module")
-def verifier(
-    ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[serve.handle.DeploymentHandle[Any]]:
+def verifier(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeploymentHandle[Any]]:
     settings = ServiceSettings(
         model=str(write_llama(tmp_path_factory.mktemp("target"))),
         max_sessions=MAX_SESSIONS,
@@ -80,7 +84,7 @@ async def check_capacity(verifier) -> None:
     """All of it is free: it can be filled, and no more than that; nobody holds a session or a page."""
     async with pool_of(verifier) as pool, pool_of(verifier, SHORT_S) as other:
         leases = [await pool.lease() for _ in range(MAX_SESSIONS)]
-        with pytest.raises(ServiceUnavailable):
+        with pytest.raises(TooManySessions):
             await other.lease()
         for lease in leases:
             pool.release(lease)
@@ -143,6 +147,48 @@ async def test_nobody_waits_for_a_place_longer_than_allowed(verifier) -> None:
             await full.lease()
 
 
+@asynccontextmanager
+async def asked_for_readiness(
+    pool: ServePool, handle: DeploymentHandle[Any]
+) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """Yield what asks a door over ``pool`` whether it is ready; it looks anew each time."""
+    async with await Orchestrator.connect(pool) as orchestrator:
+        desk = Desk(orchestrator, GatewaySettings(), Defaults(), "leases")
+        app = make_app(desk, Replicas("verifier", handle).check)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://door") as client:
+
+            async def status() -> int:
+                return (await client.get("/readyz")).status_code
+
+            yield status
+
+
+async def test_a_busy_system_is_ready(verifier, pool: ServePool) -> None:
+    async with asked_for_readiness(pool, verifier) as readiness:
+        held = [await pool.lease() for _ in range(MAX_SESSIONS)]
+        assert await readiness() == 200
+        for lease in held:
+            pool.release(lease)
+
+
+async def test_without_a_replica_that_runs_nothing_is_ready(verifier, pool: ServePool) -> None:
+    nowhere = ServiceSettings(model="none", placement=Placement(num_cpus=0.1, resources={"nowhere": 1.0}))
+    _run(service_application("verifier", nowhere, drain_s=0.0), name="nowhere", route_prefix=None, _blocking=False)
+    try:
+        handle = serve.get_deployment_handle("Verifier", "nowhere")
+        async with asked_for_readiness(pool, handle) as readiness:
+            assert await readiness() == 503
+        async with pool_of(handle, SHORT_S) as empty:
+            with pytest.raises(ServiceUnavailable, match=r"no verifier was free within 0\.5 s"):
+                await empty.lease()
+    finally:
+        serve.delete("nowhere")
+    # Where the application is gone too, the reason is Ray's, and stays here.
+    async with pool_of(handle, SHORT_S) as gone:
+        with pytest.raises(ServiceUnavailable, match=r"^no verifier (is there|was free within 0\.5 s)$"):
+            await gone.lease()
+
+
 def start_holder(cluster: Cluster) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.fleet.holder", cluster.address, APP, str(MAX_SESSIONS)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_AUTH_MODE": "token"})
@@ -153,7 +199,7 @@ async def test_a_holder_that_is_killed_loses_its_leases(verifier, ray_cluster: C
         assert holder.stdout is not None
         assert await asyncio.to_thread(holder.stdout.readline) == "streaming\n"
         async with pool_of(verifier, SHORT_S) as other:
-            with pytest.raises(ServiceUnavailable):
+            with pytest.raises(TooManySessions):
                 await other.lease()
         holder.send_signal(signal.SIGKILL)
     await check_capacity(verifier)

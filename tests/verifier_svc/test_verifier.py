@@ -19,25 +19,17 @@ from specgate.types import (
     VerifyRequest,
 )
 from tests.models import KnownModel, run_task
+from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, greedy_path, known_model, make_spec
 from verifier_svc.verifier import VerifySession
-
-VOCAB_SIZE = 16
-PROMPT = (1, 2, 3)
-GREEDY = SamplingParams(temperature=0.0)
-Ids = tuple[int, ...]
 
 
 @pytest.fixture
 def model() -> KnownModel:
-    return KnownModel(VOCAB_SIZE, seed=3, gain=3.0)
+    return known_model()
 
 
 def open_session(model: KnownModel, **fields: Any) -> VerifySession:
-    settings: dict[str, Any] = {
-        "prompt_token_ids": PROMPT, "sampling": GREEDY, "seed": 1, "verification": Verification.SHARED_NOISE,
-        "max_tokens": 20, **fields,
-    }  # fmt: skip
-    session = VerifySession(SessionSpec(**settings), model.pool, VOCAB_SIZE, model.loaded.context_length)
+    session = VerifySession(make_spec(**fields), model.pool, VOCAB_SIZE, model.loaded.context_length)
     run_task(model, session.prefill())
     return session
 
@@ -63,13 +55,6 @@ class Client:
     def send_one(self, draft: Ids = (), **others: Any) -> Verdict:
         (verdict,) = self.send(draft, **others)
         return verdict
-
-
-def greedy_path(model: KnownModel, length: int, prompt: Ids = PROMPT) -> Ids:
-    path: Ids = ()
-    for _ in range(length):
-        path += (int(model.logits((*prompt, *path)).argmax()),)
-    return path
 
 
 def confidence_of(model: KnownModel, path: Ids) -> float:

@@ -16,11 +16,15 @@ from transformers import PreTrainedTokenizerFast
 from orchestrator.doors.desk import Desk
 from orchestrator.doors.http import make_app
 from orchestrator.fakes import FakeVerifier
+from orchestrator.request import GenerationRequest
 from orchestrator.text import TextTokenizer
 from specgate.types import SessionSpec, TokenLogprobs, Verdict
-from tests.orchestrator.doors.desks import Room, open_room
+from tests.orchestrator.doors.desks import Room, expected, open_room
 
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
 PROMPT = [5, 17, 3]
+MESSAGES = [{"role": "user", "content": "Hi"}]
 TURN = "<|turn|>"
 CHAT_TEMPLATE = """\
 {%- if messages[0].role == 'assistant' %}{{ raise_exception('a user speaks first') }}{% endif %}
@@ -36,6 +40,14 @@ def ascii_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> TextTokenizer:
     backend.add_special_tokens(["<|end|>", TURN])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=chat_template)
     return TextTokenizer(tokenizer)
+
+
+TOKENIZER = ascii_tokenizer()
+
+
+def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
+    """What the fake target alone says after ``prompt``."""
+    return expected(GenerationRequest(prompt, max_tokens=max_tokens))
 
 
 class Telling(FakeVerifier):

@@ -1,6 +1,7 @@
 """The desk over real gRPC services: its limits, its order, and that everything is freed."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
@@ -30,6 +31,10 @@ async def room() -> AsyncIterator[Room]:
 async def read(desk: Desk, request: GenerationRequest = REQUEST) -> list[Delta]:
     async with desk.admitted(request) as running:
         return [delta async for delta in running.deltas()]
+
+
+async def encode(desk: Desk, text: str) -> tuple[int, ...]:
+    return await desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
 
 
 async def read_into(received: list[Delta], deltas: AsyncIterator[Delta]) -> None:
@@ -197,14 +202,39 @@ async def test_long_and_short_prompts(byte_level: TextTokenizer, monkeypatch: py
     async with open_room(tokenizer=byte_level) as room:
         for short in (1000, 3):
             monkeypatch.setattr(desk_module, "SHORT_CHARACTERS", short)
-            assert await room.desk.encode("the fox", "text") == byte_level.encode("the fox")
-        with pytest.raises(InvalidArgument, match=r"text \(length\): 131073 is outside \[1, 131072\]"):
-            await room.desk.encode("a" * (512 * 256 + 1), "text")
+            assert await encode(room.desk, "the fox") == byte_level.encode("the fox")
+        with pytest.raises(InvalidArgument, match="text: has 131073 characters; 131072 are the most"):
+            await encode(room.desk, "a" * (512 * 256 + 1))
+
+
+async def test_no_more_than_two_prompts_are_encoded_at_a_time(byte_level: TextTokenizer) -> None:
+    may_end, running, most, lock = threading.Event(), 0, 0, threading.Lock()
+
+    def work(_: TextTokenizer) -> tuple[int, ...]:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        may_end.wait(30)
+        with lock:
+            running -= 1
+        return (1,)
+
+    async with open_room(tokenizer=byte_level) as room:
+        prompts = [asyncio.create_task(room.desk.encode(work, 5000, "text")) for _ in range(5)]
+        await eventually(lambda: running == 2)
+        # A client that leaves makes no room for a third while its work goes on.
+        prompts[0].cancel()
+        # The event loop is free meanwhile, and short prompts pass by.
+        assert await encode(room.desk, "the fox") == byte_level.encode("the fox")
+        may_end.set()
+        assert await asyncio.gather(*prompts[1:]) == [(1,)] * 4
+        assert most == 2
 
 
 async def test_a_target_without_a_tokenizer(room: Room) -> None:
     with pytest.raises(InvalidArgument, match="no tokenizer"):
-        await room.desk.encode("the fox", "text")
+        await encode(room.desk, "the fox")
 
 
 async def test_the_default_length_ends_with_the_context(room: Room) -> None:

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.doors.grpc_client import GrpcClient
 from orchestrator.doors.grpc_door import GrpcDoor
 from orchestrator.request import Gate, GenerationRequest
-from orchestrator.settings import Listen
+from orchestrator.setting_listen import Listen
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, Verification
 from tests.orchestrator.doors.desks import Room, dying_after, expected, open_room

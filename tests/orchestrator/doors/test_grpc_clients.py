@@ -20,7 +20,7 @@ import pytest
 from orchestrator.doors.grpc_door import GrpcDoor
 from orchestrator.fakes import FakeVerifier, Fault
 from orchestrator.request import GenerationRequest
-from orchestrator.settings import Listen, TlsSettings
+from orchestrator.setting_listen import Listen, TlsSettings
 from orchestrator.text import TextTokenizer
 from tests.orchestrator.doors.desks import Room, dying_after, expected, open_room
 from tests.specgate.rpc.certificates import Certificates

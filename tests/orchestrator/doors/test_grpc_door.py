@@ -18,7 +18,7 @@ from orchestrator.doors.grpc_convert import delta_to_pb
 from orchestrator.doors.grpc_door import SERVICE, GrpcDoor
 from orchestrator.fakes import FakeVerifier, Fault
 from orchestrator.request import Delta, GenerationRequest, GenerationStats
-from orchestrator.settings import Listen, TlsSettings
+from orchestrator.setting_listen import Listen, TlsSettings
 from orchestrator.text import TextTokenizer
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
 from specgate.rpc.channel import open_channel

@@ -1,30 +1,11 @@
 """Whole answers of the HTTP door, over real gRPC services with the fake model behind them."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 import specgate
 from orchestrator.doors import readiness
-from orchestrator.request import GenerationRequest
-from specgate.errors import ServiceUnavailable, TooManySessions
-from tests.orchestrator.doors.desks import expected
-from tests.orchestrator.doors.http_serving import PROMPT, TURN, Site, ascii_tokenizer, open_site
-
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
-TOKENIZER = ascii_tokenizer()
-MESSAGES = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async with open_site() as site:
-        yield site
-
-
-def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
-    return expected(GenerationRequest(prompt, max_tokens=max_tokens))
+from specgate.errors import ServiceUnavailable
+from tests.orchestrator.doors.http_serving import CHAT, COMPLETIONS, MESSAGES, PROMPT, TOKENIZER, TURN, Site, said
 
 
 async def test_completion(site: Site) -> None:
@@ -244,15 +225,6 @@ async def test_ready_while_a_verifier_answers(site: Site, monkeypatch: pytest.Mo
     assert (response.status_code, response.json()["error"]["code"]) == (503, "service_unavailable")
     assert response.headers["retry-after"] == "1"
     assert (await site.client.get("/healthz")).status_code == 200
-
-
-async def test_full_verifiers_are_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def lease() -> None:
-        raise TooManySessions("full")
-
-    monkeypatch.setattr(readiness, "PROBE_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(site.room.desk.orchestrator._verifiers, "lease", lease)
-    assert (await site.client.get("/readyz")).status_code == 200
 
 
 async def test_one_look_at_the_verifiers_serves_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,9 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.doors import openai_body
-from tests.orchestrator.doors.http_serving import Site, ascii_tokenizer, open_site
+from orchestrator.text import TextTokenizer
+from tests.orchestrator.doors.http_serving import CHAT, COMPLETIONS, Site, ascii_tokenizer, open_site
 
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
 JSON = {"content-type": "application/json"}
 
 
@@ -219,6 +218,24 @@ async def test_long_body_is_parsed_as_a_short_one(site: Site, monkeypatch: pytes
     monkeypatch.setattr(openai_body, "SMALL_BODY_BYTES", 10)
     assert (await refused(site, COMPLETIONS, b'{"model": "fake"}'))["param"] == "prompt"
     await site.post(COMPLETIONS, prompt="a", max_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt", "param"),
+    [
+        (COMPLETIONS, {"prompt": "a" * 131_073}, "prompt"),
+        (CHAT, {"messages": [USER, USER | {"content": "a" * 131_072}]}, "messages"),
+    ],
+    ids=["completion", "chat"],
+)
+async def test_prompt_that_cannot_fit_is_refused_unread(
+    site: Site, monkeypatch: pytest.MonkeyPatch, path: str, prompt: dict[str, Any], param: str
+) -> None:
+    monkeypatch.delattr(TextTokenizer, "encode")
+    monkeypatch.delattr(TextTokenizer, "encode_chat")
+    error = await refused(site, path, json.dumps({"model": "fake"} | prompt).encode())
+    assert (error["param"], error["code"]) == (param, "invalid_value")
+    assert "characters; 131072 are the most" in error["message"]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])

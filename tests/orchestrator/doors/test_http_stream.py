@@ -1,7 +1,6 @@
 """Streams of the HTTP door: their chunks, how they fail, readers that leave and readers that are slow."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,26 +12,23 @@ from orchestrator.fakes import FakeVerifier, Fault
 from orchestrator.request import GenerationRequest
 from orchestrator.text import TextTokenizer
 from specgate.errors import InternalError, InvalidArgument, KVCacheFull, SpecgateError
-from tests.orchestrator.doors.desks import PATIENT, dying_after, eventually, expected, open_room
-from tests.orchestrator.doors.http_serving import PROMPT, TURN, Site, ascii_tokenizer, events, open_site
+from tests.orchestrator.doors.desks import PATIENT, dying_after, eventually, open_room
+from tests.orchestrator.doors.http_serving import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    PROMPT,
+    TOKENIZER,
+    TURN,
+    Site,
+    events,
+    open_site,
+    said,
+)
 from tests.orchestrator.fake_services import FakeService
 
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
-TOKENIZER = ascii_tokenizer()
-MESSAGES = [{"role": "user", "content": "Hi"}]
 Hanging = partial(FakeVerifier, faults={2: Fault.HANG})
 """Two verdicts, then none any more."""
-
-
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    async with open_site() as site:
-        yield site
-
-
-def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
-    return expected(GenerationRequest(prompt, max_tokens=max_tokens))
 
 
 async def test_stream_of_a_completion(site: Site) -> None:

@@ -1,0 +1,49 @@
+"""The part of the configuration that says where something listens, and with which TLS files."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from specgate.rpc.endpoint import is_loopback
+
+NODE = "node"
+"""As a service's ``host``: the address by which Ray knows the replica's node, so that other nodes reach it."""
+
+
+class Strict(BaseModel):
+    """No unknown key, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+class TlsSettings(Strict):
+    """Files on the machine that uses them. ``client_ca`` asks clients for a certificate."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class ClientTlsSettings(Strict):
+    """How the gateway reaches services over TLS: who signed their certificates, and our own for mutual TLS."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+
+
+class Listen(Strict):
+    """Where something listens. Beyond loopback it needs ``tls`` or ``insecure: true``."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65_535)
+    tls: TlsSettings | None = None
+    insecure: bool = False
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Self:
+        if not (is_loopback(self.host) or self.tls or self.insecure):
+            raise ValueError(f"host {self.host!r} is beyond loopback: give tls, or insecure: true")
+        return self
