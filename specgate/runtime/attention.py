@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from transformers import AttentionInterface
 
 from specgate.errors import UnsupportedArchitecture
+from specgate.runtime.softcap import attend_with
 
 NAME = "specgate_paged"
 # Passed through by some models, without influence on the result of attention itself.
@@ -125,6 +125,7 @@ def paged_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     ragged: RaggedBatch | None = None,
     **others: object,
 ) -> tuple[torch.Tensor, None]:
@@ -150,7 +151,7 @@ def paged_attention(
         if len(ragged.spans) > 1:
             of_rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
         outputs.append(
-            F.scaled_dot_product_attention(
+            attend_with(softcap)(
                 of_rows,
                 _extend(key_pages, span, new_keys),
                 _extend(value_pages, span, new_values),
