@@ -54,11 +54,15 @@ class KVPages:
 
 @dataclass(slots=True)
 class RaggedBatch:
-    """What the attention function needs to know of one forward pass; ``num_calls`` counts the layers that asked."""
+    """What the attention function needs to know of one forward pass.
+
+    ``num_calls`` counts the layers that asked, ``num_windows`` those that asked for a sliding window.
+    """
 
     spans: list[Span]
     pages: KVPages
     num_calls: int = 0
+    num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
 
     def mask(self, span: Span, window: int, like: torch.Tensor) -> torch.Tensor | None:
@@ -144,6 +148,7 @@ def paged_attention(
     if ragged is None or attention_mask is not None or dropout:
         raise UnsupportedArchitecture(f"{type(module).__name__} does not hand the ragged batch to attention")
     ragged.num_calls += 1
+    ragged.num_windows += bool(sliding_window)
     key_pages, value_pages = ragged.pages.layer(cast(int, module.layer_idx), key, value)
     outputs = []
     for span in ragged.spans:
