@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from transformers import AttentionInterface
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.kv_pages import Copy
+from specgate.runtime.softcap import attend_with
 
 NAME = "specgate_paged"
 # Passed through by some models, without influence on the result of attention itself.
@@ -62,11 +62,15 @@ class KVPages:
 
 @dataclass(slots=True)
 class RaggedBatch:
-    """What the attention function needs to know of one forward pass; ``num_calls`` counts the layers that asked."""
+    """What the attention function needs to know of one forward pass.
+
+    ``num_calls`` counts the layers that asked, ``num_windows`` those that asked for a sliding window.
+    """
 
     spans: list[Span]
     pages: KVPages
     num_calls: int = 0
+    num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
 
     def mask(self, span: Span, window: int, like: torch.Tensor) -> torch.Tensor | None:
@@ -133,6 +137,7 @@ def paged_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    softcap: float | None = None,
     ragged: RaggedBatch | None = None,
     **others: object,
 ) -> tuple[torch.Tensor, None]:
@@ -151,6 +156,7 @@ def paged_attention(
     if ragged is None or attention_mask is not None or dropout:
         raise UnsupportedArchitecture(f"{type(module).__name__} does not hand the ragged batch to attention")
     ragged.num_calls += 1
+    ragged.num_windows += bool(sliding_window)
     key_pages, value_pages = ragged.pages.layer(cast(int, module.layer_idx), key, value)
     outputs = []
     for span in ragged.spans:
@@ -158,7 +164,7 @@ def paged_attention(
         if len(ragged.spans) > 1:
             of_rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
         outputs.append(
-            F.scaled_dot_product_attention(
+            attend_with(softcap)(
                 of_rows,
                 _extend(key_pages, span, new_keys),
                 _extend(value_pages, span, new_values),

@@ -139,11 +139,12 @@ def _rope_limit(config: PretrainedConfig) -> int | None:
     would hang on what else runs.
     """
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    if rope.get("rope_type", rope.get("type")) != "longrope":
-        return None
     own = getattr(config, "original_max_position_embeddings", None)
-    limit = rope.get("original_max_position_embeddings") or own
-    return int(limit) if limit else None
+    # Where layers of different types turn differently, there is one entry for each type.
+    entries = [rope, *(entry for entry in rope.values() if isinstance(entry, dict))]
+    longrope = [entry for entry in entries if entry.get("rope_type", entry.get("type")) == "longrope"]
+    limits = [int(limit) for entry in longrope if (limit := entry.get("original_max_position_embeddings") or own)]
+    return min(limits, default=None)
 
 
 def _eos_token_ids(model: Any) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class ModelRunner:
         self.device = loaded.device
         self._pages = KVPages(self.pool.num_pages, page_size)
         self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
-        self.last_num_calls = 0
+        self.last_num_calls = self.last_num_windows = 0
 
     @torch.inference_mode()
     def forward(self, batch: List[Rows]) -> list[torch.Tensor]:
@@ -40,7 +40,7 @@ class ModelRunner:
         self._pages.copy_rows(self.pool.take_copies())
         ragged = RaggedBatch(self._spans(batch), self._pages)
         logits = self._logits(batch, ragged)
-        self.last_num_calls = ragged.num_calls
+        self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
         if len(logits) and not bool(logits.amax(-1).isfinite().all()):
             raise NonFiniteLogits("the model answered with NaN or infinite logits")
         for sequence, num_rows, _ in batch:

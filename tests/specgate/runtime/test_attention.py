@@ -81,7 +81,6 @@ def call(**arguments: Any) -> None:
 
 REFUSED = {
     "position_bias": torch.zeros(1, HEADS, 3, 3),
-    "softcap": 50.0,
     "s_aux": torch.zeros(HEADS),
     "head_mask": torch.ones(HEADS),
     "something_new": 0,
@@ -95,8 +94,8 @@ def test_an_argument_that_is_not_computed_is_refused_by_name(name: str) -> None:
 
 
 def test_all_of_them_are_named() -> None:
-    with pytest.raises(UnsupportedArchitecture, match="passes position_bias, softcap to attention"):
-        call(softcap=30.0, position_bias=torch.zeros(1), cache_position=torch.arange(3))
+    with pytest.raises(UnsupportedArchitecture, match="passes position_bias, s_aux to attention"):
+        call(s_aux=torch.zeros(HEADS), position_bias=torch.zeros(1), cache_position=torch.arange(3))
 
 
 @pytest.mark.parametrize("arguments", [{}, dict.fromkeys(REFUSED), {"position_ids": torch.arange(3)[None]}])

@@ -210,6 +210,10 @@ LONG_ROPE: dict[str, Any] = {
     "short_factor": [1.0] * 4,
     "long_factor": [2.0] * 4,
 }
+LONG_ROPE_IN_SOME_LAYERS: dict[str, Any] = {
+    "full_attention": {**LONG_ROPE, "original_max_position_embeddings": 100},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+}
 
 
 @pytest.mark.parametrize(
@@ -219,6 +223,7 @@ LONG_ROPE: dict[str, Any] = {
         ("gpt2", {"n_positions": 88}, 88),
         ("bloom", {}, 2048),
         ("phi3", {"original_max_position_embeddings": 128, "rope_parameters": LONG_ROPE}, 128),
+        ("gemma3_text", {"rope_parameters": LONG_ROPE_IN_SOME_LAYERS}, 100),
     ],
 )
 def test_context_length(model_type: str, config: dict[str, Any], length: int, tmp_path: Path) -> None:

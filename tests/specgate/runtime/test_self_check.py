@@ -13,35 +13,6 @@ from specgate.runtime.loading import load
 from specgate.runtime.scheduler import logits_of
 from tests.models import eager_logits, load_float32, make_runner, quiet, run_task, write_llama, write_model
 
-GPT_OSS = {"num_local_experts": 2, "num_experts_per_tok": 1, "layer_types": ["full_attention", "full_attention"]}
-REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
-    "gemma2": ({"query_pre_attn_scalar": 8}, "Gemma2ForCausalLM: Gemma2Attention passes softcap to attention"),
-    "gpt_oss": (GPT_OSS, "GptOssForCausalLM: GptOssAttention passes s_aux to attention"),
-    "bloom": ({}, "BloomForCausalLM ignores AttentionInterface: it has an attention of its own"),
-    "falcon": ({}, "FalconForCausalLM ignores AttentionInterface: it has an attention of its own"),
-    "gptj": ({}, "GPTJForCausalLM ignores AttentionInterface: it has an attention of its own"),
-    "lfm2": ({"layer_types": ["conv", "full_attention"]}, "Lfm2ForCausalLM has layers of the type conv"),
-    "llama4_text": (
-        {"layer_types": ["chunked_attention", "full_attention"]},
-        "Llama4ForCausalLM has layers of the type chunked_attention",
-    ),
-    "bert": ({"is_decoder": False}, "BertLMHeadModel: logits over KV pages differ from the model's own by"),
-}
-
-
-@pytest.mark.parametrize("model_type", REFUSALS)
-def test_a_model_that_the_pages_do_not_compute_is_refused_by_name(model_type: str, tmp_path: Path) -> None:
-    config, message = REFUSALS[model_type]
-    write_model(tmp_path, model_type, **config)
-    with pytest.raises(UnsupportedArchitecture) as refusal:
-        make_runner(tmp_path)
-    assert message in str(refusal.value)
-
-
-def test_a_softcap_says_that_it_is_not_computed(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedArchitecture, match=r"Gemma2.*softcap.*not computed here"):
-        make_runner(write_model(tmp_path, "gemma2", query_pre_attn_scalar=8))
-
 
 def test_a_position_bias_is_refused_even_where_it_is_zero(tmp_path: Path) -> None:
     """Its numbers are right, and the next checkpoint of the same kind would be wrong."""
