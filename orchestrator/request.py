@@ -73,8 +73,8 @@ class GenerationStats:
     """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
-    never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how many
-    sessions shared their forward, as far as the verifier tells.
+    never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
+    many sessions shared their forward, as far as the verifier tells.
     """
 
     seed: int = 0
@@ -93,6 +93,11 @@ class GenerationStats:
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)
+
+    @property
+    def failures_survived(self) -> int:
+        """Services that were lost, and that this request did without or replaced."""
+        return self.drafter_failures + self.verifier_failovers
 
     @property
     def acceptance_rate(self) -> float:
