@@ -69,8 +69,8 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         levels = self.levels
-        check_range("requests", self.requests or 1, 1, MAX_REQUESTS)
-        check_range("long_prompt", self.long_prompt or 1, 1, MAX_PROMPT_TOKENS)
+        check_range("requests", 1 if self.requests is None else self.requests, 1, MAX_REQUESTS)
+        check_range("long_prompt", 1 if self.long_prompt is None else self.long_prompt, 1, MAX_PROMPT_TOKENS)
         if self.requests is not None and not levels:
             raise InvalidArgument("requests", "is for --concurrency and --rate; neither is given")
         if self.plots is not None and not levels:
