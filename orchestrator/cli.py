@@ -15,6 +15,7 @@ from orchestrator.commands.config import config
 from orchestrator.commands.demo import demo
 from orchestrator.commands.doctor import doctor
 from orchestrator.commands.generate import generate
+from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
 from orchestrator.commands.serve import serve
@@ -32,8 +33,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions)
-_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "concurrency", "repeats", "json"}
+_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions)
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "json"}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}

@@ -170,6 +170,7 @@ class FakeVerifier:
             last=not goes_on,
             finish_reason=reason,
             verify_us=100,
+            batch_sessions=1,
         )
 
     def _finish_reason(self, start: int) -> FinishReason | None:

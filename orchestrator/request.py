@@ -73,7 +73,8 @@ class GenerationStats:
     """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
-    never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted).
+    never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
+    many sessions shared their forward, as far as the verifier tells.
     """
 
     seed: int = 0
@@ -88,9 +89,15 @@ class GenerationStats:
     drafter_failures: int = 0
     verifier_failovers: int = 0
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    batch_widths: Counter[int] = field(default_factory=Counter)
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)
+
+    @property
+    def failures_survived(self) -> int:
+        """Services that were lost, and that this request did without or replaced."""
+        return self.drafter_failures + self.verifier_failovers
 
     @property
     def acceptance_rate(self) -> float:

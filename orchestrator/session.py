@@ -130,6 +130,8 @@ class Session:
         stats.completion_tokens += num_kept
         stats.target_forwards += 1
         stats.near_ties += verdict.near_ties
+        if verdict.batch_sessions:
+            stats.batch_widths[verdict.batch_sessions] += 1
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
             return

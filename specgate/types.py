@@ -202,7 +202,8 @@ class Verdict:
     ``num_accepted`` draft tokens are committed, then ``token_id``, the target's own token: recovered after a
     rejection, bonus after full acceptance, solo in a solo run. There is none when the run ended inside the
     accepted tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted.
-    ``near_ties`` counts the choices of this verdict whose two best scores lay within 1e-4.
+    ``near_ties`` counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how
+    many sessions shared the forward, 0 where the verifier does not tell.
     """
 
     round: int
@@ -215,6 +216,7 @@ class Verdict:
     near_ties: int = 0
     verify_us: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
+    batch_sessions: int = 0
 
     @property
     def num_emitted(self) -> int:

@@ -53,6 +53,9 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         loop, engine = asyncio.get_running_loop(), self._model.engine
 
         def emit(verdict: Verdict) -> None:
+            # On the engine's thread, before its next forward: the last one is still this verdict's.
+            if verdict.num_emitted:
+                verdict = replace(verdict, batch_sessions=engine.runner.last_num_sequences)
             loop.call_soon_threadsafe(outbox.put_nowait, verdict)
 
         running = asyncio.create_task(_reporting(outbox, engine.run(session.prefill())))

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from orchestrator.bare_loop import BareLoop
 from orchestrator.commands.bench_prompts import BENCH_PROMPTS
+from orchestrator.commands.bench_requests import bench_request, full_length, load_request
 from orchestrator.commands.bench_rows import (
     DRAFT,
     SPEC,
@@ -31,17 +32,14 @@ from orchestrator.commands.bench_rows import (
 from orchestrator.commands.bench_runs import Decode, bare_way, measure, pair_way
 from orchestrator.commands.bench_table import print_rows
 from orchestrator.commands.launch import Pair, open_pair
+from orchestrator.commands.load_bench import load_prompts, run_load
+from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.render import output_console
-from orchestrator.commands.request_options import (
-    DEFAULT_MAX_TOKENS,
-    DraftingOptions,
-    SamplingOptions,
-    request_for,
-)
+from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
 from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification, check_range
@@ -63,14 +61,22 @@ def bench(
     models: ModelOptions,
     drafting: DraftingOptions,
     sampling: SamplingOptions,
+    load: LoadOptions,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON lines. [default: short Python beginnings]")
     ] = None,
     repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")] = None,
 ) -> None:
-    """Measure decode tokens/s: both models alone and together, on the same prompts, in turns."""
+    """Measure decode tokens/s: both models alone and together, on the same prompts, in turns.
+
+    With --concurrency, --rate or --long-prompt: many requests at a time instead, with speculation off and on.
+    """
     check_range("repeats", repeats, 1, MAX_REPEATS)
+    if load.is_wanted:
+        request = load_request(models, drafting, sampling)
+        _bench_load(models, load, read_prompts(prompts, request) if prompts else None, request, repeats, json)
+        return
     request = bench_request(models, drafting, sampling)
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
     if json:
@@ -82,27 +88,20 @@ def bench(
     print_rows(output_console(), report.rows, report.agreement)
 
 
-def bench_request(
+def _bench_load(
     models: ModelOptions,
-    drafting: DraftingOptions,
-    sampling: SamplingOptions,
-    max_tokens: int = DEFAULT_MAX_TOKENS,
-) -> GenerationRequest:
-    """Return the request of all rows, the gate being the gated row's; ``max_tokens`` is a default.
-
-    Raises:
-        InvalidArgument: γ is 0, which leaves nothing to compare.
-    """
-    request = request_for(models, drafting, sampling, max_tokens)
-    if request.gamma == 0:
-        raise InvalidArgument("gamma", "0 leaves nothing to compare; the smallest value here is 1")
-    gate = Gate.TARGET_CONFIDENCE if request.gate is Gate.NONE else request.gate
-    return full_length(replace(request, gate=gate))
-
-
-def full_length(request: GenerationRequest) -> GenerationRequest:
-    """Return the request with nothing that ends it early, and a seed that all rows share."""
-    return replace(request, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=request.seed or 0)
+    load: LoadOptions,
+    prompts: Sequence[Prompt] | None,
+    request: GenerationRequest,
+    repeats: int,
+    json: Path | None,
+) -> None:
+    load.prepare()
+    if json:
+        write_json(json, {})
+    report = run_load(models, load, prompts or load_prompts(request), request, repeats)
+    if json:
+        write_json(json, report.to_object())
 
 
 async def _bench(models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int) -> Report:
@@ -171,12 +170,17 @@ def _agreement(samples: Mapping[str, Sequence[Sample]], requests: Sequence[Gener
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write the rows as a JSON list of objects.
+    """Write the rows as a JSON list of objects. Raises as ``write_json`` does."""
+    write_json(path, [row.to_object() for row in rows])
+
+
+def write_json(path: Path, told: object) -> None:
+    """Write what was measured.
 
     Raises:
         InvalidArgument: the file cannot be written.
     """
     try:
-        path.write_text(json_format.dumps([row.to_object() for row in rows], indent=2) + "\n", "utf-8")
+        path.write_text(json_format.dumps(told, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error

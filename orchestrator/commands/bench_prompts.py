@@ -16,3 +16,12 @@ DEMO_PROMPTS = (
     "class Queue:\n    def __init__(self, maxsize=0):\n        self.maxsize = maxsize\n        self.items = []\n",
     "def main():\n    parser = argparse.ArgumentParser(description=__doc__)\n    parser.add_argument('-v',",
 )
+
+
+def mixed_prompts() -> list[str]:
+    """Return as many prompts as ``BENCH_PROMPTS`` has, of mixed lengths: 1, 2, 4 or 8 of them in one.
+
+    Each ends with another one's text, so that no two go on alike.
+    """
+    count, doubled = len(BENCH_PROMPTS), BENCH_PROMPTS * 2
+    return ["\n".join(doubled[end - (1 << end % 4) : end]) for end in range(count + 1, 2 * count + 1)]

@@ -2,58 +2,43 @@
 
 from collections.abc import Callable, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.commands.bench_rows import SPEC, SPEC_GATE, TARGET, Agreement, Row
+from orchestrator.commands.tables import WIDE, number, table_of
 
 _BAR_CELLS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {SPEC: "green", SPEC_GATE: "green", TARGET: "cyan"}
-_WIDE = 118
-"""Columns of a terminal that shows the whole table side by side."""
 
 Column = tuple[str, Callable[[Row], str]]
+_NAME: Column = ("row", lambda row: row.name)
 _RATES: tuple[Column, ...] = (
     ("tokens/s", lambda row: f"{row.tokens_per_s:.1f}"),
     ("min..max", lambda row: f"{row.tokens_per_s_min:.0f}..{row.tokens_per_s_max:.0f}"),
-    ("× hf", lambda row: _format(row.ratio_to_hf, ".2f")),
-    ("× target", lambda row: _format(row.ratio_to_target, ".2f")),
+    ("× hf", lambda row: number(row.ratio_to_hf, ".2f")),
+    ("× target", lambda row: number(row.ratio_to_target, ".2f")),
 )
 _ROUNDS: tuple[Column, ...] = (
-    ("accepted", lambda row: _format(row.acceptance_rate, ".0%")),
-    ("tok/forward", lambda row: _format(row.tokens_per_forward, ".2f")),
-    ("solo", lambda row: _format(row.solo_share, ".0%")),
-    ("draft µs", lambda row: _format(row.round_us.draft, ".0f")),
-    ("verify µs", lambda row: _format(row.round_us.verify, ".0f")),
-    ("rest µs", lambda row: _format(row.round_us.rest, ".0f")),
+    ("accepted", lambda row: number(row.acceptance_rate, ".0%")),
+    ("tok/forward", lambda row: number(row.tokens_per_forward, ".2f")),
+    ("solo", lambda row: number(row.solo_share, ".0%")),
+    ("draft µs", lambda row: number(row.round_us.draft, ".0f")),
+    ("verify µs", lambda row: number(row.round_us.verify, ".0f")),
+    ("rest µs", lambda row: number(row.round_us.rest, ".0f")),
 )
 
 
 def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | None) -> None:
     """Print the table, in two halves where the terminal is narrow, the bars, and how many texts were equal."""
-    for columns in [(*_RATES, *_ROUNDS)] if console.width >= _WIDE else [_RATES, _ROUNDS]:
-        console.print(_table(rows, columns))
+    for columns in [(*_RATES, *_ROUNDS)] if console.width >= WIDE else [_RATES, _ROUNDS]:
+        console.print(table_of(rows, (_NAME, *columns), style_of=lambda row: _STYLES.get(row.name)))
     console.print(_bars(rows))
     console.print("Decode rates leave the first token out; times are medians of a round.", style="dim")
     if agreement:
         console.print(_verdict(rows, agreement), soft_wrap=True)
-
-
-def _table(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("row", no_wrap=True)
-    for title, _ in columns:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(row.name, *(cell(row) for _, cell in columns), style=_STYLES.get(row.name))
-    return table
-
-
-def _format(value: float | None, spec: str) -> str:
-    return "–" if value is None else format(value, spec)
 
 
 def _bars(rows: Sequence[Row]) -> Table:

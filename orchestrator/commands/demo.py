@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from orchestrator.commands.bench import bench_request, measure_pair
+from orchestrator.commands.bench import measure_pair
 from orchestrator.commands.bench_prompts import DEMO_PROMPTS
+from orchestrator.commands.bench_requests import bench_request
 from orchestrator.commands.bench_table import print_rows
 from orchestrator.commands.demo_serve import demo_serve
 from orchestrator.commands.generate import show_prompts

@@ -100,7 +100,7 @@ def statistics_line(result: Result) -> Text:
         f"{stats.tokens_per_forward:.2f} tokens per target forward",
         f"solo {stats.solo_share:.0%}",
         f"near ties {stats.near_ties}",
-        f"failures survived {stats.drafter_failures + stats.verifier_failovers}",
+        f"failures survived {stats.failures_survived}",
         f"seed {stats.seed}",
     ]
     return Text(" · ".join(part for part in parts if part), "bold")

@@ -181,6 +181,7 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         near_ties=verdict.near_ties,
         verify_us=min(verdict.verify_us, MAX_UINT32),
         logprobs=[token_logprobs_to_pb(logprobs) for logprobs in verdict.logprobs],
+        batch_sessions=verdict.batch_sessions,
     )
 
 
@@ -199,6 +200,7 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         near_ties=pb.near_ties,
         verify_us=pb.verify_us,
         logprobs=tuple(map(token_logprobs_from_pb, pb.logprobs)),
+        batch_sessions=pb.batch_sessions,
     )
     if verdict.logprobs:
         check_length("logprobs", verdict.logprobs, verdict.num_emitted, verdict.num_emitted)

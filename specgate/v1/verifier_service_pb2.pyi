@@ -29,7 +29,7 @@ class VerifyRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened")
+    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class VerifyResponse(_message.Message):
     VERIFY_US_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     round: int
     num_accepted: int
     token_id: int
@@ -52,4 +53,5 @@ class VerifyResponse(_message.Message):
     verify_us: int
     logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenLogprobs]
     opened: bool
-    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ...) -> None: ...
+    batch_sessions: int
+    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ...) -> None: ...

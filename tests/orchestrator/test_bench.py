@@ -13,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.bare_loop import BareLoop
-from orchestrator.commands.bench import bench_request, full_length, write_rows
+from orchestrator.commands.bench import write_rows
 from orchestrator.commands.bench_prompts import BENCH_PROMPTS, DEMO_PROMPTS
+from orchestrator.commands.bench_requests import bench_request, full_length
 from orchestrator.commands.bench_rows import ROW_NAMES, Agreement, Row, Sample, agreement_of, rows_of
 from orchestrator.commands.bench_runs import WARM_UP_TOKENS, Decode, measure, turns
 from orchestrator.commands.bench_table import print_rows

@@ -81,6 +81,12 @@ def test_version_and_help(orchestrator: Cli) -> None:
         ("bench --repeats 0", "--repeats: 0 is outside [1, 1000]"),
         ("bench --json /missing/rows.json", "--json: /missing/rows.json cannot be written"),
         ("bench --gamma 0", "--gamma: 0 leaves nothing to compare"),
+        ("bench --concurrency 1,2 --gamma 0", "--gamma: 0 leaves nothing to compare"),
+        ("bench --concurrency 0", "--concurrency: 0 is outside [1, 1024]"),
+        ("bench --rate fast", "--rate: 'fast' is no list of numbers"),
+        ("bench --requests 9", "--requests: is for --concurrency and --rate"),
+        ("bench --long-prompt 0", "--long-prompt: 0 is outside"),
+        ("bench --concurrency 1 --json /missing/rows.json", "--json: /missing/rows.json cannot be written"),
         ("fly", "No such command 'fly'"),
     ],
 )
@@ -179,6 +185,36 @@ def test_the_bench_over_running_services(orchestrator: Cli, services: list[str],
     assert code == 0
     assert [row["name"] for row in json.loads(rows.read_text())] == ["target", "spec", "spec+gate"]
     assert "the same text from target, spec, spec+gate: 2 of 2 prompts" in shown
+
+
+def test_the_bench_under_load(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    prompts, told = tmp_path / "prompts.jsonl", tmp_path / "load.json"
+    prompts.write_text('{"prompt": "in the"}\n{"prompt": "on the one in the other", "gamma": 2}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "12", "--json", str(told), "--requests", "3"]
+    code, shown, _ = orchestrator(
+        "bench", "--concurrency", "1,2", "--rate", "500", "--long-prompt", "99", *flags, *services
+    )
+    assert code == 0
+    report = json.loads(told.read_text())
+    assert set(report) == {"request", "rows", "long_prompt"}
+    assert [(row.get("concurrency"), row.get("rate"), row["speculation"]) for row in report["rows"]] == [
+        *((1, None, "off"), (1, None, "on"), (2, None, "off"), (2, None, "on")),
+        *((None, 500.0, "off"), (None, 500.0, "on")),
+    ]
+    for row in report["rows"]:
+        assert (row["requests"], row["failed"]) == (3, 0)
+        assert row["tokens_per_s"] > 0
+        assert (row["acceptance_rate"] is None) == (row["speculation"] == "off")
+        assert 1.0 <= row["batch_width"] <= row.get("concurrency", 3)
+    assert [row["sessions"] for row in report["long_prompt"]] == [2, 2]
+    assert "Longest gap between tokens when a prompt of 99 tokens arrives" in shown
+    assert "end to end p50 / p99 ms" in shown
+
+
+def test_a_long_prompt_that_does_not_fit_the_target(orchestrator: Cli, services: list[str]) -> None:
+    code, _, told = orchestrator("bench", "--long-prompt", "600", *services)
+    assert code == 2
+    assert "--long-prompt: 600 tokens and 16 more pass the target's context length of 512" in told
 
 
 @pytest.fixture

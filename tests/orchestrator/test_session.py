@@ -61,6 +61,13 @@ def test_solo_verdict_of_a_round_with_a_proposal() -> None:
     assert len(session.stats.round_us) == 1
 
 
+def test_batch_widths_are_counted_where_the_verifier_tells_them() -> None:
+    session = make_session()
+    for token_id, width in ((20, 3), (21, 3), (22, 1), (23, 0)):
+        session.commit(Proposal(), Verdict(1, 0, token_id, batch_sessions=width))
+    assert session.stats.batch_widths == {3: 2, 1: 1}
+
+
 # (stop ids, max_tokens) against an accepted run of 11, 12, 13 and the bonus 14.
 @pytest.mark.parametrize(
     ("stop", "max_tokens", "tokens", "reason", "accepted", "drafted"),

@@ -61,6 +61,16 @@ def llama(folder_of: Callable[[str], Path]) -> ModelRunner:
     return make_runner(folder_of("llama"), kv_tokens=4096, page_size=64)
 
 
+def test_it_tells_how_many_sequences_shared_the_last_forward(llama: ModelRunner) -> None:
+    sequences = [llama.pool.reserve((1, 2, 3), 8) for _ in range(3)]
+    llama.forward([Rows(sequence, 2, 1) for sequence in sequences])
+    assert llama.last_num_sequences == 3
+    llama.forward([Rows(sequences[0], 1, 1)])
+    assert llama.last_num_sequences == 1
+    for sequence in sequences:
+        llama.pool.free(sequence)
+
+
 def test_the_tiny_models_are_worth_testing_with(folder_of: Callable[[str], Path]) -> None:
     """Far from uniform, and the first token decides what comes after the last one."""
     for model_type in ARCHITECTURES:
