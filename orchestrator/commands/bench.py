@@ -1,7 +1,6 @@
 """``orchestrator bench``: the draft alone, the target alone in three ways, and the two together."""
 
 import asyncio
-import json as json_format
 import math
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -42,6 +41,7 @@ from orchestrator.commands.request_options import (
     SamplingOptions,
     request_for,
 )
+from orchestrator.commands.results import write_json
 from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification, check_range
@@ -176,7 +176,4 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     Raises:
         InvalidArgument: the file cannot be written.
     """
-    try:
-        path.write_text(json_format.dumps([row.to_object() for row in rows], indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
+    write_json(path, [row.to_object() for row in rows])
