@@ -75,7 +75,7 @@ def _prompts(file: Path | None, request: GenerationRequest) -> list[Prompt]:
 
 async def _prove(models: ModelOptions, prompts: Sequence[Prompt], sizes: Sizes, *, hf: bool) -> Proof:
     log = Console(stderr=True)
-    capacity = capacity_for(prompts, REJECTION_BATCH)
+    capacity = capacity_for(prompts, 2 * REJECTION_BATCH)
     async with open_pair(models, with_draft=True, capacity=capacity, log=log, timeouts=PATIENT) as pair:
         prompt_ids = [with_token_ids(prompt, pair.tokenizer).prompt_token_ids for prompt in prompts]
         with counting_bar(log, "proving", sizes.num_texts(len(prompts))) as on_text:

@@ -120,8 +120,9 @@ def judge_rejection(
         two_sample_test(f"{name}, {JOINT_TOKENS} tokens", _texts(speculated[name]), _texts(alone[name]))
         for name in laws
     ]
-    tests += [rank_test(f"ranks, gate {gate}", _seen(traces)) for gate, traces in by_gate.items() if traces]
     every = [trace for traces in speculated.values() for trace in traces]
+    ranked = {"every gate": every, **{f"gate {gate}": traces for gate, traces in by_gate.items() if traces}}
+    tests += [rank_test(f"ranks, {name}", _seen(traces)) for name, traces in ranked.items()]
     drafted, accepted = sum(trace.drafted for trace in every), sum(trace.accepted for trace in every)
     return _law_check(corrected(tests), len(every), drafted, accepted)
 
