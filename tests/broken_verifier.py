@@ -32,7 +32,7 @@ def main() -> int:
     if flag == "--break" and name == "residual":
         acceptance._recover = recover_from_target
     elif flag == "--break" and name == "agreement":
-        verifier.accept_agreeing = accept_one_more
+        verifier.accept_agreeing = accept_one_more  # type: ignore[attr-defined]
     else:
         raise SystemExit(f"{flag} {name} is no rule to break")
     return process.main("verifier", flags)

@@ -52,7 +52,7 @@ def test_the_bundled_pair_passes(orchestrator: Cli, prompts: list[str], tmp_path
     proof = json.loads(file.read_text())
     assert proof["lossless"]
     assert set(outcomes(proof).values()) == {"pass"}
-    assert "70 of 70 texts are exactly what the target alone writes" in proof["verdict"]
+    assert "68 of 68 texts are exactly what the target alone writes" in proof["verdict"]
     assert proof["verdict"] in shown
     alone, greedy, *_, law = proof["checks"]
     assert [len(margins) for margins in alone["margins"]] == [8, 8]

@@ -91,8 +91,9 @@ def test_a_rest_that_is_too_small_joins_the_last_cell() -> None:
 
 
 def test_the_statistic_of_two_samples_is_pearsons() -> None:
-    ours: list[Text] = [(0,)] * 30 + [(1,)] * 20
-    theirs: list[Text] = [(0,)] * 60 + [(1,)] * 90
+    first, second = (0,), (1,)
+    ours: list[Text] = [*[first] * 30, *[second] * 20]
+    theirs: list[Text] = [*[first] * 60, *[second] * 90]
     # The table 30 20 / 60 90, by the formula for two by two.
     expected = 200 * (30 * 90 - 20 * 60) ** 2 / (50 * 150 * 90 * 110)
     test = two_sample_test("", ours, theirs)
