@@ -25,7 +25,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
 DEFAULT_TOKENS = 32
-DEFAULT_SAMPLES = 600
+DEFAULT_SAMPLES = 500
 MIN_SAMPLES = 50
 MAX_SAMPLES = 1_000_000
 MAX_TOKENS = 1 << 20
