@@ -42,7 +42,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether every check was made and passed; near ties are within what is promised."""
+        """Whether no check failed and none is open; near ties are within what is promised, what was skipped is told."""
         return not self._of(Outcome.FAIL, Outcome.UNDECIDED)
 
     def _of(self, *outcomes: Outcome) -> list[str]:
