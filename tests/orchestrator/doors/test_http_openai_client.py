@@ -123,12 +123,7 @@ async def test_the_bundled_pair() -> None:
                 )
                 assert "".join([chunk.choices[0].text async for chunk in stream]) == plain.text
                 whole = await client.completions.create(
-                    model="pair",
-                    prompt=prompt,
-                    temperature=0,
-                    max_tokens=8,
-                    logprobs=2,
-                    extra_body={"ignore_eos": True},
+                    model="pair", prompt=prompt, temperature=0, max_tokens=8, logprobs=2, extra_body={"ignore_eos": True}
                 )
                 assert [len(top) in (2, 3) for top in whole.choices[0].logprobs.top_logprobs or ()] == [True] * 8
                 with pytest.raises(openai.BadRequestError, match="chat template"):
