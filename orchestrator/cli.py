@@ -1,4 +1,4 @@
-"""The command line: ``orchestrator generate | bench | doctor | demo | serve | config``.
+"""The command line: ``orchestrator generate | bench | prove | doctor | demo | serve | config``.
 
 Who needs a heavy library imports it late.
 """
@@ -17,6 +17,7 @@ from orchestrator.commands.doctor import doctor
 from orchestrator.commands.generate import generate
 from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.prove import prove
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
 from orchestrator.commands.serve import serve
 from specgate import __version__
@@ -34,11 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions)
-_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "json"}
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "samples", "json"}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, doctor, demo, serve):
+for _command in (generate, bench, prove, doctor, demo, serve):
     app.command()(_command)
 app.add_typer(config)
 

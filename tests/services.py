@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import specgate
@@ -18,8 +18,8 @@ HELD_OUT_PROMPTS = json.loads((Path(__file__).parent / "data" / "held_out_prompt
 class Service:
     """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts."""
 
-    def __init__(self, role: str, model: Path, *flags: str) -> None:
-        self._command = [sys.executable, "-m", f"{role}_svc", "--model", str(model), "--threads", "1"]
+    def __init__(self, role: str, model: Path, *flags: str, module: Sequence[str] = ()) -> None:
+        self._command = [sys.executable, "-m", *(module or (f"{role}_svc",)), "--model", str(model), "--threads", "1"]
         self._command += ["--json-events", "--exit-with-stdin", "--drain-s", "1", *flags]
         self._process: subprocess.Popen[str] | None = None
         self.endpoint = "127.0.0.1:0"
@@ -67,8 +67,9 @@ class Service:
 
 
 @contextlib.contextmanager
-def running(role: str, model: Path, *flags: str) -> Iterator[Service]:
-    service = Service(role, model, *flags).start()
+def running(role: str, model: Path, *flags: str, module: Sequence[str] = ()) -> Iterator[Service]:
+    """Run a service, or ``module`` in its place, while the context lasts."""
+    service = Service(role, model, *flags, module=module).start()
     try:
         yield service
     finally:

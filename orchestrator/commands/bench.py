@@ -1,7 +1,6 @@
 """``orchestrator bench``: the draft alone, the target alone in three ways, and the two together."""
 
 import asyncio
-import json as json_format
 import math
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,8 +39,8 @@ from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.render import output_console
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
+from orchestrator.commands.results import write_json
 from orchestrator.request import Gate, GenerationRequest
-from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification, check_range
 
 DEFAULT_REPEATS = 3
@@ -172,15 +171,3 @@ def _agreement(samples: Mapping[str, Sequence[Sample]], requests: Sequence[Gener
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write the rows as a JSON list of objects. Raises as ``write_json`` does."""
     write_json(path, [row.to_object() for row in rows])
-
-
-def write_json(path: Path, told: object) -> None:
-    """Write what was measured.
-
-    Raises:
-        InvalidArgument: the file cannot be written.
-    """
-    try:
-        path.write_text(json_format.dumps(told, indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error

@@ -15,6 +15,7 @@ from orchestrator.generator import Orchestrator
 from orchestrator.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
 from orchestrator.pool import StaticPool, grpc_health
 from orchestrator.text import TextTokenizer
+from orchestrator.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.rpc.tls import ClientTlsFiles
 
@@ -47,7 +48,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def open_pair(models: ModelOptions, *, with_draft: bool, capacity: Capacity, log: Console) -> AsyncIterator[Pair]:
+async def open_pair(
+    models: ModelOptions, *, with_draft: bool, capacity: Capacity, log: Console, timeouts: Timeouts = Timeouts()
+) -> AsyncIterator[Pair]:
     """Start the services that no flag names, connect to all of them, and end what was started.
 
     Raises:
@@ -71,7 +74,8 @@ async def open_pair(models: ModelOptions, *, with_draft: bool, capacity: Capacit
             drafters = StaticPool(local.get("drafter", models.drafter), grpc_health(tls), field="drafter")
         if models.target_model is None:
             tokenizer = await _served_tokenizer(verifiers, tls, log)
-        async with await Orchestrator.connect(verifiers, drafters, tokenizer, tls=tls) as orchestrator:
+        connecting = Orchestrator.connect(verifiers, drafters, tokenizer, tls=tls, timeouts=timeouts)
+        async with await connecting as orchestrator:
             yield Pair(orchestrator, tokenizer, cores)
 
 

@@ -1,7 +1,9 @@
 """A finished generation, its rate, and the JSON object that stands for it."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -124,3 +126,15 @@ def error_object(error: SpecgateError) -> dict[str, Any]:
     if isinstance(error, InvalidArgument):
         told["field"] = error.field
     return {"error": told}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write what ``--json FILE`` asks for.
+
+    Raises:
+        InvalidArgument: the file cannot be written.
+    """
+    try:
+        path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error

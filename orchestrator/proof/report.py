@@ -1,0 +1,66 @@
+"""What a proof comes to: one finding a check, and the verdict over all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Outcome(StrEnum):
+    """What a check showed."""
+
+    PASS = "pass"
+    NEAR_TIE = "near tie"
+    UNDECIDED = "undecided"
+    FAIL = "fail"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check. ``texts`` and ``equal`` count texts that must be the target's own, 0 where a law is tested."""
+
+    name: str
+    outcome: Outcome
+    message: str
+    details: tuple[str, ...] = ()
+    texts: int = 0
+    equal: int = 0
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_object(self) -> dict[str, Any]:
+        told = {"name": self.name, "outcome": str(self.outcome), "message": self.message}
+        return {**told, "details": list(self.details), **self.figures}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """All checks of one pair; ``about`` is what was asked of whom."""
+
+    about: Mapping[str, Any]
+    checks: Sequence[Check]
+
+    @property
+    def holds(self) -> bool:
+        """Whether no check failed and none is open; near ties are within what is promised, what was skipped is told."""
+        return not self._of(Outcome.FAIL, Outcome.UNDECIDED)
+
+    def _of(self, *outcomes: Outcome) -> list[str]:
+        return [check.name for check in self.checks if check.outcome in outcomes]
+
+    @property
+    def verdict(self) -> str:
+        """Return one or two sentences."""
+        texts, equal = (sum(getattr(check, name) for check in self.checks) for name in ("texts", "equal"))
+        counted = f"{equal} of {texts} texts are exactly what the target alone writes"
+        if failed := self._of(Outcome.FAIL):
+            return f"NOT lossless: {', '.join(failed)} failed; {counted}."
+        if undecided := self._of(Outcome.UNDECIDED):
+            return f"Not proved: {', '.join(undecided)} could not be decided; {counted}."
+        parted = f"; the other {texts - equal} part from it at near ties only" if equal < texts else ""
+        return f"Lossless as far as was looked: {counted}{parted}, and no test tells rejection's law from the target's."
+
+    def to_object(self) -> dict[str, Any]:
+        """Return every figure, as ``--json`` writes it."""
+        checks = [check.to_object() for check in self.checks]
+        return {"lossless": self.holds, "verdict": self.verdict, **self.about, "checks": checks}

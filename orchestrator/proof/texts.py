@@ -1,0 +1,132 @@
+"""Texts that must be equal, compared token by token; where two part, how near a tie the target stood."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specgate.types import TokenLogprobs
+
+NEAR_TIE = {"float32": 1e-4, "bfloat16": 0.25}
+"""Two best logits closer than this may change places under another batch shape, by the weights' number format.
+
+bfloat16 keeps 8 bits: between 16 and 32, where a best logit often lies, neighbouring values are 0.125 apart, and
+each of the two may be off by one step.
+"""
+
+
+def near_tie_limit(dtype: str) -> float:
+    """Return the limit of a number format; one that is not known is held to be as coarse as bfloat16."""
+    return NEAR_TIE.get(dtype, NEAR_TIE["bfloat16"])
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One request's tokens and how they came about. Positions count from the first emitted token, 0.
+
+    ``near_ties`` are the positions of verdicts in which the verifier counted a near tie. ``logprobs`` is empty, or
+    has one entry a token.
+    """
+
+    token_ids: tuple[int, ...]
+    near_ties: frozenset[int] = frozenset()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def margins(self) -> list[float]:
+        """The gap of the two best raw logits at each position, which is that of their log-probabilities."""
+        return [entry.top[0][1] - entry.top[1][1] for entry in self.logprobs if len(entry.top) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where one text leaves the reference; ``margin`` None where it is not known."""
+
+    setting: str
+    prompt: int
+    position: int
+    expected: int | None
+    found: int | None
+    margin: float | None
+    near_tie: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Texts against their references. ``tokens`` are those compared: what follows a parting is not."""
+
+    texts: int
+    tokens: int
+    partings: tuple[Parting, ...]
+    drafted: int
+    accepted: int
+
+    @property
+    def equal(self) -> int:
+        return self.texts - len(self.partings)
+
+    @property
+    def unexplained(self) -> list[Parting]:
+        """Those that are not at a near tie."""
+        return [parting for parting in self.partings if not parting.near_tie]
+
+    @property
+    def tie_places(self) -> int:
+        """Places of near ties that parted texts; the same one may part many settings."""
+        return len({(parting.prompt, parting.position) for parting in self.partings if parting.near_tie})
+
+    def to_object(self) -> dict[str, Any]:
+        return {
+            "texts": self.texts,
+            "equal": self.equal,
+            "tokens": self.tokens,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "partings": [asdict(parting) for parting in self.partings],
+        }
+
+
+IsTie = Callable[[Trace, Trace, int], bool]
+"""Whether reference and text may part at a position."""
+
+
+def by_margin(limit: float) -> IsTie:
+    """The reference's two best logits lie within ``limit``: for greedy, whose choice is by logits alone."""
+    return lambda reference, _, position: _margin(reference, position, default=limit) < limit
+
+
+def by_count(reference: Trace, text: Trace, position: int) -> bool:
+    """The verifier counted a near tie there: for sampling, where noise that only the services know decides."""
+    return position in reference.near_ties or position in text.near_ties
+
+
+def compare(references: Sequence[Trace], runs: Mapping[str, Sequence[Trace]], is_tie: IsTie) -> Comparison:
+    """Compare every setting's texts, one a prompt, with the references, one a prompt."""
+    partings: list[Parting] = []
+    tokens = 0
+    for setting, texts in runs.items():
+        for prompt, (reference, text) in enumerate(zip(references, texts, strict=True)):
+            parting = _part(setting, prompt, reference, text, is_tie)
+            tokens += len(reference.token_ids) if parting is None else parting.position + 1
+            partings += [] if parting is None else [parting]
+    every = [text for texts in runs.values() for text in texts]
+    drafted, accepted = sum(text.drafted for text in every), sum(text.accepted for text in every)
+    return Comparison(len(every), tokens, tuple(partings), drafted, accepted)
+
+
+def _part(setting: str, prompt: int, reference: Trace, text: Trace, is_tie: IsTie) -> Parting | None:
+    if reference.token_ids == text.token_ids:
+        return None
+    pairs = zip(reference.token_ids, text.token_ids, strict=False)
+    shorter = min(len(reference.token_ids), len(text.token_ids))
+    position = next((i for i, (expected, found) in enumerate(pairs) if expected != found), shorter)
+    expected, found = (dict(enumerate(one.token_ids)).get(position) for one in (reference, text))
+    # A text that ends early has not chosen otherwise: no tie explains it.
+    near_tie = None not in (expected, found) and is_tie(reference, text, position)
+    margin = reference.margins[position] if position < len(reference.margins) else None
+    return Parting(setting, prompt, position, expected, found, margin, near_tie)
+
+
+def _margin(trace: Trace, position: int, default: float) -> float:
+    return trace.margins[position] if position < len(trace.margins) else default
