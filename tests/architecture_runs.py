@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specgate.runtime import kv_pages
-from specgate.runtime.model_runner import ModelRunner, Rows
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.scheduler import Rows
 from tests.architectures import Case
 from tests.models import TOKENIZER_SIZE, eager_logits, eager_model, make_runner, write_model
 
@@ -80,7 +81,7 @@ def _traffic(runner: ModelRunner) -> Iterator[tuple[list[int], torch.Tensor]]:
     def draw(count: int) -> list[int]:
         return torch.randint(TOKENIZER_SIZE, (count,), generator=generator).tolist()
 
-    long, short, middle = sequences = [runner.pool.reserve(draw(n), 120) for n in (83, 5, 33)]
+    long, short, middle = sequences = [runner.pool.open(draw(n), 120) for n in (83, 5, 33)]
     yield from _step(runner, [Rows(long, 50, 1), Rows(short, 5, 5)])
     yield from _step(runner, [Rows(long, 33, 1), Rows(middle, 33, 33)])
     for rejected in (0, 2, 4):
@@ -96,6 +97,8 @@ def _traffic(runner: ModelRunner) -> Iterator[tuple[list[int], torch.Tensor]]:
 
 
 def _step(runner: ModelRunner, batch: list[Rows]) -> list[tuple[list[int], torch.Tensor]]:
+    for rows in batch:
+        assert runner.pool.extend(rows.sequence, rows.sequence.num_cached + rows.num_rows)
     logits = runner.forward(batch)
     return [(_cached(rows.sequence), its) for rows, its in zip(batch, logits, strict=True)]
 

@@ -62,7 +62,9 @@ def llama(folder_of: Callable[[str], Path]) -> ModelRunner:
 
 
 def test_it_tells_how_many_sequences_shared_the_last_forward(llama: ModelRunner) -> None:
-    sequences = [llama.pool.reserve((1, 2, 3), 8) for _ in range(3)]
+    sequences = [llama.pool.open((1, 2, 3), 8) for _ in range(3)]
+    for sequence in sequences:
+        llama.pool.extend(sequence, 3)
     llama.forward([Rows(sequence, 2, 1) for sequence in sequences])
     assert llama.last_num_sequences == 3
     llama.forward([Rows(sequences[0], 1, 1)])
