@@ -63,7 +63,9 @@ class ServiceSettings(Strict):
     autoscaling: Autoscaling | None = None
     max_sessions: int = Field(16, ge=1, le=4096)
     max_queued_sessions: int = Field(64, ge=0, le=1 << 20)
-    kv_tokens: int = Field(32_768, ge=16)
+    kv_tokens: int | None = Field(None, ge=16)
+    max_batch_tokens: int = Field(2048, ge=64, le=1 << 20)
+    prefill_chunk: int | None = Field(None, ge=1, le=1 << 20)
     dtype: str = Field("float32", pattern="^(float32|bfloat16)$")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     threads: int | None = Field(1, ge=1, le=1024)

@@ -98,6 +98,8 @@ def _config(settings: ServiceSettings, drain_s: float) -> ServiceConfig:
         threads=settings.threads,
         max_sessions=settings.max_sessions,
         kv_tokens=settings.kv_tokens,
+        max_batch_tokens=settings.max_batch_tokens,
+        prefill_chunk=settings.prefill_chunk,
         tls_certificate=str(tls.certificate) if tls else None,
         tls_key=str(tls.key) if tls else None,
         tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,

@@ -50,6 +50,10 @@ class KVPages:
             self.layers[index] = (self._empty(key), self._empty(value))
         return self.layers[index]
 
+    @property
+    def num_bytes(self) -> int:
+        return sum(pages.nbytes for layer in self.layers.values() for pages in layer)
+
     def copy_rows(self, copies: Iterable[Copy]) -> None:
         """Copy keys and values between pages, in order, in all layers that have any."""
         for source, target, first, end in copies:

@@ -30,6 +30,17 @@ class ModelRunner:
         self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = 0
 
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """Bytes of all layers' keys and values, known from the first forward on."""
+        return self._pages.num_bytes // (self.pool.num_pages * self.pool.page_size)
+
+    def resize(self, kv_tokens: int) -> None:
+        """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open."""
+        page_size = self.pool.page_size
+        self.pool = PagePool(max(1, kv_tokens // page_size), page_size)
+        self._pages = KVPages(self.pool.num_pages, page_size)
+
     @torch.inference_mode()
     def forward(self, batch: List[Rows]) -> list[torch.Tensor]:
         """Run all rows in one pass and mark them cached; return each entry's float logits [num_logits, vocabulary].

@@ -27,7 +27,9 @@ class ServiceConfig:
     threads: int | None = None
     cpu: int | None = None
     max_sessions: int = 16
-    kv_tokens: int = 32_768
+    kv_tokens: int | None = None
+    max_batch_tokens: int = 2048
+    prefill_chunk: int | None = None
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -39,7 +41,9 @@ class ServiceConfig:
     def __post_init__(self) -> None:
         check_range("--port", self.port, 0, 65_535)
         check_range("--max-sessions", self.max_sessions, 1, MAX_SESSIONS_LIMIT)
-        check_range("--kv-tokens", self.kv_tokens, 16, 1 << 40)
+        check_range("--kv-tokens", 16 if self.kv_tokens is None else self.kv_tokens, 16, 1 << 40)
+        check_range("--max-batch-tokens", self.max_batch_tokens, 64, 1 << 20)
+        check_range("--prefill-chunk", 1 if self.prefill_chunk is None else self.prefill_chunk, 1, 1 << 20)
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -65,7 +69,9 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--threads", type=int, help="torch threads; torch's own choice where absent")
     add("--cpu", type=int, help="pin the process to this core")
     add("--max-sessions", type=int, default=16, help="sessions at the same time")
-    add("--kv-tokens", type=int, default=32_768, help="tokens that the KV pages hold in all")
+    add("--kv-tokens", type=int, help="tokens that the KV pages hold in all; as memory allows where absent")
+    add("--max-batch-tokens", type=int, default=2048, help="tokens of all sessions in one forward pass")
+    add("--prefill-chunk", type=int, help="tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA")
     add("--tls-certificate", help="PEM file of the server's certificate chain")
     add("--tls-key", help="PEM file of its private key")
     add("--tls-client-ca", help="PEM file; clients must show a certificate signed by it")

@@ -21,6 +21,12 @@ OnLoading = Callable[[str, int, int], None]
 CPU_PAGE_SIZE = 2048
 """One page holds most sequences whole on the CPU, so that attention reads a view and copies nothing."""
 CUDA_PAGE_SIZE = 256
+CHECK_PAGES = 8
+"""Enough for the self-check, which tells how much memory a page takes."""
+CPU_PREFILL_CHUNK = 64
+CUDA_PREFILL_CHUNK = 512
+LONE_CHUNKS = 4
+"""Nobody decodes beside a lone prompt, but somebody may come: it runs in chunks too, longer ones."""
 ENGINE_LOST = 70
 """Exit code of a process whose engine or device is lost."""
 
@@ -103,6 +109,7 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
     from specgate.runtime.engine import Engine
     from specgate.runtime.loading import load, pick_device, pick_dtype
     from specgate.runtime.self_check import prepare
+    from specgate.runtime.sizing import fitting_kv_tokens
     from specgate.service.model import ServedModel
 
     if config.threads is not None:
@@ -110,11 +117,20 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
     device, dtype = pick_device(config.device), pick_dtype(config.dtype)
     loaded = load(config.model, device, dtype, on_loading)
     largest = CPU_PAGE_SIZE if device.type == "cpu" else CUDA_PAGE_SIZE
-    page_size = min(largest, loaded.context_length, config.kv_tokens)
-    runner = prepare(loaded, config.kv_tokens, page_size, on_loading)
-    engine = Engine(runner, on_failure=_die)
+    page_size = min(largest, loaded.context_length, config.kv_tokens or largest)
+    runner = prepare(loaded, config.kv_tokens or CHECK_PAGES * page_size, page_size, on_loading)
+    if config.kv_tokens is None:
+        runner.resize(fitting_kv_tokens(runner, config.max_sessions))
+    engine = Engine(runner, _limits(config, device.type), on_failure=_die)
     engine.start()
     return ServedModel(role, loaded, engine, config.max_sessions, leases)
+
+
+def _limits(config: ServiceConfig, device_type: str) -> Any:
+    from specgate.runtime.scheduler import Limits
+
+    chunk = config.prefill_chunk or (CPU_PREFILL_CHUNK if device_type == "cpu" else CUDA_PREFILL_CHUNK)
+    return Limits(config.max_batch_tokens, min(chunk, config.max_batch_tokens), LONE_CHUNKS * chunk)
 
 
 def _die() -> None:
