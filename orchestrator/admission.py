@@ -35,6 +35,7 @@ def make_spec(request: GenerationRequest, target: ModelInfo, *, has_text: bool) 
         vocab_size=target.vocab_size,
         tokenizer_fingerprint=target.tokenizer_fingerprint,
         logprobs=request.logprobs,
+        cache_salt=request.cache_salt,
     )
     if spec.max_length > target.context_length:
         raise InvalidArgument(

@@ -35,6 +35,7 @@ class LocalService:
     cpu: int | None = None
     max_sessions: int = 16
     kv_tokens: int = 32_768
+    prefill_chunk: int | None = None
 
     @property
     def module(self) -> str:
@@ -46,6 +47,8 @@ class LocalService:
         flags += ["--dtype", self.dtype, "--device", self.device, "--threads", str(self.threads)]
         flags += ["--max-sessions", str(self.max_sessions), "--kv-tokens", str(self.kv_tokens)]
         flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
+        if self.prefill_chunk is not None:
+            flags += ["--prefill-chunk", str(self.prefill_chunk)]
         return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]
 
 

@@ -27,6 +27,7 @@ class Gate(StrEnum):
     DRAFT_CONFIDENCE = "draft_confidence"
 
 
+MAX_CACHE_SALT = 256
 DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4}
 
 
@@ -35,7 +36,8 @@ class GenerationRequest:
     """One prompt and what to do with it.
 
     ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone. ``gate_threshold`` None
-    is the policy's own default (0.5 for target_confidence, 0.4 for draft_confidence).
+    is the policy's own default (0.5 for target_confidence, 0.4 for draft_confidence). Requests share what is cached of
+    equal beginnings with those of the same ``cache_salt`` alone.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
@@ -53,10 +55,12 @@ class GenerationRequest:
     gate_threshold: float | None = None
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         check_range("gamma", self.gamma, 0, MAX_GAMMA)
         check_range("gate_threshold", self.threshold, 0.0, 1.0)
+        check_range("cache_salt (characters)", len(self.cache_salt), 0, MAX_CACHE_SALT)
         check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
         for text in self.stop:
             if not text:

@@ -119,6 +119,7 @@ def _missing(
             cpu=core,
             max_sessions=capacity.sessions,
             kv_tokens=capacity.kv_tokens,
+            prefill_chunk=models.prefill_chunk,
         )
         for role, model, core in wanted
         if model is not None and not getattr(models, role)

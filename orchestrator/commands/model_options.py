@@ -14,6 +14,7 @@ from specgate.rpc.endpoint import MAX_PORT, split_endpoint
 from specgate.types import check_range
 
 MAX_THREADS = 1024
+MAX_PREFILL_CHUNK = 1 << 20
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
@@ -70,6 +71,14 @@ class ModelOptions:
         bool,
         typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
     ] = False
+    prefill_chunk: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Tokens of prompts in one forward while others decode. [default: 64 on the CPU, 512 on CUDA]",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
     tls_ca: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS),
@@ -88,6 +97,7 @@ class ModelOptions:
         if not _DEVICE.fullmatch(self.device):
             raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
         check_range("threads", self.threads, 1, MAX_THREADS)
+        check_range("prefill_chunk", self.prefill_chunk or 1, 1, MAX_PREFILL_CHUNK)
         if self.pin and self.threads > 1:
             raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
         self._check_tls()

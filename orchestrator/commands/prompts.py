@@ -43,6 +43,7 @@ class PromptLine(BaseModel):
     gate_threshold: float | None = None
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
+    cache_salt: str = ""
 
     def overrides(self) -> dict[str, object]:
         """Return the request fields that the line names, and no others."""

@@ -90,6 +90,7 @@ def _params_to_pb(request: GenerationRequest) -> pb2.GenerationParams:
         gate_threshold=request.threshold,
         verification=verification_to_pb(request.verification),
         logprobs=request.logprobs,
+        cache_salt=request.cache_salt,
     )
 
 

@@ -104,4 +104,5 @@ def _generation_request(
         gate_threshold=threshold if params.gate_threshold is None else params.gate_threshold,
         verification=params.verification or defaults.verification,
         logprobs=params.num_top_logprobs,
+        cache_salt=params.cache_salt or "",
     )

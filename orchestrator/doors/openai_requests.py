@@ -59,6 +59,7 @@ class GenerateRequest(Strict):
     stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool | None = None
     return_token_ids: bool | None = None
+    cache_salt: str | None = None
 
     gamma: int | None = None
     gate: Gate | None = None

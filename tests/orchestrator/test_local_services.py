@@ -200,7 +200,8 @@ def test_the_flags_of_a_service() -> None:
     for part in ("--model m", "--host 127.0.0.1", "--port 7", "--threads 2", "--cpu 1", "--exit-with-stdin"):
         assert part in flags
     assert "--max-sessions 3 --kv-tokens 5" in flags
-    assert "--cpu" not in LocalService("drafter", "m").arguments(0)
+    assert not {"--cpu", "--prefill-chunk"} & set(LocalService("drafter", "m").arguments(0))
+    assert LocalService("drafter", "m", prefill_chunk=9).arguments(0)[-2:] == ["--prefill-chunk", "9"]
 
 
 def test_pinning_takes_two_cores_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,10 +48,11 @@ def test_what_is_given_is_taken() -> None:
         gate_threshold=0.1,
         verification=types_pb2.VERIFICATION_SHARED_NOISE,
         logprobs=0,
+        cache_salt="ours",
     )
     assert given == GenerationRequest(
         (), SamplingParams(temperature=0.1, top_k=5), 7, 0, ("a", "b"), frozenset({4}), True, 0,
-        Gate.TARGET_CONFIDENCE, 0.1, Verification.SHARED_NOISE, 0,
+        Gate.TARGET_CONFIDENCE, 0.1, Verification.SHARED_NOISE, 0, "ours",
     )  # fmt: skip
 
 

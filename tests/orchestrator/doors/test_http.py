@@ -68,6 +68,7 @@ async def test_what_a_request_says_reaches_the_services(site: Site) -> None:
         logit_bias={"5": -100},
         stop_token_ids=[9],
         ignore_eos=True,
+        cache_salt="ours",
         verification="rejection",
         gamma=0,
         **values,
@@ -76,6 +77,7 @@ async def test_what_a_request_says_reaches_the_services(site: Site) -> None:
     assert {name: getattr(spec.sampling, name) for name in values} == pytest.approx(values)
     assert dict(spec.sampling.logit_bias) == {5: -100.0}
     assert (spec.stop_token_ids, spec.max_tokens, spec.verification) == ({9}, 9, "rejection")
+    assert spec.cache_salt == "ours"
 
 
 async def test_null_is_not_said(site: Site) -> None:

@@ -76,6 +76,8 @@ async def refused(site: Site, path: str, body: bytes, status: int = 400) -> dict
         ("stop", ["a"] * 17, "invalid_value"),
         ("stop", "a" * 257, "invalid_value"),
         ("stop", [1], "invalid_type"),
+        ("cache_salt", "x" * 257, "invalid_value"),
+        ("cache_salt", 5, "invalid_type"),
         ("stop_token_ids", [97], "invalid_value"),
         ("stop_token_ids", list(range(257)), "invalid_value"),
         ("seed", -1, "invalid_value"),
