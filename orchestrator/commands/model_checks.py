@@ -64,8 +64,6 @@ def _refusals(config: Any, model_class: Any) -> Iterator[str]:
     import inspect
 
     text = config.get_text_config()
-    if softcap := getattr(text, "attn_logit_softcapping", None):
-        yield f"caps attention scores at {softcap} (attn_logit_softcapping), which is not computed here"
     if getattr(text, "alibi", False) or getattr(text, "position_embedding_type", "") == "alibi":
         yield "adds position biases to attention scores (ALiBi), which are not computed here"
     module = inspect.getmodule(model_class)

@@ -159,7 +159,6 @@ def test_a_missing_device_is_named(examine: Examine, pair: Path) -> None:
         ("bloom", {}, "cannot be replaced"),
         ("gptj", {}, "cannot be replaced"),
         ("mamba", {}, "cannot be replaced"),
-        ("gemma2", {}, "caps attention scores at 50.0"),
         ("falcon", {"alibi": True}, "position biases"),
         ("gpt_oss", {}, "attention sinks"),
         ("vit", {}, "no causal language model"),
@@ -173,7 +172,7 @@ def test_what_paged_attention_does_not_compute_is_refused(
     assert any(words in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gpt2", "gpt_neox", "opt", "phi3", "gemma3_text"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gpt2", "gpt_neox", "opt", "phi3", "gemma2", "gemma3_text"])
 def test_what_it_computes_is_let_pass(model_type: str) -> None:
     (finding,) = check_architecture("target", AutoConfig.for_model(model_type))
     assert finding.status is Status.OK

@@ -16,7 +16,6 @@ from tests.models import write_llama, write_model
 
 GPT_OSS = {"num_local_experts": 2, "num_experts_per_tok": 1, "layer_types": ["full_attention", "full_attention"]}
 REFUSALS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "gemma2": ({"query_pre_attn_scalar": 8}, ("Gemma2", "softcap", "not computed here")),
     "gpt_oss": (GPT_OSS, ("GptOss", "s_aux", "not computed here")),
     "bloom": ({}, ("BloomForCausalLM", "ignores AttentionInterface")),
     "falcon": ({}, ("FalconForCausalLM", "ignores AttentionInterface")),
@@ -51,7 +50,7 @@ def test_a_model_that_is_not_computed_ends_the_service(
 
 
 def test_a_refusal_in_a_process_of_its_own(tmp_path: Path) -> None:
-    write_model(tmp_path, "gemma2", query_pre_attn_scalar=8)
+    write_model(tmp_path, "gpt_oss", **GPT_OSS)
     command = [sys.executable, "-m", "verifier_svc", "--model", str(tmp_path), "--device", "cpu", "--threads", "1"]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert result.returncode == 1

@@ -50,7 +50,8 @@ class Hold:
 
 async def test_who_gets_the_place_next_finds_the_pages_free(model: ServedModel) -> None:
     for _ in range(200):
-        async with model.open(make_spec(), VerifySession):
+        async with model.open(make_spec(), VerifySession) as session:
+            await model.engine.run(session.prefill())
             assert model.info().free_kv_tokens == 0
 
 
