@@ -59,7 +59,7 @@ def test_a_refusal_in_a_process_of_its_own(tmp_path: Path) -> None:
     last = result.stderr.strip().splitlines()[-1]
     assert last == (
         "verifier-svc: UNSUPPORTED_ARCHITECTURE: "
-        "Gemma2ForCausalLM: Gemma2Attention passes softcap to attention, which is not computed here"
+        "GptOssForCausalLM: GptOssAttention passes s_aux to attention, which is not computed here"
     )
 
 
