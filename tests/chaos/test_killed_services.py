@@ -86,7 +86,7 @@ async def _restore(drafter: Service, number: signal.Signals) -> None:
         drafter.signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 @pytest.mark.timeout(180)
 async def test_a_lost_verifier_is_replaced_with_no_gap_and_no_repeat(
     unbroken_text: tuple[int, ...], number: signal.Signals

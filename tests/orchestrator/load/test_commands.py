@@ -118,7 +118,6 @@ def test_the_table_of_the_long_prompt_says_whether_all_of_it_was_seen() -> None:
 
 
 def test_plots_are_png_files_of_every_sweep(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     paths = draw(tmp_path, load_rows())
     assert {path.name for path in paths} == {
         f"{sweep}_{name}.png"
@@ -129,6 +128,5 @@ def test_plots_are_png_files_of_every_sweep(tmp_path: Path) -> None:
 
 
 def test_a_plot_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     with pytest.raises(InvalidArgument, match=r"plots: .* cannot be written"):
         draw(tmp_path / "missing", load_rows())
