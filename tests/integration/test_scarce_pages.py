@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -60,10 +59,10 @@ def requests(seed: int) -> list[Request]:
 
 def alone(models: list[LoadedModel], mixed: list[Request], page_size: int) -> list[Generation]:
     """Run one after the other over plenty of pages, and none of what another one left behind."""
-    target, draft = runners = [counting_runner(loaded, 100, page_size) for loaded in models]
+    runners = [counting_runner(loaded, 100, page_size) for loaded in models]
     generations = []
     for index, (spec, plan) in enumerate(mixed):
-        work = decode(Pair(target, draft), replace(spec, cache_salt=f"alone {index}"), plan)
+        work = decode(Pair(*runners), replace(spec, cache_salt=f"alone {index}"), plan)
         generations += run_all([work])
     assert [pool_of(runner).counts for runner in runners] == [Counts(), Counts()]
     return generations
@@ -90,8 +89,8 @@ async def together(pair: ServedPair, mixed: list[Request]) -> list[Generation]:
 async def test_every_text_is_what_it_is_alone(models: list[LoadedModel], seed: int, page_size: int) -> None:
     mixed = requests(seed)
     expected = alone(models, mixed, page_size)
-    runners = [counting_runner(loaded, -(-LONGEST // page_size), page_size) for loaded in models]
-    async with served(*runners, SCARCE) as pair:
+    target, draft = (counting_runner(loaded, -(-LONGEST // page_size), page_size) for loaded in models)
+    async with served(target, draft, SCARCE) as pair:
         generations = await together(pair, mixed)
     expect_equal(
         f"seed {seed}, pages of {page_size}",
@@ -101,7 +100,7 @@ async def test_every_text_is_what_it_is_alone(models: list[LoadedModel], seed: i
         most_excused=1,
     )
     assert sum(generation.num_accepted for generation in generations) > 20
-    pools = [pool_of(runner) for runner in runners]
+    pools = [pool_of(target), pool_of(draft)]
     robbed, sharing, copies = (sum(counts) for counts in zip(*(pool.counts for pool in pools), strict=True))
     print(f"{robbed} times robbed, {sharing} times begun with known pages, {copies} copies of rows")
     assert robbed > 50
