@@ -29,10 +29,26 @@ IDLE_S = 1.0
 """Several times what an idle engine waits until it looks for damage."""
 
 
+# Pages are as long as the context here, 1024 tokens.
+PAGES_FOR_ALL = ("--kv-tokens", str(18 * 1024))
+"""For sixteen sessions; the next sixteen then reuse the pages of the last ones."""
+PAGES_FOR_ONE = ("--kv-tokens", str(2 * 1024))
+"""For a session, and one that has not quite ended."""
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[dict[str, Service]]:
+    with (
+        running("drafter", PAIR / "draft", *PAGES_FOR_ALL) as drafter,
+        running("verifier", PAIR / "target", *PAGES_FOR_ALL) as verifier,
+    ):
+        yield {"drafter": drafter, "verifier": verifier}
+
+
 @pytest.fixture(scope="module")
 def lone_verifier() -> Iterator[Service]:
     """Another process of the same target, for one request at a time."""
-    with running("verifier", PAIR / "target") as service:
+    with running("verifier", PAIR / "target", *PAGES_FOR_ONE) as service:
         yield service
 
 
@@ -69,7 +85,7 @@ async def together(
 
 
 async def alone(drafter: Service, verifier: Service, requests: list[GenerationRequest]) -> list[Generation]:
-    """Run one after the other, in another order than together: none finds the prefixes that it finds there."""
+    """Run one after the other, so that each finds the page of the one behind it, and no prefix of its own in it."""
     async with connected([drafter], [verifier], PATIENT) as orchestrator:
         return (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
 
@@ -113,9 +129,9 @@ def expect_batched(generations: list[Generation]) -> None:
 
 @pytest.mark.parametrize("num_rounds", ROUNDS)
 async def test_sixteen_at_once_write_what_each_writes_alone(
-    drafter: Service, verifier: Service, lone_verifier: Service, num_rounds: int
+    services: dict[str, Service], lone_verifier: Service, num_rounds: int
 ) -> None:
-    services = {"drafter": drafter, "verifier": verifier}
+    drafter, verifier = services.values()
     boot_ids = [info.boot_id for info in await model_infos(services)]
     for round_index in range(num_rounds):
         requests, results = mixed_requests(round_index), []
