@@ -11,6 +11,9 @@ from orchestrator.text import TextTokenizer
 from orchestrator.timeouts import Timeouts
 from tests.services import PAIR, Service
 
+PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A busy machine is no lost drafter: every round is to have its proposal."""
+
 
 @contextlib.asynccontextmanager
 async def connected(

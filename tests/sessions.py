@@ -1,9 +1,12 @@
 """The decode loop in one thread, without services: a drafting and a verifying session, round by round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
+import torch
+
 from drafter_svc.drafter import DraftSession
+from specgate.runtime.scheduler import Need
 from specgate.types import (
     DraftRequest,
     FinishReason,
@@ -96,6 +99,8 @@ def was_interrupted(verdicts: list[Verdict]) -> bool:
     return len(verdicts) > 1 and verdicts[-1].num_emitted == 0
 
 
+Calls = Generator[tuple[Runner, Generator[Need, torch.Tensor, Any]], Any, T]
+"""Tasks one after the other, each with the runner that it is for; receives their results."""
 MakeDraft = Callable[..., DraftSession]
 Use = Callable[[Proposal], Proposal]
 
@@ -113,24 +118,35 @@ def decode(
     Args:
         make_draft, use: what a test replaces to see that it notices.
     """
-    drafter, verifier = _open(make_draft, spec, pair.draft), _open(VerifySession, spec, pair.target)
+    drafter, verifier = open_session(make_draft, spec, pair.draft), open_session(VerifySession, spec, pair.target)
     try:
-        yield from on(pair.draft, drafter.warm())
-        yield from on(pair.target, verifier.prefill())
-        return (yield from _Loop(pair, plan, use, drafter, verifier).run())
+        return (yield from _by_steps(DecodeLoop(pair, plan, drafter, verifier, use).run()))
     finally:
         drafter.free()
         verifier.free()
 
 
-def _open(make: Callable[..., T], spec: SessionSpec, runner: Runner) -> T:
+def open_session(make: Callable[..., T], spec: SessionSpec, runner: Runner) -> T:
+    """Open a drafting or a verifying session."""
     return make(spec, runner.pool, runner.vocab_size, runner.loaded.context_length)
 
 
-class _Loop:
+def _by_steps(calls: Calls[T]) -> Work[T]:
+    result: Any = None
+    while True:
+        try:
+            runner, task = calls.send(result)
+        except StopIteration as stop:
+            return stop.value
+        result = yield from on(runner, task)
+
+
+class DecodeLoop:
     """The client's side of one session: what it has seen, and what it asks for next."""
 
-    def __init__(self, pair: Pair, plan: Plan, use: Use, drafter: DraftSession, verifier: VerifySession) -> None:
+    def __init__(
+        self, pair: Pair, plan: Plan, drafter: DraftSession, verifier: VerifySession, use: Use = as_it_is
+    ) -> None:
         self.pair, self.plan, self.use = pair, plan, use
         self.drafter, self.verifier = drafter, verifier
         self.tokens = list(verifier.spec.committed_token_ids)
@@ -138,12 +154,14 @@ class _Loop:
         self.closed = self.overtaking = False
         self.generation = Generation([], [], [])
 
-    def run(self) -> Work[Generation]:
+    def run(self) -> Calls[Generation]:
+        yield self.pair.draft, self.drafter.warm()
+        yield self.pair.target, self.verifier.prefill()
         while not self.generation.verdicts or self.generation.finish_reason is None:
-            proposal = self.use((yield from on(self.pair.draft, self.drafter.draft(self._draft_request()))))
+            proposal = self.use((yield self.pair.draft, self.drafter.draft(self._draft_request())))
             verdicts: list[Verdict] = []
             self.verifier.resume()
-            yield from on(self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts)))
+            yield self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts))
             self._commit(proposal, verdicts)
         return self.generation
 

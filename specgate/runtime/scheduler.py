@@ -133,7 +133,9 @@ class _Step:
         """
         chosen = {self._needs[index].sequence.serial for index in self.chosen}
         ready = {need.sequence.serial for need in self._needs}
-        others = [one for one in self._pool.sequences.values() if one.block_table and one is not sequence]
+        # Sessions open on another thread meanwhile, which a loop over the dictionary itself would not survive.
+        known = list(self._pool.sequences.values())
+        others = [one for one in known if one.block_table and one is not sequence]
         idle = [one for one in others if one.serial not in ready]
         younger = [one for one in others if one.serial > sequence.serial and one.serial not in chosen]
         candidates = idle or younger

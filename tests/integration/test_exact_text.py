@@ -11,6 +11,7 @@ from orchestrator.generator import Generation
 from orchestrator.request import Gate, GenerationRequest
 from orchestrator.text import TextTokenizer
 from specgate.types import SamplingParams, Verification
+from tests import equal_texts
 from tests.orchestrating import connected, run_all
 from tests.services import HELD_OUT_PROMPTS, PAIR, Service
 
@@ -30,13 +31,8 @@ def prompts(count: int) -> list[tuple[int, ...]]:
 
 
 def expect_equal(name: str, generations: list[Generation], expected: list[tuple[int, ...]]) -> None:
-    """Every text must be equal; one that is not must at least have met a near tie, and is shown."""
-    differing = [i for i, g in enumerate(generations) if g.token_ids != expected[i]]
-    near_ties = sum(g.stats.near_ties for g in generations)
-    print(f"{name}: {len(expected) - len(differing)} of {len(expected)} equal, {near_ties} near ties met")
-    assert [i for i in differing if generations[i].stats.near_ties == 0] == []
-    # A near tie excuses a text, not a run: they are too rare to excuse many.
-    assert len(differing) <= len(expected) // 20
+    texts, near_ties = [g.token_ids for g in generations], [g.stats.near_ties for g in generations]
+    equal_texts.expect_equal(name, texts, expected, near_ties, most_excused=len(expected) // 20)
 
 
 def transformers_greedy(prompt_ids: list[tuple[int, ...]], max_tokens: int) -> list[tuple[int, ...]]:

@@ -11,11 +11,10 @@ from transformers import AutoModelForCausalLM
 from orchestrator.generator import Orchestrator
 from orchestrator.pool import StaticPool
 from orchestrator.request import Gate, GenerationRequest
-from orchestrator.timeouts import Timeouts
 from specgate.types import SamplingParams, Verification
 from tests.chisquare import p_value
 from tests.models import write_llama
-from tests.orchestrating import run_all
+from tests.orchestrating import PATIENT, run_all
 from tests.services import Service, running
 
 VOCAB_SIZE = 6
@@ -23,8 +22,6 @@ EOS = 5
 NUM_TOKENS = 4
 PROMPT = (0, 1, 2)
 Text = tuple[int, ...]
-PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
-"""A busy machine is no lost drafter: every round is to have its proposal."""
 
 CASES = {
     "gate none": GenerationRequest(PROMPT, gamma=2, gate=Gate.NONE),

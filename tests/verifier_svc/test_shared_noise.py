@@ -13,35 +13,13 @@ from transformers import AutoModelForCausalLM
 
 from specgate.types import ALWAYS_SOLO, FinishReason, SamplingParams, SessionSpec, Verification
 from tests.chisquare import p_value
+from tests.mixed import PLANS, SAMPLINGS
 from tests.models import Mix, eager_logits, make_runner, run_all, write_llama, write_model
 from tests.sessions import Generation, Pair, Plan, decode, was_interrupted
 
 VOCAB_SIZE, NUM_TOKENS = 64, 24
 PROMPTS = [(1, 2, 3), (5,), tuple(range(10, 40))]
 ALONE = Plan(solo_below=ALWAYS_SOLO)
-PLANS = {
-    "one by one": Plan(),
-    "gamma 1": Plan(1),
-    "gamma 4": Plan(4),
-    "gamma 8": Plan(8),
-    "gamma 4, gate": Plan(4, solo_below=0.2),
-    "gamma 8, gate, short solo runs": Plan(8, solo_below=0.3, max_solo_tokens=2),
-    "gamma 8, draft confidence": Plan(8, stop_below=0.05),
-    "gamma 4, overtaken at once": Plan(4, solo_below=ALWAYS_SOLO, max_solo_tokens=4, overtake=0),
-    "gamma 4, overtaken by one": Plan(4, solo_below=0.4, max_solo_tokens=2, overtake=1),
-    "gamma 8, overtaken by three": Plan(8, solo_below=ALWAYS_SOLO, max_solo_tokens=4, overtake=3),
-}
-SAMPLINGS = {
-    "plain": SamplingParams(),
-    "greedy": SamplingParams(temperature=0.0),
-    "top-k": SamplingParams(temperature=1.2, top_k=6),
-    "top-p": SamplingParams(top_p=0.8),
-    "min-p": SamplingParams(temperature=0.8, min_p=0.1),
-    "penalties": SamplingParams(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.3),
-    "greedy with penalties": SamplingParams(temperature=0.0, repetition_penalty=1.5, frequency_penalty=0.5),
-    "bias": SamplingParams(logit_bias={3: 2.0, 9: -100.0, 40: 1.0}),
-    "all": SamplingParams(0.9, 20, 0.95, 0.02, 1.1, 0.2, -0.1, {3: 1.0}),
-}
 
 
 def make_spec(prompt: tuple[int, ...], sampling: SamplingParams, seed: int = 1, **fields: Any) -> SessionSpec:

@@ -1,5 +1,8 @@
 """What runs in the next forward: decoding always, prompts in chunks and by turns, pages from who can spare them."""
 
+import sys
+import threading
+
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler, logits_of
 
@@ -111,6 +114,22 @@ def test_the_younger_one_waits_and_nobody_older_is_robbed_for_it() -> None:
     assert old.sequence.num_cached == 15
     assert sizes(scheduler.plan([young, grow(old, 1)])) == {1: 2}
     assert young.sequence.block_table == []
+
+
+def test_sessions_may_open_while_others_are_robbed() -> None:
+    pool = PagePool(2, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    one, other = grow(decoding(pool, 16, 1), 1), grow(decoding(pool, 16, 2), 1)
+    opening = threading.Thread(target=lambda: [pool.open([], 16) for _ in range(5000)])
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        opening.start()
+        while opening.is_alive():
+            assert all(scheduler.plan([need]) for need in (one, other))
+    finally:
+        opening.join()
+        sys.setswitchinterval(interval_s)
 
 
 def test_who_was_robbed_is_a_prompt_again() -> None:

@@ -1,0 +1,146 @@
+"""Whoever else is served: sixteen requests of all kinds at once get the texts that each of them gets alone."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.generator import Generation, Orchestrator
+from orchestrator.links import GrpcDialer
+from orchestrator.ports import Lease
+from orchestrator.request import Gate, GenerationRequest
+from orchestrator.streams import ChannelCache
+from orchestrator.text import TextTokenizer
+from specgate.types import ModelInfo
+from tests.equal_texts import expect_equal
+from tests.mixed import SAMPLINGS, sharing_prompts
+from tests.orchestrating import PATIENT, connected, run, run_all
+from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
+
+PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
+ROUNDS = [
+    pytest.param(1, id="quick"),
+    pytest.param(3, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+]
+INTERVALS_S = (0.0, 0.15)
+"""Between two arrivals: all at once, and so that the first ones decode while the prompts of the last ones are run."""
+IDLE_S = 1.0
+"""Several times what an idle engine waits until it looks for damage."""
+
+
+# Pages are as long as the context here, 1024 tokens.
+PAGES_FOR_ALL = ("--kv-tokens", str(18 * 1024))
+"""For sixteen sessions; the next sixteen then reuse the pages of the last ones."""
+PAGES_FOR_ONE = ("--kv-tokens", str(2 * 1024))
+"""For a session, and one that has not quite ended."""
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[dict[str, Service]]:
+    with (
+        running("drafter", PAIR / "draft", *PAGES_FOR_ALL) as drafter,
+        running("verifier", PAIR / "target", *PAGES_FOR_ALL) as verifier,
+    ):
+        yield {"drafter": drafter, "verifier": verifier}
+
+
+@pytest.fixture(scope="module")
+def lone_verifier() -> Iterator[Service]:
+    """Another process of the same target, for one request at a time."""
+    with running("verifier", PAIR / "target", *PAGES_FOR_ONE) as service:
+        yield service
+
+
+def mixed_requests(round_index: int) -> list[GenerationRequest]:
+    tokenizer = TextTokenizer.load(str(PAIR / "target"))
+    stream = [token_id for text in HELD_OUT_PROMPTS for token_id in tokenizer.encode(text)]
+    turned = stream[round_index * 700 :] + stream[: round_index * 700]
+    samplings, gates = list(SAMPLINGS.values()), list(Gate)
+    return [
+        GenerationRequest(
+            prompt,
+            samplings[(index + round_index) % len(samplings)],
+            max_tokens=16 + 37 * index % 81,
+            seed=100 * round_index + index,
+            stop=("\n\n", "return") if index % 5 == 0 else (),
+            ignore_eos=index % 3 > 0,
+            gamma=(5 * index + round_index) % 9,
+            gate=gates[(index // 2 + round_index) % len(gates)],
+        )
+        for index, prompt in enumerate(sharing_prompts(turned, PROMPT_LENGTHS, num_groups=4))
+    ]
+
+
+async def together(
+    orchestrator: Orchestrator, requests: list[GenerationRequest], interval_s: float
+) -> list[Generation]:
+    """Run all requests, each of which comes a while after the one before it; results in order."""
+
+    async def later(index: int, request: GenerationRequest) -> Generation:
+        await asyncio.sleep(interval_s * index)
+        return await run(orchestrator, request)
+
+    return list(await asyncio.gather(*(later(*item) for item in enumerate(requests))))
+
+
+async def alone(drafter: Service, verifier: Service, requests: list[GenerationRequest]) -> list[Generation]:
+    """Run one after the other, so that each finds the page of the one behind it, and no prefix of its own in it."""
+    async with connected([drafter], [verifier], PATIENT) as orchestrator:
+        return (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
+
+
+async def model_infos(services: dict[str, Service]) -> list[ModelInfo]:
+    channels = ChannelCache()
+    dialer = GrpcDialer(channels, open_timeout_s=10.0)
+    try:
+        return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services.items()]
+    finally:
+        await channels.close()
+
+
+async def expect_all_free(services: dict[str, Service], boot_ids: list[str]) -> None:
+    """No session and no page is held, and the engines, which look for damage when they are idle, live on."""
+    while any(info.active_sessions for info in await model_infos(services)):  # noqa: ASYNC110 - there is nothing that could tell us
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(IDLE_S)
+    infos = await model_infos(services)
+    assert [(info.active_sessions, info.free_kv_tokens) for info in infos] == [(0, info.kv_tokens) for info in infos]
+    assert [info.boot_id for info in infos] == boot_ids
+
+
+def expect_same(name: str, generations: list[Generation], expected: list[Generation]) -> None:
+    pairs = list(zip(generations, expected, strict=True))
+    texts, near_ties = [g.token_ids for g in generations], [one.stats.near_ties + g.stats.near_ties for one, g in pairs]
+    expect_equal(name, texts, [g.token_ids for g in expected], near_ties, most_excused=len(expected) // 16)
+    equal = [(one, g) for one, g in pairs if one.token_ids == g.token_ids]
+    assert [(g.text, g.finish_reason) for g, _ in equal] == [(g.text, g.finish_reason) for _, g in equal]
+
+
+def expect_batched(generations: list[Generation]) -> None:
+    """Forwards were shared, drafts were asked for and used: else the equality would mean little."""
+    widths = sum((g.stats.batch_widths for g in generations), Counter())
+    print(f"sessions a forward: {dict(sorted(widths.items()))}")
+    assert max(widths) > 3
+    assert sum(g.stats.accepted for g in generations) > 100
+    assert sum(g.stats.solo_tokens for g in generations) > 0
+    assert [g.stats.failures_survived for g in generations] == [0] * len(generations)
+
+
+@pytest.mark.parametrize("num_rounds", ROUNDS)
+async def test_sixteen_at_once_write_what_each_writes_alone(
+    services: dict[str, Service], lone_verifier: Service, num_rounds: int
+) -> None:
+    drafter, verifier = services.values()
+    boot_ids = [info.boot_id for info in await model_infos(services)]
+    for round_index in range(num_rounds):
+        requests, results = mixed_requests(round_index), []
+        async with connected([drafter], [verifier], PATIENT) as orchestrator:
+            for interval_s in INTERVALS_S:
+                results.append(await together(orchestrator, requests, interval_s))
+                await expect_all_free(services, boot_ids)
+        # Afterwards: the services know nothing of these prompts when all of them come at once.
+        expected = await alone(drafter, lone_verifier, requests)
+        for interval_s, generations in zip(INTERVALS_S, results, strict=True):
+            expect_same(f"round {round_index}, one every {interval_s} s", generations, expected)
+            expect_batched(generations)

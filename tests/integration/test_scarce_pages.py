@@ -1,0 +1,112 @@
+"""Sessions on engines that have pages for a few of them at a time write what each of them writes alone."""
+
+import asyncio
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from specgate.runtime.loading import LoadedModel
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.scheduler import Limits
+from specgate.types import SessionSpec, Verification
+from tests.engines import CountingPool, Counts, ServedPair, counting_runner, decode_on, served
+from tests.equal_texts import expect_equal
+from tests.mixed import PLANS, SAMPLINGS, sharing_prompts
+from tests.models import Mix, make_runner, run_all, write_llama
+from tests.sessions import Generation, Pair, Plan, decode
+
+VOCAB_SIZE = 64
+SCARCE = Limits(max_batch_tokens=40, prefill_chunk=8, lone_chunk=16)
+LONGEST = 130
+"""Tokens of the longest session: so much the pages hold, a tenth of what all sessions come to."""
+PROMPT_LENGTHS = (90, 5, 66, 31, 48, 90, 17, 72, 1, 80, 40, 55)
+NUM_AT_ONCE = 8
+"""The others arrive while these run."""
+Request = tuple[SessionSpec, Plan]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[LoadedModel]:
+    folder = tmp_path_factory.mktemp("pair")
+    target = write_llama(folder / "target", VOCAB_SIZE, seed=1)
+    draft = write_llama(folder / "draft", VOCAB_SIZE, seed=2, mix=Mix(1, 0.99))
+    return [make_runner(path).loaded for path in (target, draft)]
+
+
+def requests(seed: int) -> list[Request]:
+    """Sessions of all kinds; of those whose prompts begin alike some may not share, for their salts differ."""
+    rng = Random(seed)
+    prompts = sharing_prompts([rng.randrange(VOCAB_SIZE) for _ in range(1000)], PROMPT_LENGTHS, num_groups=3)
+    samplings = rng.sample(list(SAMPLINGS.values()), len(SAMPLINGS))
+    plans = rng.sample(list(PLANS.values()), len(PLANS))
+    return [
+        (
+            SessionSpec(
+                prompt_token_ids=prompt,
+                sampling=samplings[index % len(samplings)],
+                seed=rng.getrandbits(64),
+                verification=Verification.REJECTION if index % 3 == 2 else Verification.SHARED_NOISE,
+                max_tokens=rng.randint(8, LONGEST - max(PROMPT_LENGTHS)),
+                stop_token_ids=frozenset({7}) if index % 4 == 1 else frozenset(),
+                cache_salt="other" if index % 4 == 3 else "",
+            ),
+            plans[index % len(plans)],
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+
+
+def alone(models: list[LoadedModel], mixed: list[Request], page_size: int) -> list[Generation]:
+    """Run one after the other over plenty of pages, and none of what another one left behind."""
+    runners = [counting_runner(loaded, 100, page_size) for loaded in models]
+    generations = []
+    for index, (spec, plan) in enumerate(mixed):
+        work = decode(Pair(*runners), replace(spec, cache_salt=f"alone {index}"), plan)
+        generations += run_all([work])
+    assert [pool_of(runner).counts for runner in runners] == [Counts(), Counts()]
+    return generations
+
+
+def pool_of(runner: ModelRunner) -> CountingPool:
+    assert isinstance(runner.pool, CountingPool)
+    return runner.pool
+
+
+async def together(pair: ServedPair, mixed: list[Request]) -> list[Generation]:
+    """Open most of them before the first one runs; the rest come while those run, as soon as they are let in."""
+    all_opened = asyncio.Barrier(NUM_AT_ONCE)
+
+    async def later(index: int, request: Request) -> Generation:
+        await asyncio.sleep(0.05 * (index + 1))
+        return await decode_on(pair, *request, asyncio.Barrier(1))
+
+    first = [decode_on(pair, *request, all_opened) for request in mixed[:NUM_AT_ONCE]]
+    return list(await asyncio.gather(*first, *(later(*item) for item in enumerate(mixed[NUM_AT_ONCE:]))))
+
+
+@pytest.mark.parametrize(("seed", "page_size"), [(1, 16), (2, 24), (3, 24)])
+async def test_every_text_is_what_it_is_alone(models: list[LoadedModel], seed: int, page_size: int) -> None:
+    mixed = requests(seed)
+    expected = alone(models, mixed, page_size)
+    target, draft = (counting_runner(loaded, -(-LONGEST // page_size), page_size) for loaded in models)
+    async with served(target, draft, SCARCE) as pair:
+        generations = await together(pair, mixed)
+    expect_equal(
+        f"seed {seed}, pages of {page_size}",
+        [generation.token_ids for generation in generations],
+        [generation.token_ids for generation in expected],
+        [one.near_ties + other.near_ties for one, other in zip(generations, expected, strict=True)],
+        most_excused=1,
+    )
+    assert sum(generation.num_accepted for generation in generations) > 20
+    pools = [pool_of(target), pool_of(draft)]
+    robbed, sharing, copies = (sum(counts) for counts in zip(*(pool.counts for pool in pools), strict=True))
+    print(f"{robbed} times robbed, {sharing} times begun with known pages, {copies} copies of rows")
+    assert robbed > 50
+    assert sharing > 20
+    # Pages of 16 are shared whole or not at all.
+    assert (copies > 0) == (page_size > 16)
+    for pool in pools:
+        pool.check_integrity()
+        assert (pool.num_free, pool.sequences) == (pool.num_pages, {})
