@@ -24,7 +24,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> AsyncIterator[pb.DraftResponse]:
         """Answer ``open``, then every round that asks for tokens."""
-        spec = session_spec_from_pb(await open_spec(requests), self._model.loaded.context_length)
+        spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
         async with self._model.open(spec, DraftSession) as session:
             yield pb.DraftResponse(opened=True)
             await self._model.engine.run(session.warm())

@@ -28,7 +28,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
 
     async def Verify(self, requests: AsyncIterator[pb.VerifyRequest], context: Any) -> AsyncIterator[pb.VerifyResponse]:
         """Answer ``open``, then send the verdicts of every round."""
-        spec = session_spec_from_pb(await open_spec(requests), self._model.loaded.context_length)
+        spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
         async with self._model.open(spec, VerifySession) as session:
             yield pb.VerifyResponse(opened=True)
             outbox: Outbox = asyncio.Queue()

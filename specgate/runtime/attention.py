@@ -54,6 +54,13 @@ class KVPages:
     def num_bytes(self) -> int:
         return sum(pages.nbytes for layer in self.layers.values() for pages in layer)
 
+    def resized(self, num_pages: int) -> "KVPages":
+        """Return so many pages of the same layers, empty."""
+        other = KVPages(num_pages, self.page_size)
+        for index, (key, value) in self.layers.items():
+            other.layer(index, key, value)
+        return other
+
     def copy_rows(self, copies: Iterable[Copy]) -> None:
         """Copy keys and values between pages, in order, in all layers that have any."""
         for source, target, first, end in copies:

@@ -26,6 +26,8 @@ T = TypeVar("T")
 Task = Generator[Need, torch.Tensor, T]
 """Work for the engine: yields what it needs, receives logits [num_logits, vocabulary], returns its result."""
 _IDLE_BEAT_S = 0.25
+_STALL_S = 0.05
+"""Where all that is ready waits for pages, nothing can run until somebody comes or goes."""
 
 
 class Job:
@@ -132,9 +134,11 @@ class Engine:
 
     def _admit(self) -> None:
         """Start what arrived; wait for something while there is nothing to do."""
+        stalled = bool(self._ready) and not self._batch
         try:
             while True:
-                job = self._inbox.get(block=not self._ready, timeout=_IDLE_BEAT_S)
+                wait_s = _STALL_S if stalled else 0.0 if self._ready else _IDLE_BEAT_S
+                job, stalled = self._inbox.get(timeout=wait_s), False
                 if job is None:
                     return
                 self._checked = False
@@ -178,13 +182,14 @@ class Engine:
             _settle(job, error=InternalError(type(error).__name__))
 
     def _next_batch(self) -> dict[Job, Rows]:
-        """Take the jobs that run now; drop the cancelled ones."""
+        """Take the jobs that run now; drop those that were cancelled, or whose sequence was closed under them."""
         waiting: list[Job] = []
         for job in self._ready:
-            if job.future.cancelled():
-                job.generator.close()
-            else:
+            if not job.future.cancelled() and self.runner.pool.is_open(job.need.sequence):
                 waiting.append(job)
+            else:
+                job.generator.close()
+                _settle(job, error=InternalError("the sequence was closed"))
         plan = self._scheduler.plan([job.need for job in waiting])
         self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
         return {waiting[index]: rows for index, rows in plan.items()}

@@ -1,5 +1,6 @@
 """KV page accounting: which pages a sequence owns or shares, how long it is, how it is cut back. No torch here."""
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Sequence as Ids
 from typing import NamedTuple
@@ -15,7 +16,7 @@ class Sequence:
     is overwritten by the next forward. The first ``num_stable`` tokens are never rolled back: what others may share.
     """
 
-    __slots__ = ("block_table", "num_cached", "num_stable", "remembered", "salt", "serial", "token_ids")
+    __slots__ = ("block_table", "last_plan", "num_cached", "num_stable", "remembered", "salt", "serial", "token_ids")
 
     def __init__(self, token_ids: Ids[int], *, salt: str = "", serial: int = 0) -> None:
         self.token_ids = list(token_ids)
@@ -25,6 +26,7 @@ class Sequence:
         self.salt = salt
         self.serial = serial
         self.remembered = False
+        self.last_plan = 0
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -73,7 +75,7 @@ class PagePool:
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_pages))
         self._num_users = [0] * num_pages
         self._copies: list[Copy] = []
-        self._last_serial = 0
+        self._serials = itertools.count(1)
 
     @property
     def num_free(self) -> int:
@@ -101,10 +103,16 @@ class PagePool:
         return self._admit(Sequence(token_ids, salt=salt))
 
     def _admit(self, sequence: Sequence) -> Sequence:
-        self._last_serial += 1
-        sequence.serial = self._last_serial
+        sequence.serial = next(self._serials)
         self.sequences[sequence.serial] = sequence
         return sequence
+
+    def is_open(self, sequence: Sequence) -> bool:
+        return sequence.serial in self.sequences
+
+    def snapshot(self) -> list[Sequence]:
+        """Return the open sequences, the oldest first; another thread may open one meanwhile."""
+        return list(self.sequences.values())
 
     def attach(self, sequence: Sequence, limit: int) -> None:
         """Let a sequence without pages begin with the longest known prefix of its first ``limit`` tokens."""
@@ -159,6 +167,7 @@ class PagePool:
         """Return a branch of ``sequence``: the same tokens in the same pages, until one of the two writes to them."""
         branch = self._admit(Sequence(sequence.token_ids, salt=sequence.salt))
         branch.num_stable = 0
+        branch.last_plan = sequence.last_plan
         branch.num_cached = sequence.num_cached
         branch.block_table = sequence.block_table[: -(-sequence.num_cached // self.page_size)]
         for page in branch.block_table:
@@ -178,9 +187,10 @@ class PagePool:
         """Take a sequence's pages, which it must fill again to go on; what they hold can still be shared.
 
         Args:
-            spoilt: the contents are not to be trusted.
+            spoilt: the contents are not to be trusted, nor is what they may have been copied from.
         """
         if spoilt:
+            self._prefixes.forget_prefix(sequence.salt, sequence.token_ids)
             for page in sequence.block_table:
                 self._prefixes.forget(page)
         else:
@@ -224,7 +234,7 @@ class PagePool:
     def check_integrity(self) -> None:
         """Raise RuntimeError if a page is lost, or both free and in use: two sessions' keys would mix."""
         users = [0] * self.num_pages
-        for sequence in list(self.sequences.values()):
+        for sequence in self.snapshot():
             for page in sequence.block_table:
                 users[page] += 1
         if users != self._num_users:

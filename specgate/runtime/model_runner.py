@@ -5,7 +5,7 @@ from collections.abc import Sequence as List
 
 import torch
 
-from specgate.errors import NonFiniteLogits
+from specgate.errors import NonFiniteLogits, ResourceExhausted
 from specgate.runtime.attention import KVPages, RaggedBatch, Span
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
@@ -36,10 +36,19 @@ class ModelRunner:
         return self._pages.num_bytes // (self.pool.num_pages * self.pool.page_size)
 
     def resize(self, kv_tokens: int) -> None:
-        """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open."""
-        page_size = self.pool.page_size
-        self.pool = PagePool(max(1, kv_tokens // page_size), page_size)
-        self._pages = KVPages(self.pool.num_pages, page_size)
+        """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open.
+
+        Their memory is taken now, where a forward has told their shapes: nobody else can take it later.
+
+        Raises:
+            ResourceExhausted: the memory is not there.
+        """
+        num_pages = max(1, kv_tokens // self.pool.page_size)
+        try:
+            self._pages = self._pages.resized(num_pages)
+        except (RuntimeError, MemoryError) as error:
+            raise ResourceExhausted(f"no memory for KV pages of {kv_tokens} tokens: {error}") from error
+        self.pool = PagePool(num_pages, self.pool.page_size)
 
     @torch.inference_mode()
     def forward(self, batch: List[Rows]) -> list[torch.Tensor]:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 MAX_BLOCK = 16
 """Tokens that are shared at once; finer would make longer chains, coarser would share less."""
+_Block = tuple[str, tuple[int, ...]]
+"""A salt and the tokens of a block."""
 
 
 class Shared(NamedTuple):
@@ -23,11 +25,11 @@ class Shared(NamedTuple):
 class _Node:
     __slots__ = ("block", "children", "page", "parent")
 
-    def __init__(self, parent: "_Node | None", block: tuple[int, ...], page: int) -> None:
+    def __init__(self, parent: "_Node | None", block: _Block, page: int) -> None:
         self.parent = parent
         self.block = block
         self.page = page
-        self.children: dict[tuple[int, ...], _Node] = {}
+        self.children: dict[_Block, _Node] = {}
 
 
 class PrefixIndex:
@@ -36,7 +38,7 @@ class PrefixIndex:
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
         self.block = math.gcd(page_size, MAX_BLOCK)
-        self._roots: dict[str, _Node] = {}
+        self._root = _Node(None, ("", ()), -1)
         self._nodes: dict[int, set[_Node]] = {}
 
     def __contains__(self, page: int) -> bool:
@@ -44,25 +46,25 @@ class PrefixIndex:
 
     def add(self, salt: str, token_ids: Ids[int], block_table: Ids[int]) -> None:
         """Remember the whole blocks of ``token_ids``, which lie in the pages of ``block_table``."""
-        node = self._roots.setdefault(salt, _Node(None, (), -1))
+        node = self._root
         for first in range(0, len(token_ids) - self.block + 1, self.block):
-            block = tuple(token_ids[first : first + self.block])
+            block = self._block_at(salt, token_ids, first)
             child = node.children.get(block)
             if child is None:
                 page = block_table[first // self.page_size]
                 child = node.children[block] = _Node(node, block, page)
                 self._nodes.setdefault(page, set()).add(child)
             node = child
-        self._drop_root_if_empty(salt)
 
     def find(self, salt: str, token_ids: Ids[int], limit: int) -> list[Shared]:
         """Return where the longest known prefix of ``token_ids[:limit]`` lies, in order and without gaps."""
         found: list[Shared] = []
-        node = self._roots.get(salt)
+        node = self._root
         for first in range(0, min(limit, len(token_ids)) - self.block + 1, self.block):
-            node = node and node.children.get(tuple(token_ids[first : first + self.block]))
-            if node is None:
+            child = node.children.get(self._block_at(salt, token_ids, first))
+            if child is None:
                 break
+            node = child
             end = first + self.block
             goes_on = found and found[-1].page == node.page and first % self.page_size
             found[-1:] = [found[-1]._replace(end=end)] if goes_on else [*found[-1:], Shared(node.page, first, end)]
@@ -72,6 +74,14 @@ class PrefixIndex:
         """Drop what ``page`` holds, and every prefix that goes on behind it: it cannot be reached any more."""
         while nodes := self._nodes.get(page):
             self._cut(next(iter(nodes)))
+
+    def forget_prefix(self, salt: str, token_ids: Ids[int]) -> None:
+        """Drop every prefix that begins as ``token_ids`` does, whosever page it is in."""
+        if (top := self._root.children.get(self._block_at(salt, token_ids, 0))) is not None:
+            self._cut(top)
+
+    def _block_at(self, salt: str, token_ids: Ids[int], first: int) -> _Block:
+        return salt, tuple(token_ids[first : first + self.block])
 
     def _cut(self, top: _Node) -> None:
         if top.parent is not None:
@@ -84,7 +94,3 @@ class PrefixIndex:
             of_page.discard(node)
             if not of_page:
                 del self._nodes[node.page]
-
-    def _drop_root_if_empty(self, salt: str) -> None:
-        if not self._roots[salt].children:
-            del self._roots[salt]

@@ -2,7 +2,7 @@
 
 Every sequence that decodes is in every forward. Prompts fill the rest, a chunk at a time, so that a long one holds
 nobody up for longer than one chunk; several of them take turns. A sequence for which there are no pages takes them
-from another one, which is rebuilt from its tokens later.
+from a younger one, or one whose client is silent; that one is rebuilt from its tokens later.
 """
 
 from collections.abc import Generator
@@ -14,7 +14,11 @@ from specgate.runtime.kv_pages import PagePool, Sequence
 
 L = TypeVar("L")
 DECODE_ROWS = 32
-"""A sequence with no more uncached tokens than this decodes; one with more is a prompt."""
+"""A sequence with no more uncached tokens than this decodes, as does one that needs the logits of all of them; any
+other one is a prompt."""
+PATIENCE = 32
+"""Plans that a sequence may wait for its client before younger ones may take its pages. A round's way to the client
+and back takes a few: two that took each other's pages between rounds would compute everything anew in every round."""
 
 
 class Need(NamedTuple):
@@ -48,8 +52,9 @@ class Limits:
 
     Attributes:
         max_batch_tokens: rows at the most; the rows of a single sequence that need logits always fit.
-        prefill_chunk: rows of prompts while others decode; nobody waits longer for a token than these take.
-        lone_chunk: rows of prompts while nobody decodes.
+        prefill_chunk: rows of prompts while others decode, or may at any moment; nobody waits longer for a token than
+            these take.
+        lone_chunk: rows of prompts while there is nobody else.
     """
 
     max_batch_tokens: int = 2048
@@ -67,37 +72,50 @@ class Scheduler:
     def __init__(self, pool: PagePool, limits: Limits) -> None:
         self._pool = pool
         self._limits = limits
+        self._num_plans = 0
 
     def plan(self, needs: List[Need]) -> dict[int, Rows]:
-        """Return the rows of the needs that run now, by their index. Of equals the first come first."""
+        """Return the rows of the needs that run now, by their index. Of equals the first come first.
+
+        Nothing runs where all wait for pages that older ones, who are with their clients, may keep for some plans yet.
+        """
+        self._num_plans += 1
         for need in needs:
+            need.sequence.last_plan = self._num_plans
             self._pool.attach(need.sequence, need.length - max(1, need.num_logits))
-        prompts = [i for i, need in enumerate(needs) if _pending(need) > DECODE_ROWS]
-        decoding = [i for i, need in enumerate(needs) if _pending(need) <= DECODE_ROWS]
-        limits, step = self._limits, _Step(self._pool, needs)
+        prompts = [i for i, need in enumerate(needs) if not _decodes(need)]
+        decoding = [i for i, need in enumerate(needs) if _decodes(need)]
+        limits, step = self._limits, _Step(self._pool, needs, self._num_plans - PATIENCE)
         # However many decode, prompts get on.
         step.fill(decoding, limits.max_batch_tokens - (limits.prefill_chunk if prompts else 0))
-        step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen else limits.lone_chunk)
+        step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen or self._is_awaited() else limits.lone_chunk)
         return step.chosen
+
+    def _is_awaited(self) -> bool:
+        """Return whether somebody is with its client just now, and may be back before a chunk has run."""
+        now = self._num_plans
+        return any(now - PATIENCE < one.last_plan < now for one in self._pool.snapshot())
 
 
 class _Step:
     """One forward as it is put together."""
 
-    def __init__(self, pool: PagePool, needs: List[Need]) -> None:
+    def __init__(self, pool: PagePool, needs: List[Need], long_ago: int) -> None:
         self.chosen: dict[int, Rows] = {}
-        self.num_rows = 0
         self._pool = pool
         self._needs = needs
+        self._index_of = {need.sequence.serial: index for index, need in enumerate(needs)}
+        self._long_ago = long_ago
 
     def fill(self, indices: List[int], budget: int) -> None:
+        num_rows = 0
         for index in indices:
             pending = _pending(self._needs[index])
-            if self.chosen and self.num_rows + pending > budget:
+            if num_rows and num_rows + pending > budget:
                 return
             # One whose pages were taken just now is a prompt again.
-            if pending <= DECODE_ROWS:
-                self._choose(index, pending)
+            if _decodes(self._needs[index]) and self._choose(index, pending):
+                num_rows += pending
 
     def fill_in_chunks(self, indices: List[int], budget: int) -> None:
         for index in indices:
@@ -114,7 +132,6 @@ class _Step:
         if not self._make_room(sequence, end):
             return False
         self.chosen[index] = Rows(sequence, num_rows, need.num_logits if end == need.length else 0)
-        self.num_rows += num_rows
         return True
 
     def _make_room(self, sequence: Sequence, length: int) -> bool:
@@ -124,22 +141,25 @@ class _Step:
             if victim is None:
                 return False
             self._pool.release(victim)
+            self.chosen.pop(self._index_of.get(victim.serial, -1), None)
         return True
 
     def _victim(self, sequence: Sequence) -> Sequence | None:
-        """Return whose pages may be taken: of who waits for its client, then of who came later; the last one first.
+        """Return whose pages may be taken: of who has waited long for its client, then of who came later.
 
-        So the oldest always gets on, and what it takes is given back when it ends.
+        Of both the last one first, and of the later ones first who waits for its client, if only just now. So the
+        oldest always gets on, also before one that was chosen already, and what it takes is given back when it ends.
         """
-        chosen = {self._needs[index].sequence.serial for index in self.chosen}
-        ready = {need.sequence.serial for need in self._needs}
-        # Sessions open on another thread meanwhile, which a loop over the dictionary itself would not survive.
-        known = list(self._pool.sequences.values())
-        others = [one for one in known if one.block_table and one is not sequence]
-        idle = [one for one in others if one.serial not in ready]
-        younger = [one for one in others if one.serial > sequence.serial and one.serial not in chosen]
-        candidates = idle or younger
+        others = [one for one in self._pool.snapshot() if one.block_table and one is not sequence]
+        silent = [one for one in others if one.last_plan <= self._long_ago]
+        younger = [one for one in others if one.serial > sequence.serial]
+        idle = [one for one in younger if one.serial not in self._index_of]
+        candidates = silent or idle or younger
         return candidates[-1] if candidates else None
+
+
+def _decodes(need: Need) -> bool:
+    return _pending(need) <= max(DECODE_ROWS, need.num_logits)
 
 
 def _pending(need: Need) -> int:

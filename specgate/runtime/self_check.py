@@ -68,12 +68,20 @@ def _refuse_lost_windows(runner: ModelRunner) -> None:
         raise UnsupportedArchitecture(f"{runner.loaded.architecture} has windows that it does not pass to attention")
 
 
+def kv_tokens_to_check(loaded: LoadedModel, page_size: int) -> int:
+    """Return how many tokens the pages must hold for nothing to be left out of the check."""
+    return (-(-_longest(loaded) // page_size) + 2) * page_size
+
+
+def _longest(loaded: LoadedModel) -> int:
+    window = loaded.sliding_window if loaded.sliding_window < loaded.context_length else 0
+    return min(max(272, window + 16), loaded.context_length)
+
+
 def _lengths(loaded: LoadedModel, kv_tokens: int, page_size: int) -> list[int]:
     """One long sequence, two short ones; no longer than the context and the pages allow."""
     num_pages = max(1, kv_tokens // page_size)
-    window = loaded.sliding_window if loaded.sliding_window < loaded.context_length else 0
-    longest = max(272, window + 16)
-    longest = min(longest, loaded.context_length, max(1, num_pages - 2) * page_size)
+    longest = min(_longest(loaded), max(1, num_pages - 2) * page_size)
     lengths = [longest, min(37, longest), min(9, longest)]
     return lengths[: min(3, num_pages)]
 

@@ -56,6 +56,12 @@ class ServedModel:
     def vocab_size(self) -> int:
         return self.loaded.vocab_size
 
+    @property
+    def context_length(self) -> int:
+        """Tokens of a session at the most: the model's context, or all pages where those hold less."""
+        pool = self.engine.runner.pool
+        return min(self.loaded.context_length, pool.num_pages * pool.page_size)
+
     def info(self) -> ModelInfo:
         loaded, pool = self.loaded, self.engine.runner.pool
         return ModelInfo(
@@ -64,7 +70,7 @@ class ServedModel:
             architecture=loaded.architecture,
             dtype=str(loaded.dtype).removeprefix("torch."),
             device=str(loaded.device),
-            context_length=loaded.context_length,
+            context_length=self.context_length,
             vocab_size=loaded.vocab_size,
             num_parameters=loaded.num_parameters,
             tokenizer_fingerprint=loaded.tokenizer_fingerprint,
@@ -89,8 +95,7 @@ class ServedModel:
         """
         # The lease is the outermost: who hands it out again finds the session's place free.
         with nullcontext() if self._leases is None else self._leases.claimed(spec.lease_token), self._admitted(spec):
-            pool, loaded = self.engine.runner.pool, self.loaded
-            session = make(spec, pool, loaded.vocab_size, loaded.context_length)
+            session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
             try:
                 yield session
             finally:

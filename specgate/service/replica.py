@@ -21,12 +21,10 @@ OnLoading = Callable[[str, int, int], None]
 CPU_PAGE_SIZE = 2048
 """One page holds most sequences whole on the CPU, so that attention reads a view and copies nothing."""
 CUDA_PAGE_SIZE = 256
-CHECK_PAGES = 8
-"""Enough for the self-check, which tells how much memory a page takes."""
 CPU_PREFILL_CHUNK = 64
 CUDA_PREFILL_CHUNK = 512
 LONE_CHUNKS = 4
-"""Nobody decodes beside a lone prompt, but somebody may come: it runs in chunks too, longer ones."""
+"""Where prompts are all there is nobody waits, but somebody may come: they run in chunks too, longer ones."""
 ENGINE_LOST = 70
 """Exit code of a process whose engine or device is lost."""
 
@@ -108,7 +106,7 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
 
     from specgate.runtime.engine import Engine
     from specgate.runtime.loading import load, pick_device, pick_dtype
-    from specgate.runtime.self_check import prepare
+    from specgate.runtime.self_check import kv_tokens_to_check, prepare
     from specgate.runtime.sizing import fitting_kv_tokens
     from specgate.service.model import ServedModel
 
@@ -118,7 +116,9 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
     loaded = load(config.model, device, dtype, on_loading)
     largest = CPU_PAGE_SIZE if device.type == "cpu" else CUDA_PAGE_SIZE
     page_size = min(largest, loaded.context_length, config.kv_tokens or largest)
-    runner = prepare(loaded, config.kv_tokens or CHECK_PAGES * page_size, page_size, on_loading)
+    # Until the check has told how much memory a page takes.
+    kv_tokens = config.kv_tokens or kv_tokens_to_check(loaded, page_size)
+    runner = prepare(loaded, kv_tokens, page_size, on_loading)
     if config.kv_tokens is None:
         runner.resize(fitting_kv_tokens(runner, config.max_sessions))
     engine = Engine(runner, _limits(config, device.type), on_failure=_die)
@@ -129,8 +129,10 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
 def _limits(config: ServiceConfig, device_type: str) -> Any:
     from specgate.runtime.scheduler import Limits
 
+    limit = config.max_batch_tokens
     chunk = config.prefill_chunk or (CPU_PREFILL_CHUNK if device_type == "cpu" else CUDA_PREFILL_CHUNK)
-    return Limits(config.max_batch_tokens, min(chunk, config.max_batch_tokens), LONE_CHUNKS * chunk)
+    # Half of a forward is left to those who decode, however long the prompts beside them.
+    return Limits(limit, min(chunk, limit // 2), min(LONE_CHUNKS * chunk, limit))
 
 
 def _die() -> None:

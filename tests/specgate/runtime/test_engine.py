@@ -387,6 +387,54 @@ async def test_the_heartbeat_stands_still_in_a_long_forward(monkeypatch: pytest.
         assert engine.heartbeat_age_s == 0.0
 
 
+async def stalled(engine: Engine, pool: PagePool) -> tuple[Sequence, asyncio.Task[Any]]:
+    """Return who holds all pages between two of its rounds, and the task of one that came later and needs some."""
+    old, young = pool.open([1] * 16, 16), pool.open([2] * 16, 16)
+    await engine.run(logits_of(old, 1))
+    return old, asyncio.create_task(engine.run(logits_of(young, 1)))
+
+
+async def test_who_waits_for_pages_burns_no_time_and_is_woken_when_they_are_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "_STALL_S", TOO_LONG_S)
+    recorder = Recorder()
+    recorder.pool = PagePool(num_pages=1, page_size=16)
+    async with running(recorder) as engine:
+        old, task = await stalled(engine, recorder.pool)
+        # A loop that does not wait would be out of patience long before.
+        assert not (await asyncio.wait((task,), timeout=0.1))[0]
+        await asyncio.wrap_future(engine.post(lambda: recorder.pool.free(old)))
+        assert (await task).item() == 2.0
+
+
+async def test_a_client_that_is_silent_does_not_hold_pages_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_STALL_S", 0.001)
+    recorder = Recorder()
+    recorder.pool = PagePool(num_pages=1, page_size=16)
+    async with running(recorder) as engine:
+        old, task = await stalled(engine, recorder.pool)
+        assert (await task).item() == 2.0
+        assert (old.block_table, old.num_cached) == ([], 0)
+
+
+async def test_a_sequence_that_is_closed_under_its_task_takes_no_pages() -> None:
+    """They would belong to nobody for ever."""
+    recorder = Recorder()
+    recorder.pool = PagePool(num_pages=4, page_size=16)
+    sequence = recorder.pool.open([5], 16)
+    async with running(recorder) as engine:
+        tasks = await held(recorder, engine, logits_of(recorder.pool.open([1], 16), 1), logits_of(sequence, 1))
+        freed = engine.post(lambda: recorder.pool.free(sequence))
+        recorder.run_free()
+        with pytest.raises(InternalError, match="the sequence was closed"):
+            await tasks[1]
+        await asyncio.wrap_future(freed)
+        await tasks[0]
+    assert recorder.batches == [[1]]
+    recorder.pool.check_integrity()
+
+
 def poisoned_model(folder: Path) -> Any:
     runner = make_runner(write_llama(folder, vocab_size=64))
     runner.loaded.model.get_input_embeddings().weight.data[13] = math.nan

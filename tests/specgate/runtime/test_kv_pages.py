@@ -198,3 +198,14 @@ def test_spoilt_contents_are_shared_with_nobody() -> None:
     fresh = pool.open(range(40), 40)
     pool.attach(fresh, 39)
     assert fresh.num_cached == 0
+
+
+def test_what_spoilt_rows_were_copied_from_is_shared_with_nobody_either() -> None:
+    """Rows of a prompt are written without logits that would show it; who read them shows it for them."""
+    pool = PagePool(num_pages=4, page_size=64)
+    pool.free(opened(pool, 40))
+    reader = opened(pool, 41)
+    assert pool.take_copies() == [Copy(0, 1, 0, 32)]
+    pool.release(reader, spoilt=True)
+    pool.attach(reader, 40)
+    assert reader.num_cached == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specgate.errors import NonFiniteLogits
+from specgate.errors import NonFiniteLogits, ResourceExhausted
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import load
 from specgate.runtime.model_runner import ModelRunner
@@ -177,6 +177,15 @@ def test_padding_rows_of_the_vocabulary_are_cut_off(tmp_path: Path) -> None:
     logits = run_task(runner, logits_of(runner.pool.open([1, 2, 3], 8), 2))
     assert logits.shape == (2, TOKENIZER_SIZE)
     assert torch.allclose(logits, eager_logits(folder, [[1, 2, 3]])[0, -2:, :TOKENIZER_SIZE], atol=1e-4)
+
+
+def test_pages_of_another_number_are_there_before_anything_runs(tmp_path: Path) -> None:
+    runner = make_runner(write_llama(tmp_path), kv_tokens=1024, page_size=64)
+    num_bytes = runner.kv_bytes_a_token
+    runner.resize(640)
+    assert (runner.pool.num_pages, runner.kv_bytes_a_token) == (10, num_bytes)
+    with pytest.raises(ResourceExhausted, match="no memory for KV pages of 1125899906842624 tokens"):
+        runner.resize(1 << 50)
 
 
 def poison(runner: ModelRunner, token_id: int, value: float) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from specgate.errors import KVCacheFull
 from specgate.runtime.kv_pages import PagePool, Sequence
-from specgate.runtime.scheduler import Limits, Need, Scheduler
+from specgate.runtime.scheduler import PATIENCE, Limits, Need, Scheduler
 
 NUM_PAGES, PAGE_SIZE, MAX_LENGTH = 8, 24, 80
 Row = tuple[str, tuple[int, ...]]
@@ -29,6 +29,7 @@ class Traffic(RuleBasedStateMachine):
         self.rows: dict[tuple[int, int], Row] = {}
         self.waiting: list[Need] = []
         self.num_drafts: dict[int, int] = {}
+        self.num_stalls = 0
 
     @property
     def open_ones(self) -> list[Sequence]:
@@ -68,7 +69,8 @@ class Traffic(RuleBasedStateMachine):
     def forward(self) -> None:
         """One step of an engine: copies, then every row is written and every row before it read."""
         plan = self.scheduler.plan(self.waiting)
-        assert plan or not self.waiting, "everybody waits for pages and nobody gets any"
+        self.num_stalls = 0 if plan or not self.waiting else self.num_stalls + 1
+        assert self.num_stalls < PATIENCE, "everybody waits for pages and nobody gets any"
         for source, target, first, end in self.pool.take_copies():
             for row in range(first, end):
                 self.rows[target, row] = self.rows[source, row]
@@ -138,8 +140,9 @@ class Traffic(RuleBasedStateMachine):
         self.pool.check_integrity()
 
     def teardown(self) -> None:
-        for _ in range(200):
-            self.forward()
+        for _ in range((PATIENCE + MAX_LENGTH) * len(self.waiting)):
+            if self.waiting:
+                self.forward()
         assert not self.waiting, "somebody never got on"
         for sequence in self.open_ones:
             self.pool.free(sequence)

@@ -61,3 +61,21 @@ def test_random_traffic_finds_the_longest_prefix_that_is_still_there() -> None:
         wanted = [dice.randrange(2) for _ in range(8)]
         expected = [Shared(page, 0, 8) for page, (prefix, _) in held.items() if prefix == wanted]
         assert index.find("", wanted, 8) == expected
+
+
+def test_nothing_is_left_of_a_salt_whose_pages_are_gone() -> None:
+    """Every request may bring a salt of its own, for years."""
+    index = PrefixIndex(16)
+    for salt in ("a", "b"):
+        index.add(salt, range(32), [0, 1])
+        index.forget(0)
+    assert not index._root.children
+
+
+def test_a_prefix_is_forgotten_in_whosever_page_it_is() -> None:
+    index = PrefixIndex(16)
+    index.add("", range(32), [0, 1])
+    index.add("other", range(32), [2, 3])
+    index.forget_prefix("", [*range(16), 99])
+    assert [page for page in range(4) if page in index] == [2, 3]
+    index.forget_prefix("", [99] * 16)

@@ -2,9 +2,10 @@
 
 import sys
 import threading
+from typing import Any
 
 from specgate.runtime.kv_pages import PagePool, Sequence
-from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler, logits_of
+from specgate.runtime.scheduler import PATIENCE, Limits, Need, Rows, Scheduler, logits_of
 
 LIMITS = Limits(max_batch_tokens=64, prefill_chunk=40, lone_chunk=50)
 
@@ -67,6 +68,25 @@ def test_prompts_share_the_chunk_in_order() -> None:
     assert sizes(Scheduler(pool, LIMITS).plan(needs)) == {0: 35, 1: 15}
 
 
+def test_a_prompt_takes_short_chunks_while_somebody_may_come_back() -> None:
+    """Who is with its client decodes again in a moment, and waits for the chunk that runs then."""
+    pool = PagePool(64, 16)
+    idle, need = decoding(pool), prompt(pool, 120)
+    scheduler = Scheduler(pool, LIMITS)
+    assert sizes(scheduler.plan([need])) == {0: 40}
+    pool.free(idle.sequence)
+    assert sizes(scheduler.plan([need])) == {0: 50}
+
+
+def test_a_long_proposal_is_no_prompt() -> None:
+    """All its rows need logits; it does not wait until prompts have had their turns."""
+    pool = PagePool(64, 16)
+    long = decoding(pool, 10, 1)
+    long.sequence.append([0] * 60)
+    long = Need(long.sequence, 61, 70)
+    assert sizes(Scheduler(pool, LIMITS).plan([prompt(pool, 100), prompt(pool, 100, 500), long])) == {2: 61, 0: 40}
+
+
 def test_prompts_get_on_however_many_decode() -> None:
     pool = PagePool(200, 16)
     needs = [prompt(pool, 100), *(decoding(pool, name=n) for n in range(100))]
@@ -126,10 +146,77 @@ def test_sessions_may_open_while_others_are_robbed() -> None:
     try:
         opening.start()
         while opening.is_alive():
-            assert all(scheduler.plan([need]) for need in (one, other))
+            for need in (one, other):
+                scheduler.plan([need])
     finally:
         opening.join()
         sys.setswitchinterval(interval_s)
+
+
+def test_who_is_with_its_client_keeps_its_pages_for_a_while() -> None:
+    pool = PagePool(2, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    old, young = (Need(pool.open([name] * length, 32), 1, length) for name, length in enumerate((32, 9)))
+    assert pool.extend(old.sequence, 32)
+    old.sequence.num_cached = 31
+    assert sizes(scheduler.plan([old])) == {0: 1}
+    assert [scheduler.plan([young]) for _ in range(PATIENCE - 1)] == [{}] * (PATIENCE - 1)
+    assert sizes(scheduler.plan([young])) == {0: 9}
+    assert old.sequence.block_table == []
+
+
+def test_the_oldest_gets_on_also_as_a_prompt() -> None:
+    """Those that decode are chosen first, and there may be one of them in every forward."""
+    pool = PagePool(3, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    oldest = prompt(pool, 40, 500)
+    busy = decoding(pool, 16)
+    assert sizes(scheduler.plan([busy, oldest])) == {1: 40}
+    assert busy.sequence.block_table == []
+
+
+def test_two_that_do_not_fit_together_do_not_compute_everything_twice() -> None:
+    """Each is away for four forwards between its rounds, time enough for the other one to take its pages."""
+    pool = PagePool(8, 16)
+    scheduler = Scheduler(pool, Limits(64, 16, 16))
+    sequences = [pool.open(range(first, first + 80), 120) for first in (0, 500)]
+    ready, away, num_rows = {s.serial: Need(s, 1, 80) for s in sequences}, dict[int, int](), 0
+    for step in range(1000):
+        for serial in [serial for serial, back in away.items() if back == step]:
+            del away[serial]
+            sequence = pool.sequences[serial]
+            ready[serial] = Need(sequence, 1, len(sequence))
+        for rows in scheduler.plan(list(ready.values())).values():
+            sequence = rows.sequence
+            sequence.num_cached += rows.num_rows
+            num_rows += rows.num_rows
+            if sequence.num_cached == len(sequence):
+                del ready[sequence.serial]
+                sequence.append([0])
+                away[sequence.serial] = step + 4
+            if len(sequence) == 120:
+                del away[sequence.serial]
+                pool.free(sequence)
+    assert not pool.sequences
+    assert num_rows < 2 * 2 * 120
+
+
+def test_somebody_may_open_while_a_victim_is_looked_for() -> None:
+    """``open`` is called on another thread."""
+
+    class Opening:
+        serial, last_plan = 9, 0
+
+        @property
+        def block_table(self) -> list[int]:
+            pool.open([], 16)
+            return []
+
+    pool = PagePool(2, 16)
+    old, young = decoding(pool, 16, 1), decoding(pool, 16, 2)
+    later: Any = Opening()
+    pool.sequences[9] = later
+    assert sizes(Scheduler(pool, LIMITS).plan([grow(old, 1), young])) == {0: 2}
 
 
 def test_who_was_robbed_is_a_prompt_again() -> None:

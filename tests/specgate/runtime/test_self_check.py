@@ -75,6 +75,13 @@ def test_it_fits_into_whatever_a_service_is_given(context_length: int, kv_tokens
     assert torch.allclose(logits[0], eager_logits(folder, [ids])[0, -1], atol=1e-4)
 
 
+@pytest.mark.parametrize("page_size", [16, 256, 2048])
+def test_where_the_pages_are_not_sized_yet_they_are_enough_for_windows_too(page_size: int, tmp_path: Path) -> None:
+    loaded = load_float32(write_model(tmp_path, "mistral", sliding_window=3000, max_position_embeddings=4096))
+    kv_tokens = self_check.kv_tokens_to_check(loaded, page_size)
+    assert self_check._lengths(loaded, kv_tokens, page_size) == [3016, 37, 9]
+
+
 def test_bfloat16_passes_within_its_rounding(tmp_path: Path) -> None:
     folder = write_llama(tmp_path)
     loaded = load(str(folder), torch.device("cpu"), torch.bfloat16, quiet)

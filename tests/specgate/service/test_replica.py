@@ -1,6 +1,7 @@
 """The service that Ray's replicas run, in the test's own event loop."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ import pytest
 from orchestrator.links import GrpcDialer
 from orchestrator.ports import Lease
 from orchestrator.streams import ChannelCache
-from specgate.errors import EngineFailed, LeaseRefused, ModelLoadError, ServiceUnavailable
+from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ModelLoadError, ServiceUnavailable
+from specgate.runtime.scheduler import Limits
+from specgate.runtime.sizing import COLD_FACTOR
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
-from specgate.service.replica import Replica
+from specgate.service.replica import Replica, _limits
 from specgate.types import ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.models import write_llama
 
@@ -80,3 +83,42 @@ async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     replica = Replica("verifier", config_for(tmp_path / "nowhere"))
     with pytest.raises(ModelLoadError, match="nowhere"):
         await replica.start(lambda stage, done, total: None)
+
+
+async def test_a_context_that_the_pages_do_not_hold_is_not_promised(replica: Replica, dialer: GrpcDialer) -> None:
+    """Who asks for all that there is room for, as the doors do by default, must get it."""
+    assert (await info(dialer, replica)).context_length == 512
+    smaller = Replica("verifier", replace(replica._config, kv_tokens=128))
+    await smaller.start(lambda stage, done, total: None)
+    assert (await info(dialer, smaller)).context_length == 128
+    session = await dialer.open_verifier(Lease(smaller.endpoint), replace(SPEC, max_tokens=125))
+    await session.close()
+    with pytest.raises(InvalidArgument, match="3 prompt tokens plus 126 pass the context length of 128"):
+        await dialer.open_verifier(Lease(smaller.endpoint), replace(SPEC, max_tokens=126))
+    await smaller.drain()
+
+
+async def test_pages_are_sized_and_taken_while_the_model_loads(tmp_path: Path) -> None:
+    replica = Replica("verifier", replace(config_for(write_llama(tmp_path)), kv_tokens=None))
+    await replica.start(lambda stage, done, total: None)
+    runner = replica._model.engine.runner
+    assert runner.pool.num_pages * runner.pool.page_size == COLD_FACTOR * 2 * 512
+    assert runner.kv_bytes_a_token > 0
+    await replica.drain()
+
+
+@pytest.mark.parametrize(
+    ("max_batch_tokens", "prefill_chunk", "device", "expected"),
+    [
+        (2048, None, "cpu", Limits(2048, 64, 256)),
+        (2048, None, "cuda", Limits(2048, 512, 2048)),
+        (512, None, "cuda", Limits(512, 256, 512)),
+        (64, 4096, "cpu", Limits(64, 32, 64)),
+        (64, 1, "cpu", Limits(64, 1, 4)),
+    ],
+)
+def test_no_chunk_passes_a_forward_nor_fills_it(
+    max_batch_tokens: int, prefill_chunk: int | None, device: str, expected: Limits
+) -> None:
+    config = ServiceConfig("m", max_batch_tokens=max_batch_tokens, prefill_chunk=prefill_chunk)
+    assert _limits(config, device) == expected
