@@ -31,7 +31,7 @@ class DraftSession:
 
     Args:
         spec: what the session was opened with.
-        pool: where its pages are reserved from.
+        pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
 
     Raises:

@@ -31,7 +31,7 @@ CASES = {
     "filters": GenerationRequest(PROMPT, SamplingParams(temperature=0.8, top_k=4), gamma=2, gate=Gate.NONE),
 }
 RUNS = [
-    pytest.param(2_000, id="quick"),
+    pytest.param(1_200, id="quick"),
     pytest.param(50_000, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
 ]
 
