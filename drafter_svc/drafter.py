@@ -2,13 +2,16 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
+from drafter_svc import guesses
+from drafter_svc.draft import Draft, DraftToken, Terms
+from drafter_svc.run_ahead import RunAhead
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
 from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.kv_pages import Sequence as Tokens
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
@@ -17,13 +20,6 @@ DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
 Drafting = Generator[Need, torch.Tensor, Proposal]
-
-
-class DraftToken(NamedTuple):
-    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode."""
-
-    token_id: int
-    distribution: SparseDistribution | None
 
 
 class DraftSession:
@@ -55,8 +51,10 @@ class DraftSession:
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
+        self.ahead = RunAhead(spec, pool, self.capacity, self.extend, self._candidates)
 
     def free(self) -> None:
+        self.ahead.free()
         self._pool.free(self.sequence)
 
     @property
@@ -99,30 +97,35 @@ class DraftSession:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
         context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
         """
+        before = self.num_committed
         self.commit(request)
+        draft = self.ahead.begin(self.sequence, Terms.of(request), tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())
-        drafted: list[DraftToken] = []
-        for _ in range(min(request.gamma, self.capacity - len(self.sequence))):
-            logits: torch.Tensor = yield from logits_of(self.sequence, 1)
+        num_ready = len(draft.tokens)
+        yield from self.extend(draft)
+        return draft.proposal(from_run_ahead=0 < num_ready == len(draft.tokens))
+
+    def extend(self, draft: Draft) -> Generator[Need, torch.Tensor, None]:
+        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
+        sequence, terms = draft.sequence, draft.terms
+        while len(draft.tokens) < terms.gamma and len(sequence) < self.capacity and not draft.ended:
+            logits: torch.Tensor = yield from logits_of(sequence, 1)
             logits = logits[:, : self.vocab_size]
-            drafted.append(self._pick(logits, request.round))
-            self.sequence.append([drafted[-1].token_id])
-            if self._should_stop(logits, drafted[-1].token_id, request.stop_below):
-                break
-        return Proposal(
-            tuple(token.token_id for token in drafted),
-            tuple(token.distribution for token in drafted if token.distribution is not None),
-        )
+            token = self._pick(logits, sequence, terms.round)
+            draft.tokens.append(token)
+            draft.logits.append(logits)
+            sequence.append([token.token_id])
+            draft.ended = self._should_stop(logits, token.token_id, terms.stop_below)
 
     def _should_stop(self, logits: torch.Tensor, token_id: int, stop_below: float) -> bool:
         if token_id in self.spec.stop_token_ids:
             return True
         return stop_below > 0 and float(logits.float().softmax(-1)[0, token_id]) < stop_below
 
-    def _pick(self, logits: torch.Tensor, round_index: int) -> DraftToken:
-        params, position = self._sampling, len(self.sequence)
-        adjusted = sampling.adjust(logits, params, self._counts(logits))
+    def _pick(self, logits: torch.Tensor, sequence: Tokens, round_index: int) -> DraftToken:
+        params, position = self._sampling, len(sequence)
+        adjusted = sampling.adjust(logits, params, self._counts(logits, sequence.token_ids))
         if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
             choice = sampling.sample_shared(adjusted, params, self.spec.seed, position)
             return DraftToken(choice.token_ids[0], None)
@@ -139,12 +142,28 @@ class DraftSession:
         distribution = SparseDistribution(tuple(ids.tolist()), tuple(weights.tolist()))
         return DraftToken(distribution.token_ids[index], distribution)
 
-    def _counts(self, logits: torch.Tensor) -> sampling.TokenCounts | None:
+    def _counts(
+        self, logits: torch.Tensor, token_ids: Sequence[int], drafted: Sequence[int] = ()
+    ) -> sampling.TokenCounts | None:
         if not self.spec.sampling.has_penalties:
             return None
         num_prompt = len(self.spec.prompt_token_ids)
-        known = [i if i < self.vocab_size else 0 for i in self.sequence.token_ids]
-        return sampling.token_counts(known[:num_prompt], known[num_prompt:], (), logits)
+        known = [i if i < self.vocab_size else 0 for i in token_ids]
+        return sampling.token_counts(known[:num_prompt], known[num_prompt:], drafted, logits)
+
+    def _candidates(self, logits: torch.Tensor, draft: Draft, first: int) -> list[list[int]]:
+        """Return what the target may say instead of the draft's tokens from ``first`` on, and behind the last one.
+
+        Args:
+            logits: of some positions in a row; the first is the one behind ``first`` drafted tokens.
+        """
+        logits, drafted = logits[:, : self.vocab_size], draft.token_ids
+        start, rows = len(draft.sequence) - len(drafted), slice(first, first + len(logits))
+        counts = self._counts(logits, draft.sequence.token_ids[:start], drafted)
+        if counts is not None:
+            counts = sampling.TokenCounts(counts.in_prompt[rows], counts.in_output[rows])
+        adjusted = sampling.adjust(logits, self._sampling, counts)
+        return guesses.ranked(adjusted, self._sampling, self.spec, start + first, [*drafted, None][rows])
 
 
 def _within(sampling: SamplingParams, vocab_size: int) -> SamplingParams:

@@ -141,6 +141,7 @@ class Session:
         stats.accepted += accepted
         stats.drafted += accepted + rejected
         stats.outcomes[len(proposal), accepted] += 1
+        stats.prepared.append(proposal.from_run_ahead)
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(int((self._clock() - self._round_start_s) * 1e6))

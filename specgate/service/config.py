@@ -9,6 +9,8 @@ from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
 MAX_SESSIONS_LIMIT = 4096
+MAX_RUN_AHEAD = 256
+DEFAULT_RUN_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class ServiceConfig:
     kv_tokens: int | None = None
     max_batch_tokens: int = 2048
     prefill_chunk: int | None = None
+    run_ahead: int = DEFAULT_RUN_AHEAD
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -44,6 +47,7 @@ class ServiceConfig:
         check_range("--kv-tokens", 16 if self.kv_tokens is None else self.kv_tokens, 16, 1 << 40)
         check_range("--max-batch-tokens", self.max_batch_tokens, 64, 1 << 20)
         check_range("--prefill-chunk", 1 if self.prefill_chunk is None else self.prefill_chunk, 1, 1 << 20)
+        check_range("--run-ahead", self.run_ahead, 0, MAX_RUN_AHEAD)
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -72,6 +76,9 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--kv-tokens", type=int, help="tokens that the KV pages hold in all; as memory allows where absent")
     add("--max-batch-tokens", type=int, default=2048, help="tokens of all sessions in one forward pass")
     add("--prefill-chunk", type=int, help="tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA")
+    if role == "drafter":
+        help_text = "outcomes of the pending verdict to draft for side by side; 0 is off"
+        add("--run-ahead", metavar="ROWS", type=int, default=DEFAULT_RUN_AHEAD, help=help_text)
     add("--tls-certificate", help="PEM file of the server's certificate chain")
     add("--tls-key", help="PEM file of its private key")
     add("--tls-client-ca", help="PEM file; clients must show a certificate signed by it")

@@ -123,7 +123,7 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
         runner.resize(fitting_kv_tokens(runner, config.max_sessions))
     engine = Engine(runner, _limits(config, device.type), on_failure=_die)
     engine.start()
-    return ServedModel(role, loaded, engine, config.max_sessions, leases)
+    return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
 
 
 def _limits(config: ServiceConfig, device_type: str) -> Any:
