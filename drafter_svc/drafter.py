@@ -7,6 +7,7 @@ import torch
 
 from drafter_svc import guesses
 from drafter_svc.draft import Draft, DraftToken, Terms
+from drafter_svc.outcomes import Candidate
 from drafter_svc.run_ahead import RunAhead
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
@@ -151,19 +152,13 @@ class DraftSession:
         known = [i if i < self.vocab_size else 0 for i in token_ids]
         return sampling.token_counts(known[:num_prompt], known[num_prompt:], drafted, logits)
 
-    def _candidates(self, logits: torch.Tensor, draft: Draft, first: int) -> list[list[int]]:
-        """Return what the target may say instead of the draft's tokens from ``first`` on, and behind the last one.
-
-        Args:
-            logits: of some positions in a row; the first is the one behind ``first`` drafted tokens.
-        """
-        logits, drafted = logits[:, : self.vocab_size], draft.token_ids
-        start, rows = len(draft.sequence) - len(drafted), slice(first, first + len(logits))
+    def _candidates(self, logits: torch.Tensor, draft: Draft) -> list[list[Candidate]]:
+        """Return what the target may choose where these logits are from: at the draft's first token and after it."""
+        logits, start = logits[:, : self.vocab_size], len(draft.sequence) - len(draft.tokens)
+        drafted = draft.token_ids[: len(logits) - 1]
         counts = self._counts(logits, draft.sequence.token_ids[:start], drafted)
-        if counts is not None:
-            counts = sampling.TokenCounts(counts.in_prompt[rows], counts.in_output[rows])
         adjusted = sampling.adjust(logits, self._sampling, counts)
-        return guesses.ranked(adjusted, self._sampling, self.spec, start + first, [*drafted, None][rows])
+        return guesses.candidates(adjusted, self._sampling, self.spec, start)
 
 
 def _within(sampling: SamplingParams, vocab_size: int) -> SamplingParams:

@@ -1,56 +1,49 @@
-"""What the target's own token may be: the draft's best candidates at a position, without choosing any.
+"""What the target may choose at a position, as far as the draft can tell. Nothing here goes out.
 
-Nothing here goes out. A bad guess costs the time that its branch took, never a text.
+A bad guess costs the time that its branch took, never a text.
 """
-
-from collections.abc import Sequence
 
 import torch
 
-from drafter_svc.outcomes import MAX_RANKS
+from drafter_svc.outcomes import Candidate
 from specgate.runtime import noise, sampling
 from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams, SessionSpec, Verification
 
+MAX_CANDIDATES = 16
+"""Of one position."""
 _NOISY = 64
-"""Of each row, the likeliest tokens among which the best perturbed ones are looked for."""
+"""Of each position, the likeliest tokens among which the best perturbed ones are looked for."""
 
 
-def ranked(
-    logits: torch.Tensor, params: SamplingParams, spec: SessionSpec, first_position: int, drafted: Sequence[int | None]
-) -> list[list[int]]:
-    """Return the best candidates of each row, the best first.
+def candidates(
+    logits: torch.Tensor, params: SamplingParams, spec: SessionSpec, first_position: int
+) -> list[list[Candidate]]:
+    """Return the best candidates of each row, the best first, with their chances.
 
-    In ``shared_noise`` they are ranked by the perturbed scores that the target will rank by. In ``rejection`` the
-    target draws from what we cannot know: by probability.
+    In ``shared_noise`` the target will rank by scores with the same noise; in greedy by its own, which are like the
+    draft's. Either way a token that leads by so much is chosen about as often as the softmax of the scores says. In
+    ``rejection`` the target draws from what we do not know, and the chances are the draft's probabilities.
 
     Args:
         logits: [rows, vocabulary], adjusted by bias and penalties; row i is of position ``first_position + i``.
-        drafted: what was drafted there, which the target has then rejected; None where nothing was.
     """
-    if params.greedy:
-        scores = logits
-    else:
-        scores = sampling.log_probs(logits, params)
+    scores = logits if params.greedy else sampling.log_probs(logits, params)
     if params.greedy or spec.verification is Verification.REJECTION:
-        best = scores.topk(min(MAX_RANKS + 1, scores.shape[-1]))
-        ids, values = best.indices, best.values
+        values, ids = scores.topk(min(MAX_CANDIDATES, scores.shape[-1]))
     else:
-        ids, values = _noisiest(scores, spec.seed, first_position)
-    rows = zip(ids.tolist(), values.tolist(), drafted, strict=True)
-    return [
-        [i for i, value in zip(row, scores, strict=True) if value > -torch.inf and i != but][:MAX_RANKS]
-        for row, scores, but in rows
-    ]
+        values, ids = _noisiest(scores, spec.seed, first_position)
+    rows = zip(ids.tolist(), values.softmax(-1).tolist(), strict=True)
+    return [[Candidate(*pair) for pair in zip(*row, strict=True) if pair[1] > 0] for row in rows]
 
 
 def _noisiest(log_probs: torch.Tensor, seed: int, first_position: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the ids and scores of the best perturbed candidates of each row.
+    """Return the scores and ids of the best perturbed candidates of each row.
 
-    Noise is dear, so only the likeliest ids of any row get some: a rare one whose noise wins is missed.
+    Noise is dear, so only ids that are likely in some row get any: a rare one whose noise wins is missed.
     """
     some = log_probs.topk(min(_NOISY, log_probs.shape[-1])).indices.unique()
     keys = [noise.row_key(seed, first_position + i, Purpose.SHARED) for i in range(len(log_probs))]
     perturbed = log_probs[:, some].double() + noise.gumbel(keys, some)
-    best = perturbed.topk(min(MAX_RANKS + 1, len(some)))
-    return some[best.indices], best.values
+    values, places = perturbed.topk(min(MAX_CANDIDATES, len(some)))
+    return values, some[places]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from drafter_svc.draft import Draft, Terms
-from drafter_svc.outcomes import Outcomes
+from drafter_svc.outcomes import Acceptance, Candidate, likeliest
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import SessionSpec, Verification
@@ -32,8 +32,8 @@ Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
 Extend = Callable[[Draft], Guessing]
 """Drafts on, to the draft's own terms."""
-Rank = Callable[[torch.Tensor, Draft, int], list[list[int]]]
-"""Candidates for the target's own token at the positions of these logits, the first one after so many draft tokens."""
+Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
+"""What the target may choose at the positions of these logits, from the draft's first one on."""
 
 
 class Branch(NamedTuple):
@@ -48,23 +48,24 @@ class RunAhead:
 
     Args:
         capacity: of the session's sequence, in tokens.
-        extend, rank: how the session drafts, and what it would rather have drafted.
+        extend, candidates: how the session drafts, and what it thinks of the target.
     """
 
-    def __init__(self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, rank: Rank) -> None:
-        self._keyed_by_round = spec.verification is Verification.REJECTION and not spec.sampling.greedy
-        self.outcomes = Outcomes(Verification.REJECTION if self._keyed_by_round else Verification.SHARED_NOISE)
+    def __init__(
+        self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, candidates: Candidates
+    ) -> None:
+        self._rejects = spec.verification is Verification.REJECTION and not spec.sampling.greedy
+        self._acceptance = Acceptance()
         self._stop_token_ids = spec.stop_token_ids
         self._pool = pool
         self._capacity = capacity
         self._extend = extend
-        self._rank = rank
+        self._candidates = candidates
         self._proposed: Draft | None = None
         self._coming: Terms | None = None
         self._branches: dict[Ids, Branch] = {}
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
-        self._ranked: dict[int, list[int]] = {}
 
     def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -99,7 +100,7 @@ class RunAhead:
     def _fits(self, prepared: Terms, asked: Terms) -> bool:
         """Return whether a prepared draft is what would be drafted now, but for its length."""
         return prepared.stop_below == asked.stop_below and (
-            not self._keyed_by_round or prepared.round == asked.round
+            not self._rejects or prepared.round == asked.round
         )
 
     def _close_all_but(self, outcome: Ids | None) -> Draft | None:
@@ -111,60 +112,48 @@ class RunAhead:
         for fork in self._forks:
             if named is None or fork is not named.draft.sequence:
                 self._pool.discard(fork)
-        self._branches, self._forks, self._jobs, self._ranked = {}, [], [], {}
+        self._branches, self._forks, self._jobs = {}, [], []
         return named.draft if named is not None else None
 
     def _learn(self, outcome: Ids) -> None:
-        if self._proposed is None or not outcome:
+        if self._proposed is None or not (self._proposed.tokens and outcome):
             return
         drafted, num_accepted = self._proposed.token_ids, 0
         while num_accepted < min(len(drafted), len(outcome)) and drafted[num_accepted] == outcome[num_accepted]:
             num_accepted += 1
-        if drafted:
-            self.outcomes.learn(len(drafted), num_accepted)
-        if num_accepted in self._ranked and num_accepted < len(outcome):
-            ranked, own = self._ranked[num_accepted], outcome[num_accepted]
-            rank = ranked.index(own) if own in ranked else None
-            self.outcomes.learn_rank(bonus=num_accepted == len(drafted), rank=rank)
+        self._acceptance.learn(len(drafted), num_accepted)
 
     def _prepare(self, num_rows: int, submit: Submit) -> Guessing:
-        """Open a branch for each guess. What the bonus token may be takes a forward more to guess."""
+        """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
         draft = self._proposed
         if draft is None or draft.sequence.num_cached < len(draft.sequence) - 1:
             return
-        num_drafted = len(draft.tokens)
-        ranks: dict[int, list[int]] = {}
-        for num_accepted, rank in self.outcomes.likeliest(num_drafted, min(num_rows, self._pool.num_free)):
-            ranks.setdefault(num_accepted, []).append(rank)
-        bonus = ranks.pop(num_drafted, [])
-        if ranks:
-            self._ranked.update(enumerate(self._rank(torch.cat(draft.logits), draft, 0)))
-            for num_accepted, of_it in ranks.items():
-                self._open(draft.sequence, draft.token_ids[:num_accepted], of_it, submit)
-        if bonus and not draft.ends_with(self._stop_token_ids) and len(draft.sequence) + 1 < self._capacity:
-            scout = self._fork(draft.sequence, len(draft.sequence))
-            logits = yield from logits_of(scout, 1)
-            (self._ranked[num_drafted],) = self._rank(logits, draft, num_drafted)
-            self._open(scout, draft.token_ids, bonus, submit)
-            # Its page goes to the branches: the last of them to write needs no copy.
-            self._pool.discard(scout)
+        logits, trunk = draft.logits, draft.sequence
+        if not draft.ends_with(self._stop_token_ids):
+            trunk = self._fork(trunk, len(trunk))
+            logits = [*logits, (yield from logits_of(trunk, 1))]
+        rows = self._candidates(torch.cat(logits), draft)
+        acceptance = self._acceptance.rate if self._rejects else None
+        for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
+            if token_id not in self._stop_token_ids:
+                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
+        if trunk is not draft.sequence:
+            # Its pages go to its branches: the last one to write needs no copy.
+            self._pool.discard(trunk)
 
-    def _open(self, trunk: Sequence, accepted: List[int], ranks: List[int], submit: Submit) -> None:
-        """Open the branches behind ``accepted`` and each of the own tokens of these ranks."""
-        start = len(self._proposed.sequence) - len(self._proposed.tokens)
-        length = start + len(accepted)
-        if length + 1 >= self._capacity or self._coming is None:
+    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit) -> None:
+        """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
+        draft, terms = self._proposed, self._coming
+        if draft is None or terms is None or not self._pool.num_free:
             return
-        candidates = self._ranked[len(accepted)]
-        for own in (candidates[rank] for rank in ranks if rank < len(candidates)):
-            if own in self._stop_token_ids:
-                continue
-            fork = self._fork(trunk, length)
-            fork.append([own])
-            branch = Draft(fork, self._coming)
+        length = len(draft.sequence) - len(draft.tokens) + len(outcome)
+        if length < self._capacity:
+            fork = self._fork(trunk, length - 1)
+            fork.append([outcome[-1]])
+            branch = Draft(fork, terms)
             job = submit(self._extend(branch))
             self._jobs.append(job)
-            self._branches[(*accepted, own)] = Branch(branch, job)
+            self._branches[outcome] = Branch(branch, job)
 
     def _fork(self, trunk: Sequence, length: int) -> Sequence:
         fork = self._pool.fork(trunk, length)
