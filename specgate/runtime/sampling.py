@@ -5,12 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from specgate.runtime import noise
-from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
-
-NEAR_TIE = 1e-4
-"""Two best scores closer than this may change places under another batch shape."""
 
 
 class TokenCounts(NamedTuple):
@@ -21,13 +16,6 @@ class TokenCounts(NamedTuple):
 
     in_prompt: torch.Tensor
     in_output: torch.Tensor
-
-
-class Choice(NamedTuple):
-    """Chosen ids, and whether the two best scores of the row were a near tie."""
-
-    token_ids: list[int]
-    near_ties: list[bool]
 
 
 def token_counts(prompt: Sequence[int], output: Sequence[int], draft: Sequence[int], like: torch.Tensor) -> TokenCounts:
@@ -87,26 +75,6 @@ def _keep_top_p(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
     dropped = (mass_before >= top_p).scatter(1, order, mass_before >= top_p)
     dropped.scatter_(1, order[:, :1], False)
     return scaled.masked_fill(dropped, -torch.inf)
-
-
-def choose(scores: torch.Tensor) -> Choice:
-    """Return the argmax of each row of scores [rows, vocabulary]."""
-    # Of equal scores argmax takes the one that transformers takes; topk does not.
-    token_ids = scores.argmax(-1).tolist()
-    best = scores.topk(min(2, scores.shape[-1]), dim=-1).values.tolist()
-    return Choice(token_ids, [len(pair) > 1 and pair[0] - pair[1] < NEAR_TIE for pair in best])
-
-
-def sample_shared(adjusted: torch.Tensor, params: SamplingParams, seed: int, first_position: int) -> Choice:
-    """Return argmax(log prob + g) of each row, row i at position ``first_position + i``; greedy has no noise.
-
-    The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.
-    """
-    if params.greedy:
-        return choose(adjusted)
-    keys = [noise.row_key(seed, first_position + i, Purpose.SHARED) for i in range(len(adjusted))]
-    token_ids = torch.arange(adjusted.shape[-1], device=adjusted.device)
-    return choose(log_probs(adjusted, params).double() + noise.gumbel(keys, token_ids))
 
 
 def sample_weights(weights: torch.Tensor, uniform: float) -> int:
