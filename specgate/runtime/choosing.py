@@ -18,8 +18,8 @@ from specgate.types import SamplingParams
 
 NEAR_TIE = 1e-4
 """Two best scores closer than this may change places under another batch shape."""
-_CPU_PASS = 1 << 16
-"""Scores that the CPU makes at once: a few float64 numbers of each stay in its cache."""
+_CPU_PASS, _PASS = 1 << 17, 1 << 22
+"""Scores that are made at once: on a CPU, what stays in its cache; elsewhere, what memory can be spared for."""
 
 
 class Prefix(NamedTuple):
@@ -89,7 +89,7 @@ def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[An
     entries = [_Entry(*entry) for entry in zip(logits, asked, strict=True)]
     alike: dict[Hashable, list[int]] = {}
     for index, entry in enumerate(entries):
-        alike.setdefault(_law(entry), []).append(index)
+        alike.setdefault(_kind(entry), []).append(index)
     alike.pop(None, None)
     result: list[Answer | NonFiniteLogits] = [Answer(rows) for rows in logits]
     if alike:
@@ -129,7 +129,22 @@ def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
     return sampling.adjust(logits, choosing.params, counts)
 
 
-def _law(entry: _Entry) -> Hashable:
+class _Law(NamedTuple):
+    """What rows that are chosen together have in common; ``unweighed``: no bias and no penalty in any of them."""
+
+    params: SamplingParams
+    unweighed: bool
+    with_probs: bool
+
+    @property
+    def is_raw(self) -> bool:
+        """Return whether what is sampled is the raw distribution."""
+        params = self.params
+        filters = (params.temperature, params.top_k, params.top_p, params.min_p)
+        return self.unweighed and filters == (1.0, 0, 1.0, 0.0)
+
+
+def _kind(entry: _Entry) -> Hashable:
     """Return what rows must have in common to be chosen together; None: there are no rows."""
     if entry.choosing is None:
         return "logits" if len(entry.logits) else None
@@ -146,17 +161,14 @@ def _columns(entries: list[_Entry]) -> torch.Tensor:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1).double().expand(4, -1)
     vocab_size = choosings[0].vocab_size
-    raw = _joined([entry.logits[:, :vocab_size] for entry in entries]).float()
-    weighed = raw
+    raw = weighed = _joined([entry.logits[:, :vocab_size] for entry in entries]).float()
     if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing is not None])
-    with_probs = any(choosing.with_probs for choosing in choosings)
     keys = [key for entry in entries for key in _keys(entry)]
-    step = max(1, _CPU_PASS // vocab_size) if raw.device.type == "cpu" else len(raw)
+    law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
+    step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // vocab_size)
     passes = [slice(first, first + step) for first in range(0, len(raw), step)]
-    return _joined(
-        [_choose(raw[rows], weighed[rows], choosings[0].params, keys[rows], with_probs) for rows in passes], dim=1
-    )
+    return _joined([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
 
 
 def _keys(entry: _Entry) -> list[int]:
@@ -167,23 +179,23 @@ def _keys(entry: _Entry) -> list[int]:
     return [noise.row_key(choosing.seed, first + i, Purpose.SHARED) for i in range(len(entry.logits))]
 
 
-def _choose(
-    raw: torch.Tensor, weighed: torch.Tensor, params: SamplingParams, keys: list[int], with_probs: bool
-) -> torch.Tensor:
-    """Choose rows of one law. The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so
-    they often agree.
+def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law) -> torch.Tensor:
+    """Choose rows of one law: argmax(log prob + g).
+
+    The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.
     """
-    raw_log_probs = raw.log_softmax(-1) if with_probs else None
-    if params.greedy:
-        scores = weighed
-    else:
-        token_ids = torch.arange(weighed.shape[-1], device=weighed.device)
-        scores = noise.gumbel(keys, token_ids).add_(sampling.log_probs(weighed, params))
+    log_probs, scores = None, weighed
+    if not law.params.greedy:
+        log_probs = sampling.log_probs(weighed, law.params)
+        scores = noise.gumbel(keys, torch.arange(raw.shape[-1], device=raw.device)).add_(log_probs)
     # Of equal scores max takes the first, as transformers does; topk does not.
     best, ids = scores.max(-1, keepdim=True)
     second = scores.scatter(1, ids, -torch.inf).amax(-1, keepdim=True)
-    probs = best if raw_log_probs is None else raw_log_probs.gather(1, ids).exp()
-    return torch.cat([ids.double(), best.double(), second.double(), probs.double()], dim=1).T
+    columns = [ids, best, second]
+    if law.with_probs:
+        raw_log_probs = log_probs if log_probs is not None and law.is_raw else raw.log_softmax(-1)
+        columns.append(raw_log_probs.gather(1, ids).exp())
+    return torch.cat([column.double() for column in (*columns, best)[:4]], dim=1).T
 
 
 def _joined(parts: list[torch.Tensor], dim: int = 0) -> torch.Tensor:

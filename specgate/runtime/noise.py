@@ -36,6 +36,11 @@ def row_key(seed: int, position: int, purpose: Purpose, round_index: int = 0) ->
     return int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "little")
 
 
+def on_device(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a tensor [len(values)] on the device, without waiting for what the device does just now."""
+    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+
+
 def _signed(value: int) -> int:
     """Return the int64 with the same 64 bits."""
     value &= _MASK
@@ -49,7 +54,7 @@ def _shift_right(words: torch.Tensor, bits: int, out: torch.Tensor | None = None
 
 def words(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Tensor:
     """Return the integer stage, int64 [len(keys), len(token_ids)], to be read as unsigned."""
-    starts = torch.tensor([_signed(k) for k in keys], dtype=torch.int64, device=token_ids.device)
+    starts = on_device([_signed(key) for key in keys], torch.int64, token_ids.device)
     z = starts[:, None] + (token_ids + 1) * _signed(_GOLDEN)
     # In place: on a CPU, fresh memory for every step would cost more than the steps.
     shifted = torch.empty_like(z)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 
+from specgate.runtime import noise
 from specgate.types import SamplingParams
 
 
@@ -26,9 +27,11 @@ def token_counts(prompt: Sequence[int], output: Sequence[int], draft: Sequence[i
     """
     vocab_size, device = like.shape[-1], like.device
     in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-    in_prompt[torch.tensor(prompt, dtype=torch.int64, device=device)] = True
-    ids = torch.tensor(output, dtype=torch.int64, device=device)
-    in_output = torch.bincount(ids, minlength=vocab_size).repeat(len(draft) + 1, 1)
+    in_prompt.index_fill_(0, noise.on_device(prompt, torch.int64, device), True)
+    ids = noise.on_device(output, torch.int64, device)
+    # On CUDA bincount would wait for the device.
+    in_output = torch.zeros(vocab_size, dtype=torch.int64, device=device).index_add_(0, ids, torch.ones_like(ids))
+    in_output = in_output.repeat(len(draft) + 1, 1)
     for i, token_id in enumerate(draft):
         in_output[i + 1 :, token_id] += 1
     return TokenCounts(in_prompt.expand(len(in_output), -1), in_output)
@@ -41,8 +44,8 @@ def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | N
     """
     logits = logits.float()
     if params.logit_bias:
-        ids = torch.tensor(list(params.logit_bias), dtype=torch.int64, device=logits.device)
-        bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32, device=logits.device)
+        ids = noise.on_device(list(params.logit_bias), torch.int64, logits.device)
+        bias = noise.on_device(list(params.logit_bias.values()), torch.float32, logits.device)
         logits = logits.index_add(1, ids, bias.expand(len(logits), -1).contiguous())
     if counts is not None:
         seen = counts.in_prompt | (counts.in_output > 0)
@@ -55,7 +58,7 @@ def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | N
 
 def log_probs(adjusted: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """Return the log of the distribution that is sampled, float32 [rows, vocabulary], -inf where filtered out."""
-    scaled = adjusted / params.temperature
+    scaled = adjusted if params.temperature == 1.0 else adjusted / params.temperature
     if 0 < params.top_k < scaled.shape[-1]:
         kth = scaled.topk(params.top_k, dim=-1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth, -torch.inf)
