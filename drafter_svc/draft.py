@@ -11,10 +11,14 @@ from specgate.types import DraftRequest, Proposal, SparseDistribution
 
 
 class DraftToken(NamedTuple):
-    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode."""
+    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode.
+
+    ``prob``: its raw probability, where the draft may stop for it.
+    """
 
     token_id: int
-    distribution: SparseDistribution | None
+    prob: float = 1.0
+    distribution: SparseDistribution | None = None
 
 
 class Terms(NamedTuple):
@@ -45,6 +49,11 @@ class Draft:
     @property
     def token_ids(self) -> list[int]:
         return [token.token_id for token in self.tokens]
+
+    def add(self, token: DraftToken, logits: torch.Tensor) -> None:
+        """Take a token over, with a copy of what it was chosen from: the engine writes over its own."""
+        self.tokens.append(token)
+        self.logits.append(logits.clone())
 
     def ends_with(self, token_ids: Set[int]) -> bool:
         """Return whether the last drafted token is one of these."""

@@ -11,16 +11,17 @@ from drafter_svc.outcomes import Candidate
 from drafter_svc.run_ahead import RunAhead
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
+from specgate.runtime.choosing import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.kv_pages import Sequence as Tokens
 from specgate.runtime.noise import Purpose
-from specgate.runtime.scheduler import Need, logits_of
+from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
-Drafting = Generator[Need, torch.Tensor, Proposal]
+Drafting = Generator[Need, Answer, Proposal]
 
 
 class DraftSession:
@@ -107,33 +108,52 @@ class DraftSession:
         yield from self.extend(draft)
         return draft.proposal(from_run_ahead=0 < num_ready == len(draft.tokens))
 
-    def extend(self, draft: Draft) -> Generator[Need, torch.Tensor, None]:
+    def extend(self, draft: Draft) -> Generator[Need, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
+        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
+            token = yield from self._next(draft)
+            draft.sequence.append([token.token_id])
+            draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
+
+    @property
+    def _rejects(self) -> bool:
+        return self.spec.verification is Verification.REJECTION and not self._sampling.greedy
+
+    def _next(self, draft: Draft) -> Generator[Need, Answer, DraftToken]:
+        """Run the last token, and draft the one behind it."""
         sequence, terms = draft.sequence, draft.terms
-        while len(draft.tokens) < terms.gamma and len(sequence) < self.capacity and not draft.ended:
-            logits: torch.Tensor = yield from logits_of(sequence, 1)
-            logits = logits[:, : self.vocab_size]
-            token = self._pick(logits, sequence, terms.round)
-            draft.tokens.append(token)
-            draft.logits.append(logits)
-            sequence.append([token.token_id])
-            draft.ended = self._should_stop(logits, token.token_id, terms.stop_below)
+        choosing = self._choosing(sequence, with_probs=terms.stop_below > 0)
+        logits, chosen = yield from answer_of(sequence, 1, None if self._rejects else choosing)
+        if chosen is not None:
+            token = DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
+        else:
+            probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
+            token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
+            raw = logits[0, : self.vocab_size].float().softmax(-1)
+            token = DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
+        draft.add(token, logits)
+        return token
 
-    def _should_stop(self, logits: torch.Tensor, token_id: int, stop_below: float) -> bool:
-        if token_id in self.spec.stop_token_ids:
-            return True
-        return stop_below > 0 and float(logits.float().softmax(-1)[0, token_id]) < stop_below
+    def _choosing(self, sequence: Tokens, with_probs: bool) -> Choosing:
+        """Say how the next token is chosen."""
+        prefix = self._prefix(sequence.token_ids)
+        return Choosing(self._sampling, self.spec.seed, len(sequence), self.vocab_size, prefix, with_probs)
 
-    def _pick(self, logits: torch.Tensor, sequence: Tokens, round_index: int) -> DraftToken:
-        params, position = self._sampling, len(sequence)
-        adjusted = sampling.adjust(logits, params, self._counts(logits, sequence.token_ids))
-        if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
-            choice = sampling.sample_shared(adjusted, params, self.spec.seed, position)
-            return DraftToken(choice.token_ids[0], None)
-        probs = sampling.log_probs(adjusted, params)[0].exp()
-        return self._sample_support(probs, position, round_index)
+    def _prefix(self, token_ids: Sequence[int], drafted: Sequence[int] = ()) -> Prefix | None:
+        if not self._sampling.has_penalties:
+            return None
+        num_prompt = len(self.spec.prompt_token_ids)
+        known = [i if i < self.vocab_size else 0 for i in token_ids]
+        return Prefix(known[:num_prompt], known[num_prompt:], drafted)
 
-    def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> DraftToken:
+    def _candidates(self, logits: torch.Tensor, draft: Draft) -> list[list[Candidate]]:
+        """Return what the target may choose where these logits are from: at the draft's first token and after it."""
+        start = len(draft.sequence) - len(draft.tokens)
+        prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
+        choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix)
+        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=self._rejects)
+
+    def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""
         top = probs.topk(min(DRAFT_SUPPORT, len(probs)))
         weights, ids = top.values.cpu(), top.indices.cpu()
@@ -141,24 +161,7 @@ class DraftSession:
         key = noise.row_key(self.spec.seed, position, Purpose.DRAFT, round_index)
         index = sampling.sample_weights(weights.double(), noise.uniform(key))
         distribution = SparseDistribution(tuple(ids.tolist()), tuple(weights.tolist()))
-        return DraftToken(distribution.token_ids[index], distribution)
-
-    def _counts(
-        self, logits: torch.Tensor, token_ids: Sequence[int], drafted: Sequence[int] = ()
-    ) -> sampling.TokenCounts | None:
-        if not self.spec.sampling.has_penalties:
-            return None
-        num_prompt = len(self.spec.prompt_token_ids)
-        known = [i if i < self.vocab_size else 0 for i in token_ids]
-        return sampling.token_counts(known[:num_prompt], known[num_prompt:], drafted, logits)
-
-    def _candidates(self, logits: torch.Tensor, draft: Draft) -> list[list[Candidate]]:
-        """Return what the target may choose where these logits are from: at the draft's first token and after it."""
-        logits, start = logits[:, : self.vocab_size], len(draft.sequence) - len(draft.tokens)
-        drafted = draft.token_ids[: len(logits) - 1]
-        counts = self._counts(logits, draft.sequence.token_ids[:start], drafted)
-        adjusted = sampling.adjust(logits, self._sampling, counts)
-        return guesses.candidates(adjusted, self._sampling, self.spec, start)
+        return distribution.token_ids[index], distribution
 
 
 def _within(sampling: SamplingParams, vocab_size: int) -> SamplingParams:

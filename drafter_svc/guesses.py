@@ -7,8 +7,8 @@ import torch
 
 from drafter_svc.outcomes import Candidate
 from specgate.runtime import noise, sampling
+from specgate.runtime.choosing import Choosing
 from specgate.runtime.noise import Purpose
-from specgate.types import SamplingParams, SessionSpec, Verification
 
 MAX_CANDIDATES = 16
 """Of one position."""
@@ -16,9 +16,7 @@ _NOISY = 64
 """Of each position, the likeliest tokens among which the best perturbed ones are looked for."""
 
 
-def candidates(
-    logits: torch.Tensor, params: SamplingParams, spec: SessionSpec, first_position: int
-) -> list[list[Candidate]]:
+def candidates(logits: torch.Tensor, choosing: Choosing, *, rejects: bool) -> list[list[Candidate]]:
     """Return the best candidates of each row, the best first, with their chances.
 
     In ``shared_noise`` the target will rank by scores with the same noise; in greedy by its own, which are like the
@@ -26,24 +24,26 @@ def candidates(
     ``rejection`` the target draws from what we do not know, and the chances are the draft's probabilities.
 
     Args:
-        logits: [rows, vocabulary], adjusted by bias and penalties; row i is of position ``first_position + i``.
+        logits: [rows, vocabulary], adjusted by bias and penalties.
+        choosing: how the draft chooses there.
     """
+    params = choosing.params
     scores = logits if params.greedy else sampling.log_probs(logits, params)
-    if params.greedy or spec.verification is Verification.REJECTION:
+    if params.greedy or rejects:
         values, ids = scores.topk(min(MAX_CANDIDATES, scores.shape[-1]))
     else:
-        values, ids = _noisiest(scores, spec.seed, first_position)
+        values, ids = _noisiest(scores, choosing)
     rows = zip(ids.tolist(), values.softmax(-1).tolist(), strict=True)
     return [[Candidate(*pair) for pair in zip(*row, strict=True) if pair[1] > 0] for row in rows]
 
 
-def _noisiest(log_probs: torch.Tensor, seed: int, first_position: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _noisiest(log_probs: torch.Tensor, choosing: Choosing) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the scores and ids of the best perturbed candidates of each row.
 
     Noise is dear, so only ids that are likely in some row get any: a rare one whose noise wins is missed.
     """
     some = log_probs.topk(min(_NOISY, log_probs.shape[-1])).indices.unique()
-    keys = [noise.row_key(seed, first_position + i, Purpose.SHARED) for i in range(len(log_probs))]
-    perturbed = log_probs[:, some].double() + noise.gumbel(keys, some)
+    keys = [noise.row_key(choosing.seed, choosing.position + i, Purpose.SHARED) for i in range(len(log_probs))]
+    perturbed = noise.gumbel(keys, some).add_(log_probs[:, some])
     values, places = perturbed.topk(min(MAX_CANDIDATES, len(some)))
     return values, some[places]

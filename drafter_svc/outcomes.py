@@ -63,15 +63,12 @@ def _chances(
 ) -> Iterator[tuple[Outcome, float]]:
     reached = 1.0
     for num_accepted, row in enumerate(rows):
-        chance_of = {token_id: chance for token_id, chance in row}
-        accepted = rejected = 0.0
+        chance_of: dict[int, float] = dict(row)
+        accepted = 0.0
         if num_accepted < len(drafted):
             own = chance_of.pop(drafted[num_accepted], 0.0)
             accepted = own if acceptance is None else acceptance
-            rejected = 1 - accepted
-        else:
-            rejected = 1.0
         total = sum(chance_of.values())
         for token_id, chance in chance_of.items():
-            yield Outcome(num_accepted, token_id), reached * rejected * chance / total
+            yield Outcome(num_accepted, token_id), reached * (1 - accepted) * chance / total
         reached *= accepted

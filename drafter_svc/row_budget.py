@@ -21,7 +21,7 @@ class RowBudget:
         self._seen_s: dict[int, float] = {}
 
     def share(self, session: object) -> int:
-        """Return how many rows ``session``, which has just drafted, may guess with. More sessions than rows get none."""
+        """Return how many rows ``session``, which has just drafted, may use. More sessions than rows get none."""
         now_s = self._clock()
         self._seen_s[id(session)] = now_s
         self._seen_s = {key: at_s for key, at_s in self._seen_s.items() if now_s - at_s <= RECENT_S}

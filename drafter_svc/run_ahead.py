@@ -13,7 +13,6 @@ than on a hit, which is biased above temperature 0.
 """
 
 from collections.abc import Callable, Generator
-from collections.abc import Sequence as List
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,12 +21,13 @@ import torch
 
 from drafter_svc.draft import Draft, Terms
 from drafter_svc.outcomes import Acceptance, Candidate, likeliest
+from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import SessionSpec, Verification
 
 Ids = tuple[int, ...]
-Guessing = Generator[Need, torch.Tensor, None]
+Guessing = Generator[Need, Answer, None]
 Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
 Extend = Callable[[Draft], Guessing]
@@ -99,9 +99,7 @@ class RunAhead:
 
     def _fits(self, prepared: Terms, asked: Terms) -> bool:
         """Return whether a prepared draft is what would be drafted now, but for its length."""
-        return prepared.stop_below == asked.stop_below and (
-            not self._rejects or prepared.round == asked.round
-        )
+        return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
 
     def _close_all_but(self, outcome: Ids | None) -> Draft | None:
         named = self._branches.get(outcome) if outcome is not None else None

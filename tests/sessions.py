@@ -6,9 +6,8 @@ from concurrent.futures import Future
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from drafter_svc.drafter import DraftSession
+from specgate.runtime.choosing import Answer
 from specgate.runtime.scheduler import Need
 from specgate.types import (
     DraftRequest,
@@ -106,7 +105,7 @@ def was_interrupted(verdicts: list[Verdict]) -> bool:
     return len(verdicts) > 1 and verdicts[-1].num_emitted == 0
 
 
-Calls = Generator[tuple[Runner, Generator[Need, torch.Tensor, Any]], Any, T]
+Calls = Generator[tuple[Runner, Generator[Need, Answer, Any]], Any, T]
 """Tasks one after the other, each with the runner that it is for; receives their results."""
 MakeDraft = Callable[..., DraftSession]
 Use = Callable[[Proposal], Proposal]
@@ -148,17 +147,17 @@ def _by_steps(calls: Calls[T]) -> Work[T]:
         result = yield from on(runner, task)
 
 
-def cut_short(task: Generator[Need, torch.Tensor, Any], num_steps: int | None) -> Generator[Need, torch.Tensor, None]:
+def cut_short(task: Generator[Need, Answer, Any], num_steps: int | None) -> Generator[Need, Answer, None]:
     """Run a task for so many forwards, None is to its end, and leave it there."""
-    logits: torch.Tensor | None = None
+    answer: Answer | None = None
     for step in count():
         try:
-            need = next(task) if logits is None else task.send(logits)
+            need = next(task) if answer is None else task.send(answer)
         except StopIteration:
             return
         if step == num_steps:
             return task.close()
-        logits = yield need
+        answer = yield need
 
 
 class DecodeLoop:
@@ -187,9 +186,9 @@ class DecodeLoop:
         return self.generation
 
     def _run_ahead(self) -> Calls[None]:
-        tasks: deque[Generator[Need, torch.Tensor, Any]] = deque()
+        tasks: deque[Generator[Need, Answer, Any]] = deque()
 
-        def submit(task: Generator[Need, torch.Tensor, Any]) -> "Future[Any]":
+        def submit(task: Generator[Need, Answer, Any]) -> "Future[Any]":
             tasks.append(task)
             return Future()
 

@@ -18,7 +18,8 @@ class Sequence:
     """
 
     __slots__ = (
-        "block_table", "is_branch", "last_plan", "num_cached", "num_stable", "remembered", "salt", "serial", "token_ids",
+        "block_table", "is_branch", "last_plan", "num_cached", "num_stable", "remembered",
+        "salt", "serial", "token_ids",
     )  # fmt: skip
 
     def __init__(self, token_ids: Ids[int], *, salt: str = "", serial: int = 0) -> None:

@@ -76,8 +76,8 @@ def counting(name: int, steps: int = 1, num_rows: int = 1) -> Counting:
     sequence, seen = opened(name, num_rows), []
     try:
         for _ in range(steps):
-            logits = yield Need(sequence, 1, len(sequence))
-            seen.append(logits.item())
+            answer = yield Need(sequence, 1, len(sequence))
+            seen.append(answer.logits.item())
             sequence.append([name])
         return seen
     finally:
@@ -196,8 +196,8 @@ async def test_a_task_may_live_on_after_its_forward_failed() -> None:
         try:
             yield Need(opened(3), 1, 1)
         except NonFiniteLogits:
-            logits = yield Need(opened(5), 1, 1)
-        return f"answered by {logits.item():.0f}"
+            answer = yield Need(opened(5), 1, 1)
+        return f"answered by {answer.logits.item():.0f}"
 
     recorder = Recorder()
     recorder.failures[3] = NonFiniteLogits("NaN")
