@@ -86,6 +86,10 @@ class Session:
         position, self._num_told = self._num_told, len(self.committed)
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below)
 
+    def leave_out(self, seconds: float) -> None:
+        """Count the round's time from so much later: its proposal lay there while the reader was slow."""
+        self._round_start_s += seconds
+
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
         return VerifyRequest(self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens)
