@@ -11,21 +11,20 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
 
-from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, ResourceExhausted, SpecgateError
+from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
 from specgate.runtime.choosing import Answer, Choosing, answers
+from specgate.runtime.isolation import each_its_own
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Part = TypeVar("Part")
-Outcome = TypeVar("Outcome")
 Task = Generator[Need, Answer, T]
 """Work for the engine: yields what it needs, receives the answer, returns its result."""
 _IDLE_BEAT_S = 0.25
@@ -207,9 +206,9 @@ class Engine:
         Running rows twice is harmless, the same keys and values are written to the same places; but once they are
         marked cached, only the choice is made again.
         """
-        outcomes: list[Any] = _each_its_own(self.runner.forward, [rows for rows, _ in batch])
+        outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
         sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-        chosen = _each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
+        chosen = each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
         for index, outcome in zip(sound, chosen, strict=True):
             outcomes[index] = outcome
         return outcomes
@@ -224,21 +223,6 @@ class Engine:
         for job in jobs:
             job.generator.close()
             _settle(job, error=EngineFailed("the engine stopped"))
-
-
-def _each_its_own(run: Callable[[list[Part]], Sequence[Outcome]], batch: list[Part]) -> list[Outcome | SpecgateError]:
-    """Run a batch; one that fails is run again one by one, so that the others get what is theirs."""
-    if not batch:
-        return []
-    try:
-        return list(run(batch))
-    except Exception as error:
-        if _device_is_lost(error):
-            raise
-        if len(batch) > 1:
-            return [_each_its_own(run, [part])[0] for part in batch]
-        log.warning("a forward pass failed: %s", type(error).__name__)
-        return [_as_specgate_error(error)]
 
 
 def _complete(rows: Rows, choose: Choosing | None) -> Choosing | None:
@@ -257,16 +241,3 @@ def _settle(job: Job, *, result: Any = None, error: BaseException | None = None)
             job.future.set_result(result)
         else:
             job.future.set_exception(error)
-
-
-def _as_specgate_error(error: Exception) -> SpecgateError:
-    if isinstance(error, SpecgateError):
-        return error
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return ResourceExhausted("out of memory in a forward pass")
-    return InternalError(f"{type(error).__name__} in a forward pass")
-
-
-def _device_is_lost(error: Exception) -> bool:
-    """A CUDA error other than out-of-memory leaves the context unusable."""
-    return not isinstance(error, torch.OutOfMemoryError) and "CUDA error" in str(error)
