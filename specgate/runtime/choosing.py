@@ -18,8 +18,9 @@ from specgate.types import SamplingParams
 
 NEAR_TIE = 1e-4
 """Two best scores closer than this may change places under another batch shape."""
-_CPU_PASS, _PASS = 1 << 17, 1 << 22
-"""Scores that are made at once: on a CPU, what stays in its cache; elsewhere, what memory can be spared for."""
+_CPU_PASS, _PASS = 1 << 15, 1 << 22
+"""Scores that are made at once. On a CPU more than these would be fresh memory, page by page, in every step; elsewhere
+it is what memory can be spared for."""
 
 
 class Prefix(NamedTuple):
@@ -93,7 +94,7 @@ def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[An
     alike.pop(None, None)
     result: list[Answer | NonFiniteLogits] = [Answer(rows) for rows in logits]
     if alike:
-        columns = torch.cat([_columns([entries[i] for i in indices]) for indices in alike.values()], dim=1)
+        columns = _joined([_columns([entries[i] for i in indices]) for indices in alike.values()], dim=1)
         _hand_out(columns.tolist(), (i for indices in alike.values() for i in indices), entries, result)
     return result
 
@@ -155,11 +156,14 @@ def _kind(entry: _Entry) -> Hashable:
 
 
 def _columns(entries: list[_Entry]) -> torch.Tensor:
-    """Return float64 [4, rows]: the id chosen, its score, the next best score, its raw probability."""
+    """Return [4, rows]: the id chosen, its score, the next best score, its raw probability.
+
+    float32 or float64, as the scores are; both hold every id below 2^24.
+    """
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
         # The score alone, to tell whether the row is finite.
-        return _joined([entry.logits for entry in entries]).amax(-1).double().expand(4, -1)
+        return _joined([entry.logits for entry in entries]).amax(-1).float().expand(4, -1)
     vocab_size = choosings[0].vocab_size
     raw = weighed = _joined([entry.logits[:, :vocab_size] for entry in entries]).float()
     if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
@@ -167,8 +171,10 @@ def _columns(entries: list[_Entry]) -> torch.Tensor:
     keys = [key for entry in entries for key in _keys(entry)]
     law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // vocab_size)
+    if len(raw) <= step:
+        return _choose(raw, weighed, keys, law)
     passes = [slice(first, first + step) for first in range(0, len(raw), step)]
-    return _joined([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
+    return torch.cat([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
 
 
 def _keys(entry: _Entry) -> list[int]:
@@ -191,11 +197,11 @@ def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law
     # Of equal scores max takes the first, as transformers does; topk does not.
     best, ids = scores.max(-1, keepdim=True)
     second = scores.scatter(1, ids, -torch.inf).amax(-1, keepdim=True)
-    columns = [ids, best, second]
+    probs = best
     if law.with_probs:
         raw_log_probs = log_probs if log_probs is not None and law.is_raw else raw.log_softmax(-1)
-        columns.append(raw_log_probs.gather(1, ids).exp())
-    return torch.cat([column.double() for column in (*columns, best)[:4]], dim=1).T
+        probs = raw_log_probs.gather(1, ids).exp()
+    return torch.cat([ids.to(best.dtype), best, second, probs.to(best.dtype)], dim=1).T
 
 
 def _joined(parts: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
