@@ -36,6 +36,7 @@ class LocalService:
     max_sessions: int = 16
     kv_tokens: int = 32_768
     prefill_chunk: int | None = None
+    run_ahead: int | None = None
 
     @property
     def module(self) -> str:
@@ -49,6 +50,8 @@ class LocalService:
         flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
         if self.prefill_chunk is not None:
             flags += ["--prefill-chunk", str(self.prefill_chunk)]
+        if self.run_ahead is not None and self.role == "drafter":
+            flags += ["--run-ahead", str(self.run_ahead)]
         return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]
 
 

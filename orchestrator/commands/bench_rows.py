@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from orchestrator.commands.results import Result, median_or_none, rest_us
+from orchestrator.commands.results import Result, hit_draft_shares, median_or_none, rest_us
 from orchestrator.request import GenerationStats
 
 DRAFT = "draft"
@@ -57,6 +57,8 @@ class Row:
     acceptance_rate: float | None = None
     tokens_per_forward: float | None = None
     solo_share: float | None = None
+    run_ahead_hit_rate: float | None = None
+    hit_draft_share: float | None = None
     round_us: RoundTimes = RoundTimes()
     near_ties: int | None = None
 
@@ -73,6 +75,8 @@ class Row:
             "acceptance_rate": self.acceptance_rate,
             "tokens_per_forward": self.tokens_per_forward,
             "solo_share": self.solo_share,
+            "run_ahead_hit_rate": self.run_ahead_hit_rate,
+            "hit_draft_share": self.hit_draft_share,
             "round_us": times,
             "near_ties": self.near_ties,
         }
@@ -110,6 +114,8 @@ def _row(name: str, rates: Sequence[float], medians: Mapping[str, float], sample
         acceptance_rate=_ratio(sum(one.accepted for one in stats), drafted),
         tokens_per_forward=_ratio(tokens, forwards),
         solo_share=_ratio(sum(one.solo_tokens for one in stats), tokens),
+        run_ahead_hit_rate=_ratio(sum(sum(one.prepared) for one in stats), sum(one.rounds for one in stats)),
+        hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
         round_us=_round_times(stats),
         near_ties=sum(one.near_ties for one in stats) if stats else None,
     )

@@ -25,6 +25,7 @@ _ROUNDS: tuple[Column, ...] = (
     ("accepted", lambda row: number(row.acceptance_rate, ".0%")),
     ("tok/forward", lambda row: number(row.tokens_per_forward, ".2f")),
     ("solo", lambda row: number(row.solo_share, ".0%")),
+    ("ahead", lambda row: number(row.run_ahead_hit_rate, ".0%")),
     ("draft µs", lambda row: number(row.round_us.draft, ".0f")),
     ("verify µs", lambda row: number(row.round_us.verify, ".0f")),
     ("rest µs", lambda row: number(row.round_us.rest, ".0f")),

@@ -120,6 +120,7 @@ def _missing(
             max_sessions=capacity.sessions,
             kv_tokens=capacity.kv_tokens,
             prefill_chunk=models.prefill_chunk,
+            run_ahead=models.run_ahead,
         )
         for role, model, core in wanted
         if model is not None and not getattr(models, role)

@@ -73,6 +73,8 @@ def rows() -> dict[str, Row]:
         solo_tokens=2,
         target_forwards=4,
         near_ties=1,
+        rounds=2,
+        prepared=[False, True],
         draft_us=[10, 20],
         verify_us=[100, 100],
         round_us=[115, 135],
@@ -97,6 +99,7 @@ def test_ratios_and_shares() -> None:
     assert (spec.acceptance_rate, spec.tokens_per_forward, spec.solo_share) == (0.75, 2.5, 0.2)
     assert (spec.round_us.draft, spec.round_us.verify, spec.round_us.rest) == (15, 100, 10)
     assert spec.near_ties == 3
+    assert (spec.run_ahead_hit_rate, spec.hit_draft_share) == (0.5, 20 / 135)
 
 
 def test_rows_as_json(tmp_path: Path) -> None:
@@ -106,6 +109,8 @@ def test_rows_as_json(tmp_path: Path) -> None:
     assert [row["name"] for row in (target_hf, target, spec)] == ["target-hf", "target", "spec"]
     assert target_hf["round_us"] == {"draft": None, "verify": None, "rest": None}
     assert target_hf["acceptance_rate"] is target_hf["solo_share"] is target_hf["tokens_per_forward"] is None
+    assert target_hf["run_ahead_hit_rate"] is target_hf["hit_draft_share"] is None
+    assert spec["run_ahead_hit_rate"] == 0.5
     assert target["ratio_to_target"] == 1.0
     assert spec["round_us"] == {"draft": 15, "verify": 100, "rest": 10}
 
