@@ -164,15 +164,18 @@ def guessing(
     drafter: DraftSession, num_rows: int, num_steps: int | None = None
 ) -> Iterator[Generator[Need, Answer, None]]:
     """Yield the tasks that run ahead of the verdict, each for so many forwards, before the next one is asked for."""
-    tasks: deque[Generator[Need, Answer, Any]] = deque()
+    tasks: deque[tuple[Generator[Need, Answer, Any], Future[Any]]] = deque()
 
     def submit(task: Generator[Need, Answer, Any]) -> "Future[Any]":
-        tasks.append(task)
-        return Future()
+        tasks.append((task, Future()))
+        return tasks[-1][1]
 
     drafter.ahead.start(num_rows, submit)
     while tasks:
-        yield cut_short(tasks.popleft(), num_steps)
+        task, job = tasks.popleft()
+        yield cut_short(task, num_steps)
+        if num_steps is None:
+            job.set_result(None)
 
 
 class DecodeLoop:
