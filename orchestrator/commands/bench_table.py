@@ -10,6 +10,7 @@ from orchestrator.commands.bench_rows import SPEC, SPEC_GATE, TARGET, Agreement,
 from orchestrator.commands.tables import WIDE, number, table_of
 
 _BAR_CELLS = 40
+_AHEAD_CELLS = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _STYLES = {SPEC: "green", SPEC_GATE: "green", TARGET: "cyan"}
 
@@ -34,7 +35,7 @@ _ROUNDS: tuple[Column, ...] = (
 
 def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | None) -> None:
     """Print the table, in two halves where the terminal is narrow, the bars, and how many texts were equal."""
-    for columns in [(*_RATES, *_ROUNDS)] if console.width >= WIDE else [_RATES, _ROUNDS]:
+    for columns in [(*_RATES, *_ROUNDS)] if console.width >= WIDE + _AHEAD_CELLS else [_RATES, _ROUNDS]:
         console.print(table_of(rows, (_NAME, *columns), style_of=lambda row: _STYLES.get(row.name)))
     console.print(_bars(rows))
     console.print("Decode rates leave the first token out; times are medians of a round.", style="dim")
