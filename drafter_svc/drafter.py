@@ -8,22 +8,27 @@ import torch
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
+from specgate.runtime.choosing import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.noise import Purpose
-from specgate.runtime.scheduler import Need, logits_of
+from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
-Drafting = Generator[Need, torch.Tensor, Proposal]
+Drafting = Generator[Need, Answer, Proposal]
 
 
 class DraftToken(NamedTuple):
-    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode."""
+    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode.
+
+    ``prob``: its raw probability, where the draft may stop for it.
+    """
 
     token_id: int
-    distribution: SparseDistribution | None
+    prob: float = 1.0
+    distribution: SparseDistribution | None = None
 
 
 class DraftSession:
@@ -104,32 +109,41 @@ class DraftSession:
             return (yield from self.warm())
         drafted: list[DraftToken] = []
         for _ in range(min(request.gamma, self.capacity - len(self.sequence))):
-            logits: torch.Tensor = yield from logits_of(self.sequence, 1)
-            logits = logits[:, : self.vocab_size]
-            drafted.append(self._pick(logits, request.round))
-            self.sequence.append([drafted[-1].token_id])
-            if self._should_stop(logits, drafted[-1].token_id, request.stop_below):
+            token = yield from self._next(request)
+            drafted.append(token)
+            self.sequence.append([token.token_id])
+            if token.token_id in self.spec.stop_token_ids or token.prob < request.stop_below:
                 break
         return Proposal(
             tuple(token.token_id for token in drafted),
             tuple(token.distribution for token in drafted if token.distribution is not None),
         )
 
-    def _should_stop(self, logits: torch.Tensor, token_id: int, stop_below: float) -> bool:
-        if token_id in self.spec.stop_token_ids:
-            return True
-        return stop_below > 0 and float(logits.float().softmax(-1)[0, token_id]) < stop_below
+    @property
+    def _rejects(self) -> bool:
+        return self.spec.verification is Verification.REJECTION and not self._sampling.greedy
 
-    def _pick(self, logits: torch.Tensor, round_index: int) -> DraftToken:
-        params, position = self._sampling, len(self.sequence)
-        adjusted = sampling.adjust(logits, params, self._counts(logits))
-        if params.greedy or self.spec.verification is Verification.SHARED_NOISE:
-            choice = sampling.sample_shared(adjusted, params, self.spec.seed, position)
-            return DraftToken(choice.token_ids[0], None)
-        probs = sampling.log_probs(adjusted, params)[0].exp()
-        return self._sample_support(probs, position, round_index)
+    def _next(self, request: DraftRequest) -> Generator[Need, Answer, DraftToken]:
+        """Run the last token, and draft the one behind it."""
+        choosing = self._choosing(with_probs=request.stop_below > 0)
+        logits, chosen = yield from answer_of(self.sequence, 1, None if self._rejects else choosing)
+        if chosen is not None:
+            return DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
+        probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
+        token_id, distribution = self._sample_support(probs, choosing.position, request.round)
+        raw = logits[0, : self.vocab_size].float().softmax(-1)
+        return DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
 
-    def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> DraftToken:
+    def _choosing(self, with_probs: bool) -> Choosing:
+        """Say how the next token is chosen."""
+        prefix = None
+        if self._sampling.has_penalties:
+            num_prompt = len(self.spec.prompt_token_ids)
+            known = [i if i < self.vocab_size else 0 for i in self.sequence.token_ids]
+            prefix = Prefix(known[:num_prompt], known[num_prompt:])
+        return Choosing(self._sampling, self.spec.seed, len(self.sequence), self.vocab_size, prefix, with_probs)
+
+    def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""
         top = probs.topk(min(DRAFT_SUPPORT, len(probs)))
         weights, ids = top.values.cpu(), top.indices.cpu()
@@ -137,14 +151,7 @@ class DraftSession:
         key = noise.row_key(self.spec.seed, position, Purpose.DRAFT, round_index)
         index = sampling.sample_weights(weights.double(), noise.uniform(key))
         distribution = SparseDistribution(tuple(ids.tolist()), tuple(weights.tolist()))
-        return DraftToken(distribution.token_ids[index], distribution)
-
-    def _counts(self, logits: torch.Tensor) -> sampling.TokenCounts | None:
-        if not self.spec.sampling.has_penalties:
-            return None
-        num_prompt = len(self.spec.prompt_token_ids)
-        known = [i if i < self.vocab_size else 0 for i in self.sequence.token_ids]
-        return sampling.token_counts(known[:num_prompt], known[num_prompt:], (), logits)
+        return distribution.token_ids[index], distribution
 
 
 def _within(sampling: SamplingParams, vocab_size: int) -> SamplingParams:

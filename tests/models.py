@@ -15,6 +15,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from specgate.runtime.choosing import Answer, answers
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.model_runner import ModelRunner
@@ -205,18 +206,18 @@ class Runner(Protocol):
 
 
 Step = tuple[Runner, Need]
-Work = Generator[Step, torch.Tensor, T]
+Work = Generator[Step, Answer, T]
 
 
-def on(runner: Runner, task: Generator[Need, torch.Tensor, T]) -> Work[T]:
+def on(runner: Runner, task: Generator[Need, Answer, T]) -> Work[T]:
     """Say at every step of an engine task which runner it is for."""
-    logits: torch.Tensor | None = None
+    answer: Answer | None = None
     while True:
         try:
-            need = next(task) if logits is None else task.send(logits)
+            need = next(task) if answer is None else task.send(answer)
         except StopIteration as stop:
             return stop.value
-        logits = yield runner, need
+        answer = yield runner, need
 
 
 def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
@@ -225,9 +226,9 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
     results: dict[int, T] = {}
     waiting: dict[int, Step] = {}
 
-    def advance(index: int, logits: torch.Tensor | None) -> None:
+    def advance(index: int, answer: Answer | None) -> None:
         try:
-            waiting[index] = next(running[index]) if logits is None else running[index].send(logits)
+            waiting[index] = next(running[index]) if answer is None else running[index].send(answer)
         except StopIteration as stop:
             results[index] = stop.value
 
@@ -238,14 +239,17 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
             needs = {index: need for index, (its_runner, need) in waiting.items() if its_runner is runner}
             indices = list(needs)
             plan = Scheduler(runner.pool, limits or Limits()).plan(list(needs.values()))
-            for place, logits in zip(plan, runner.forward(list(plan.values())), strict=True):
+            asked = [needs[indices[place]].choose if rows.num_logits else None for place, rows in plan.items()]
+            for place, answer in zip(plan, answers(runner.forward(list(plan.values())), asked), strict=True):
+                if isinstance(answer, Exception):
+                    raise answer
                 if plan[place].sequence.num_cached >= needs[indices[place]].length:
                     del waiting[indices[place]]
-                    advance(indices[place], logits)
+                    advance(indices[place], answer)
     return [results[index] for index in range(len(running))]
 
 
-def run_task(runner: Runner, task: Generator[Need, torch.Tensor, T], limits: Limits | None = None) -> T:
+def run_task(runner: Runner, task: Generator[Need, Answer, T], limits: Limits | None = None) -> T:
     """Run one engine task to its end, in this thread, and return its result."""
     (result,) = run_all([on(runner, task)], limits)
     return result

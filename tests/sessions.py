@@ -3,9 +3,8 @@
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
-import torch
-
 from drafter_svc.drafter import DraftSession
+from specgate.runtime.choosing import Answer
 from specgate.runtime.scheduler import Need
 from specgate.types import (
     DraftRequest,
@@ -99,7 +98,7 @@ def was_interrupted(verdicts: list[Verdict]) -> bool:
     return len(verdicts) > 1 and verdicts[-1].num_emitted == 0
 
 
-Calls = Generator[tuple[Runner, Generator[Need, torch.Tensor, Any]], Any, T]
+Calls = Generator[tuple[Runner, Generator[Need, Answer, Any]], Any, T]
 """Tasks one after the other, each with the runner that it is for; receives their results."""
 MakeDraft = Callable[..., DraftSession]
 Use = Callable[[Proposal], Proposal]

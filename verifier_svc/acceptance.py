@@ -46,10 +46,9 @@ def accept_by_rejection(target_probs: torch.Tensor, proposal: Proposal, seed: in
         proposal: draft tokens, each with the distribution it was sampled from.
         position: of the first draft token; keys the randomness together with ``seed``.
     """
-    for i, (token_id, shipped) in enumerate(zip(proposal.draft_token_ids, proposal.draft_probs, strict=True)):
-        draft_probs = dense(shipped, target_probs[i])
-        ratio = float(target_probs[i, token_id] / draft_probs[token_id])
+    for i, ratio in enumerate(_ratios(target_probs, proposal)):
         if not noise.uniform(noise.row_key(seed, position + i, Purpose.ACCEPT)) < ratio:
+            draft_probs = dense(proposal.draft_probs[i], target_probs[i])
             return Acceptance(i, _recover(target_probs[i], draft_probs, seed, position + i))
     return Acceptance(len(proposal), sample_target(target_probs[-1], seed, position + len(proposal)))
 
@@ -61,14 +60,30 @@ def sample_target(target_probs: torch.Tensor, seed: int, position: int) -> int:
 
 def dense(shipped: SparseDistribution, like: torch.Tensor) -> torch.Tensor:
     """Return the shipped distribution, normalised, as a float64 row over the vocabulary of ``like``."""
+    ids = noise.on_device(shipped.token_ids, torch.int64, like.device)
+    return torch.zeros_like(like).index_copy_(0, ids, normalised(shipped).to(like.device))
+
+
+def normalised(shipped: SparseDistribution) -> torch.Tensor:
+    """Return the probabilities of ``shipped.token_ids``, float64, on the host."""
     weights = torch.tensor(shipped.probs, dtype=torch.float32).double()
-    row = torch.zeros_like(like)
-    row[torch.tensor(shipped.token_ids, device=like.device)] = (weights / weights.sum()).to(like.device)
-    return row
+    return weights / weights.sum()
+
+
+def _ratios(target_probs: torch.Tensor, proposal: Proposal) -> list[float]:
+    """Return target(x) / draft(x) of every draft token x, in one transfer from the device."""
+    token_ids = noise.on_device(proposal.draft_token_ids, torch.int64, target_probs.device)
+    by_target = target_probs[:-1].gather(1, token_ids[:, None])[:, 0].cpu()
+    by_draft = torch.zeros(len(proposal), dtype=torch.float64)
+    for i, (token_id, shipped) in enumerate(zip(proposal.draft_token_ids, proposal.draft_probs, strict=True)):
+        if token_id in shipped.token_ids:
+            by_draft[i] = normalised(shipped)[shipped.token_ids.index(token_id)]
+    ratios: list[float] = (by_target / by_draft).numpy().tolist()
+    return ratios
 
 
 def _recover(target_probs: torch.Tensor, draft_probs: torch.Tensor, seed: int, position: int) -> int:
     residual = (target_probs - draft_probs).clamp_min(0)
     # Equal distributions reject by rounding alone; then the target itself is what is left.
-    weights = residual if float(residual.sum()) > 0 else target_probs
+    weights = torch.where(residual.sum() > 0, residual, target_probs)
     return sample_weights(weights, noise.uniform(noise.row_key(seed, position, Purpose.RESIDUAL)))

@@ -7,8 +7,9 @@ import torch
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
+from specgate.runtime.choosing import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.scheduler import Need, logits_of
+from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import (
     FinishReason,
     Proposal,
@@ -21,7 +22,7 @@ from specgate.types import (
 )
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
 
-Verifying = Generator[Need, torch.Tensor, None]
+Verifying = Generator[Need, Answer, None]
 Emit = Callable[[Verdict], None]
 
 
@@ -129,19 +130,20 @@ class VerifySession:
 
     def _judge(
         self, proposal: Proposal, request: VerifyRequest, solo: bool, solo_budget: int
-    ) -> Generator[Need, torch.Tensor, Verdict]:
+    ) -> Generator[Need, Answer, Verdict]:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
+        choosing = self._choosing(draft)
         self.sequence.append(draft)
-        logits: torch.Tensor = yield from logits_of(self.sequence, len(draft) + 1)
-        (num_accepted, token_id), near_ties = self._decide(logits, proposal, start)
+        answer = yield from answer_of(self.sequence, len(draft) + 1, None if self._rejects else choosing)
+        (num_accepted, token_id), near_ties = self._decide(answer, proposal, choosing)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
         self.sequence.truncate(start + num_accepted)
         self.sequence.append([token_id])
         self.sequence.settle(len(self.sequence))
         self._finished = finish_reason is not None
-        confidence = float(sampling.raw_log_probs(logits[len(emitted) - 1])[emitted[-1]].exp())
+        confidence = _confidence(answer, emitted)
         goes_on = not self._finished and confidence < request.solo_below and solo_budget > 0
         return Verdict(
             round=request.round,
@@ -152,25 +154,21 @@ class VerifySession:
             last=not goes_on,
             finish_reason=finish_reason,
             near_ties=near_ties,
-            logprobs=self._logprobs(logits, emitted),
+            logprobs=self._logprobs(answer.logits, emitted),
         )
 
-    def _decide(self, logits: torch.Tensor, proposal: Proposal, position: int) -> Judgement:
-        params, seed = self.spec.sampling, self.spec.seed
-        adjusted = sampling.adjust(logits, params, self._counts(proposal.draft_token_ids, logits))
-        if not self._rejects:
-            choice = sampling.sample_shared(adjusted, params, seed, position)
-            acceptance = accept_agreeing(proposal.draft_token_ids, choice.token_ids)
-            return Judgement(acceptance, sum(choice.near_ties[: acceptance.num_accepted + 1]))
-        target_probs = sampling.log_probs(adjusted, params).double().exp()
-        return Judgement(accept_by_rejection(target_probs, proposal, seed, position), 0)
+    def _choosing(self, draft: Sequence[int]) -> Choosing:
+        """Say how the tokens behind the committed ones are chosen, the draft's tokens standing before them."""
+        params, committed, num_prompt = self.spec.sampling, self.sequence.token_ids, len(self.spec.prompt_token_ids)
+        prefix = Prefix(self.spec.prompt_token_ids, committed[num_prompt:], draft) if params.has_penalties else None
+        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, with_probs=True)
 
-    def _counts(self, draft: Sequence[int], logits: torch.Tensor) -> sampling.TokenCounts | None:
-        if not self.spec.sampling.has_penalties:
-            return None
-        prompt = self.spec.prompt_token_ids
-        committed = len(self.sequence) - len(draft)
-        return sampling.token_counts(prompt, self.sequence.token_ids[len(prompt) : committed], draft, logits)
+    def _decide(self, answer: Answer, proposal: Proposal, choosing: Choosing) -> Judgement:
+        if (chosen := answer.chosen) is not None:
+            acceptance = accept_agreeing(proposal.draft_token_ids, chosen.token_ids)
+            return Judgement(acceptance, sum(chosen.near_ties[: acceptance.num_accepted + 1]))
+        target_probs = sampling.log_probs(adjusted(answer.logits, choosing), choosing.params).double().exp()
+        return Judgement(accept_by_rejection(target_probs, proposal, choosing.seed, choosing.position), 0)
 
     def _trim(self, emitted: list[int], room: int) -> tuple[list[int], FinishReason | None]:
         """Cut what was decided at the first stop token, else after ``room`` tokens; stop is looked for first."""
@@ -189,3 +187,11 @@ class VerifySession:
             TokenLogprobs(float(raw[i, token_id]), tuple(zip(ids, values, strict=True)))
             for i, (token_id, (ids, values)) in enumerate(zip(emitted, likeliest, strict=True))
         )
+
+
+def _confidence(answer: Answer, emitted: list[int]) -> float:
+    """Return the raw probability of the last token that is emitted."""
+    if answer.chosen is not None:
+        # Each emitted token is what the target itself chose in that row.
+        return answer.chosen.probs[len(emitted) - 1]
+    return float(sampling.raw_log_probs(answer.logits[len(emitted) - 1])[emitted[-1]].exp())

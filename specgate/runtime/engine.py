@@ -1,7 +1,7 @@
-"""The one thread that owns the device. Work is generators that yield rows and receive their logits.
+"""The one thread that owns the device. Work is generators that yield rows and receive their logits and choices.
 
-The loop lets the scheduler choose among what all generators need, runs one forward and hands the logits back. So
-sessions batch by themselves, and prefills mix with decodes.
+The loop lets the scheduler choose among what all generators need, runs one forward, makes the choices of all of them
+together and hands everybody its part. So sessions batch by themselves, and prefills mix with decodes.
 """
 
 import asyncio
@@ -17,14 +17,16 @@ from typing import Any, TypeVar
 
 import torch
 
-from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, ResourceExhausted, SpecgateError
+from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
+from specgate.runtime.choosing import Answer, Choosing, answers
+from specgate.runtime.isolation import each_its_own
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Task = Generator[Need, torch.Tensor, T]
-"""Work for the engine: yields what it needs, receives logits [num_logits, vocabulary], returns its result."""
+Task = Generator[Need, Answer, T]
+"""Work for the engine: yields what it needs, receives the answer, returns its result."""
 _IDLE_BEAT_S = 0.25
 _STALL_S = 0.05
 """Where all that is ready waits for pages, nothing can run until somebody comes or goes."""
@@ -122,7 +124,7 @@ class Engine:
                 self._beat = time.monotonic()
                 self._admit()
                 self._batch = self._next_batch()
-                outcomes = self._forward(list(self._batch.values()))
+                outcomes = self._answer([(rows, job.need.choose) for job, rows in self._batch.items()])
                 for (job, rows), outcome in zip(self._batch.items(), outcomes, strict=True):
                     self._conclude(job, rows, outcome)
         except BaseException:
@@ -152,7 +154,7 @@ class Engine:
             self.runner.pool.check_integrity()
             self._checked = True
 
-    def _conclude(self, job: Job, rows: Rows, outcome: torch.Tensor | Exception) -> None:
+    def _conclude(self, job: Job, rows: Rows, outcome: Answer | Exception) -> None:
         """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
         sequence = rows.sequence
         if isinstance(outcome, NonFiniteLogits):
@@ -162,7 +164,7 @@ class Engine:
         else:
             self._ready.append(job)
 
-    def _advance(self, job: Job, outcome: torch.Tensor | Exception | None) -> None:
+    def _advance(self, job: Job, outcome: Answer | Exception | None) -> None:
         """Hand an outcome to the job's generator and queue it again with what it needs next."""
         if job.future.cancelled():
             job.generator.close()
@@ -194,22 +196,18 @@ class Engine:
         self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
         return {waiting[index]: rows for index, rows in plan.items()}
 
-    def _forward(self, batch: list[Rows]) -> list[torch.Tensor | Exception]:
-        """Return each entry's logits, or the error that is its own: a failing batch is run again one by one.
+    def _answer(self, batch: list[tuple[Rows, Choosing | None]]) -> list[Answer | Exception]:
+        """Return each entry's answer, or the error that is its own.
 
-        Running rows twice is harmless, the same keys and values are written to the same places.
+        Running rows twice is harmless, the same keys and values are written to the same places; but once they are
+        marked cached, only the choice is made again.
         """
-        if not batch:
-            return []
-        try:
-            return list(self.runner.forward(batch))
-        except Exception as error:
-            if _device_is_lost(error):
-                raise
-            if len(batch) > 1:
-                return [self._forward([rows])[0] for rows in batch]
-            log.warning("a forward pass failed: %s", type(error).__name__)
-            return [_as_specgate_error(error)]
+        outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
+        sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
+        chosen = each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
+        for index, outcome in zip(sound, chosen, strict=True):
+            outcomes[index] = outcome
+        return outcomes
 
     def _fail_all(self) -> None:
         self._ended = True
@@ -223,6 +221,15 @@ class Engine:
             _settle(job, error=EngineFailed("the engine stopped"))
 
 
+def _complete(rows: Rows, choose: Choosing | None) -> Choosing | None:
+    """Return how to choose, once all that is needed has been run."""
+    return choose if rows.num_logits else None
+
+
+def _choices(batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
+    return answers([logits for logits, _ in batch], [choose for _, choose in batch])
+
+
 def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:
     """Set the future unless its owner cancelled it meanwhile."""
     if not job.future.done() and job.future.set_running_or_notify_cancel():
@@ -230,16 +237,3 @@ def _settle(job: Job, *, result: Any = None, error: BaseException | None = None)
             job.future.set_result(result)
         else:
             job.future.set_exception(error)
-
-
-def _as_specgate_error(error: Exception) -> SpecgateError:
-    if isinstance(error, SpecgateError):
-        return error
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return ResourceExhausted("out of memory in a forward pass")
-    return InternalError(f"{type(error).__name__} in a forward pass")
-
-
-def _device_is_lost(error: Exception) -> bool:
-    """A CUDA error other than out-of-memory leaves the context unusable."""
-    return not isinstance(error, torch.OutOfMemoryError) and "CUDA error" in str(error)

@@ -36,29 +36,36 @@ def row_key(seed: int, position: int, purpose: Purpose, round_index: int = 0) ->
     return int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "little")
 
 
+def on_device(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a tensor [len(values)] on the device, without waiting for what the device does just now."""
+    return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
+
+
 def _signed(value: int) -> int:
     """Return the int64 with the same 64 bits."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
 
 
-def _shift_right(words: torch.Tensor, bits: int) -> torch.Tensor:
+def _shift_right(words: torch.Tensor, bits: int, out: torch.Tensor | None = None) -> torch.Tensor:
     """Logical shift: torch's int64 shift copies the sign bit in."""
-    return (words >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+    return torch.bitwise_right_shift(words, bits, out=out).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def words(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Tensor:
     """Return the integer stage, int64 [len(keys), len(token_ids)], to be read as unsigned."""
-    starts = torch.tensor([_signed(k) for k in keys], dtype=torch.int64, device=token_ids.device)
+    starts = on_device([_signed(key) for key in keys], torch.int64, token_ids.device)
     z = starts[:, None] + (token_ids + 1) * _signed(_GOLDEN)
-    z = (z ^ _shift_right(z, 30)).mul_(_signed(_MIX_1))
-    z = (z ^ _shift_right(z, 27)).mul_(_signed(_MIX_2))
-    return z ^ _shift_right(z, 31)
+    # In place: on a CPU, fresh memory for every step would cost more than the steps.
+    shifted = torch.empty_like(z)
+    z.bitwise_xor_(_shift_right(z, 30, out=shifted)).mul_(_signed(_MIX_1))
+    z.bitwise_xor_(_shift_right(z, 27, out=shifted)).mul_(_signed(_MIX_2))
+    return z.bitwise_xor_(_shift_right(z, 31, out=shifted))
 
 
 def uniforms(random_words: torch.Tensor) -> torch.Tensor:
     """Return float64 numbers strictly inside (0, 1), one a word."""
-    return (_shift_right(random_words, 12).to(torch.float64) + 0.5) * 2.0**-52
+    return _shift_right(random_words, 12).to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
 def gumbel(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Tensor:

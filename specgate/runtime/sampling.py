@@ -6,11 +6,7 @@ from typing import NamedTuple
 import torch
 
 from specgate.runtime import noise
-from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
-
-NEAR_TIE = 1e-4
-"""Two best scores closer than this may change places under another batch shape."""
 
 
 class TokenCounts(NamedTuple):
@@ -23,13 +19,6 @@ class TokenCounts(NamedTuple):
     in_output: torch.Tensor
 
 
-class Choice(NamedTuple):
-    """Chosen ids, and whether the two best scores of the row were a near tie."""
-
-    token_ids: list[int]
-    near_ties: list[bool]
-
-
 def token_counts(prompt: Sequence[int], output: Sequence[int], draft: Sequence[int], like: torch.Tensor) -> TokenCounts:
     """Return the counts of ``len(draft) + 1`` rows: row i has seen the output and ``draft[:i]``.
 
@@ -38,9 +27,11 @@ def token_counts(prompt: Sequence[int], output: Sequence[int], draft: Sequence[i
     """
     vocab_size, device = like.shape[-1], like.device
     in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-    in_prompt[torch.tensor(prompt, dtype=torch.int64, device=device)] = True
-    ids = torch.tensor(output, dtype=torch.int64, device=device)
-    in_output = torch.bincount(ids, minlength=vocab_size).repeat(len(draft) + 1, 1)
+    in_prompt.index_fill_(0, noise.on_device(prompt, torch.int64, device), True)
+    ids = noise.on_device(output, torch.int64, device)
+    # On CUDA bincount would wait for the device.
+    in_output = torch.zeros(vocab_size, dtype=torch.int64, device=device).index_add_(0, ids, torch.ones_like(ids))
+    in_output = in_output.repeat(len(draft) + 1, 1)
     for i, token_id in enumerate(draft):
         in_output[i + 1 :, token_id] += 1
     return TokenCounts(in_prompt.expand(len(in_output), -1), in_output)
@@ -53,8 +44,8 @@ def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | N
     """
     logits = logits.float()
     if params.logit_bias:
-        ids = torch.tensor(list(params.logit_bias), dtype=torch.int64, device=logits.device)
-        bias = torch.tensor(list(params.logit_bias.values()), dtype=torch.float32, device=logits.device)
+        ids = noise.on_device(list(params.logit_bias), torch.int64, logits.device)
+        bias = noise.on_device(list(params.logit_bias.values()), torch.float32, logits.device)
         logits = logits.index_add(1, ids, bias.expand(len(logits), -1).contiguous())
     if counts is not None:
         seen = counts.in_prompt | (counts.in_output > 0)
@@ -67,7 +58,7 @@ def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | N
 
 def log_probs(adjusted: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """Return the log of the distribution that is sampled, float32 [rows, vocabulary], -inf where filtered out."""
-    scaled = adjusted / params.temperature
+    scaled = adjusted if params.temperature == 1.0 else adjusted / params.temperature
     if 0 < params.top_k < scaled.shape[-1]:
         kth = scaled.topk(params.top_k, dim=-1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < kth, -torch.inf)
@@ -87,26 +78,6 @@ def _keep_top_p(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
     dropped = (mass_before >= top_p).scatter(1, order, mass_before >= top_p)
     dropped.scatter_(1, order[:, :1], False)
     return scaled.masked_fill(dropped, -torch.inf)
-
-
-def choose(scores: torch.Tensor) -> Choice:
-    """Return the argmax of each row of scores [rows, vocabulary]."""
-    # Of equal scores argmax takes the one that transformers takes; topk does not.
-    token_ids = scores.argmax(-1).tolist()
-    best = scores.topk(min(2, scores.shape[-1]), dim=-1).values.tolist()
-    return Choice(token_ids, [len(pair) > 1 and pair[0] - pair[1] < NEAR_TIE for pair in best])
-
-
-def sample_shared(adjusted: torch.Tensor, params: SamplingParams, seed: int, first_position: int) -> Choice:
-    """Return argmax(log prob + g) of each row, row i at position ``first_position + i``; greedy has no noise.
-
-    The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.
-    """
-    if params.greedy:
-        return choose(adjusted)
-    keys = [noise.row_key(seed, first_position + i, Purpose.SHARED) for i in range(len(adjusted))]
-    token_ids = torch.arange(adjusted.shape[-1], device=adjusted.device)
-    return choose(log_probs(adjusted, params).double() + noise.gumbel(keys, token_ids))
 
 
 def sample_weights(weights: torch.Tensor, uniform: float) -> int:

@@ -8,11 +8,15 @@ from a younger one, or one whose client is silent; that one is rebuilt from its 
 from collections.abc import Generator
 from collections.abc import Sequence as List
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from specgate.runtime.kv_pages import PagePool, Sequence
 
-L = TypeVar("L")
+if TYPE_CHECKING:
+    import torch
+
+    from specgate.runtime.choosing import Answer, Choosing
+
 DECODE_ROWS = 32
 """A sequence with no more uncached tokens than this decodes, as does one that needs the logits of all of them; any
 other one is a prompt."""
@@ -22,11 +26,15 @@ and back takes a few: two that took each other's pages between rounds would comp
 
 
 class Need(NamedTuple):
-    """What a task yields: its first ``length`` tokens cached, and the logits of the last ``num_logits`` of them."""
+    """What a task yields: its first ``length`` tokens cached, and the logits of the last ``num_logits`` of them.
+
+    ``choose``: how a token is chosen in each of those rows; the engine does it for all tasks of a step at once.
+    """
 
     sequence: Sequence
     num_logits: int
     length: int
+    choose: "Choosing | None" = None
 
 
 class Rows(NamedTuple):
@@ -37,13 +45,20 @@ class Rows(NamedTuple):
     num_logits: int
 
 
-def logits_of(sequence: Sequence, num_logits: int) -> "Generator[Need, L, L]":
-    """Have every token cached, and return the logits of the last ``num_logits``, [num_logits, vocabulary].
+def answer_of(
+    sequence: Sequence, num_logits: int, choose: "Choosing | None" = None
+) -> "Generator[Need, Answer, Answer]":
+    """Have every token cached, and return the logits of the last ``num_logits``, and what was chosen in these rows.
 
     Of those that are cached already the logits are gone: they are run again.
     """
     sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
-    return (yield Need(sequence, num_logits, len(sequence)))
+    return (yield Need(sequence, num_logits, len(sequence), choose))
+
+
+def logits_of(sequence: Sequence, num_logits: int) -> "Generator[Need, Answer, torch.Tensor]":
+    """Have every token cached, and return the logits of the last ``num_logits`` alone, [num_logits, vocabulary]."""
+    return (yield from answer_of(sequence, num_logits)).logits
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 
 from specgate.errors import ModelLoadError, SpecgateError, UnsupportedArchitecture
 from specgate.runtime import attention
+from specgate.runtime.choosing import check_finite
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.model_runner import ModelRunner
@@ -130,6 +131,7 @@ def _forward(runner: ModelRunner, batch: list[Rows]) -> list[torch.Tensor]:
     architecture = runner.loaded.architecture
     try:
         logits = runner.forward(batch) if batch else []
+        check_finite(logits)
     except SpecgateError as error:
         raise UnsupportedArchitecture(f"{architecture}: {error}") from error
     except _FORWARD_ERRORS as error:

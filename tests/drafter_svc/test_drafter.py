@@ -10,6 +10,7 @@ import torch
 from drafter_svc.drafter import DRAFT_SUPPORT, DraftSession
 from specgate.errors import InvalidArgument, KVCacheFull, OutOfSync
 from specgate.runtime import noise, sampling
+from specgate.runtime.choosing import Choosing
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.noise import Purpose
@@ -21,6 +22,7 @@ from specgate.types import (
     SparseDistribution,
     Verification,
 )
+from tests.choices import by_the_rule
 from tests.models import KnownModel, Mix, eager_logits, eager_model, make_runner, run_all, run_task, write_model
 from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, Pair, Plan, decode, greedy_path, known_model, make_spec
 
@@ -275,7 +277,7 @@ def test_shared_noise_is_the_targets_own_noise(model: KnownModel) -> None:
     drafted = Client(model, sampling=params, seed=77).send(gamma=5, round=4).draft_token_ids
     for i, token_id in enumerate(drafted):
         logits = model.logits((*PROMPT, *drafted[:i]))[None]
-        assert [token_id] == sampling.sample_shared(logits, params, 77, len(PROMPT) + i).token_ids
+        assert [token_id] == by_the_rule(logits, Choosing(params, 77, len(PROMPT) + i, VOCAB_SIZE)).token_ids
 
 
 # Opening.

@@ -5,7 +5,7 @@ the rule changes its mind by bisection, so that probabilities come out as length
 the code under test looks like inside.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import pairwise, product
@@ -16,8 +16,10 @@ import torch
 
 from specgate.runtime import noise
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling import sample_weights
 from specgate.types import Proposal, SparseDistribution
 from tests.models import KnownModel, Mix
+from tests.transfers import Transfers
 from verifier_svc import acceptance
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection, dense, sample_target
 
@@ -228,13 +230,11 @@ def with_one_number_for_all(target_probs: torch.Tensor, proposal: Proposal, seed
 def with_the_full_softmax(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
     """Compare with the draft's probabilities before it was cut to its top, which is what was sampled."""
 
-    def as_it_was(shipped: SparseDistribution, like: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(like).index_put(
-            (torch.tensor(shipped.token_ids),), torch.tensor(shipped.probs, dtype=torch.float64)
-        )
+    def as_it_was(shipped: SparseDistribution) -> torch.Tensor:
+        return torch.tensor(shipped.probs, dtype=torch.float64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(acceptance, "dense", as_it_was)
+        patch.setattr(acceptance, "normalised", as_it_was)
         return accept_by_rejection(target_probs, proposal, seed, position)
 
 
@@ -326,3 +326,53 @@ def test_the_shipped_weights_are_normalised_in_float64() -> None:
 )
 def test_agreeing_accepts_up_to_the_first_difference(draft: Text, target: Text, expected: tuple[int, int]) -> None:
     assert accept_agreeing(draft, target) == expected
+
+
+def word_for_word(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
+    """Algorithm 1 of the paper, number by number."""
+    for i, (token_id, shipped) in enumerate(zip(proposal.draft_token_ids, proposal.draft_probs, strict=True)):
+        weights = torch.tensor(shipped.probs, dtype=torch.float32).double()
+        draft_probs = torch.zeros_like(target_probs[i])
+        draft_probs[torch.tensor(shipped.token_ids)] = weights / weights.sum()
+        ratio = float(target_probs[i, token_id] / draft_probs[token_id])
+        if noise.uniform(noise.row_key(seed, position + i, Purpose.ACCEPT)) < ratio:
+            continue
+        residual = (target_probs[i] - draft_probs).clamp_min(0)
+        weights = residual if float(residual.sum()) > 0 else target_probs[i]
+        number = noise.uniform(noise.row_key(seed, position + i, Purpose.RESIDUAL))
+        return Acceptance(i, sample_weights(weights, number))
+    number = noise.uniform(noise.row_key(seed, position + len(proposal), Purpose.TARGET))
+    return Acceptance(len(proposal), sample_weights(target_probs[-1], number))
+
+
+def a_round(seed: int) -> tuple[torch.Tensor, Proposal]:
+    """Return what the target says to a proposal of a draft that is more or less like it."""
+    generator = torch.Generator().manual_seed(seed)
+    gamma, vocab_size = seed % 6, (8, 100, 5000)[seed % 3]
+    logits = 2 * torch.randn(gamma + 1, vocab_size, generator=generator)
+    target_probs = logits.log_softmax(-1).double().exp()
+    # The draft's last row is the target's own: equal laws, whose residual is empty or next to it.
+    drafts = (logits + 0.5 * torch.randn(logits.shape, generator=generator))[:gamma]
+    drafts[gamma - 1 :] = logits[gamma - 1 : gamma]
+    tops = [row.softmax(-1).topk(min(64, vocab_size)) for row in drafts]
+    shipped = tuple(SparseDistribution(tuple(top.indices.tolist()), tuple(top.values.tolist())) for top in tops)
+    picks = [int(torch.multinomial(top.values, 1, generator=generator)) for top in tops]
+    return target_probs, Proposal(tuple(s.token_ids[i] for s, i in zip(shipped, picks, strict=True)), shipped)
+
+
+def test_the_rule_is_the_papers_number_by_number() -> None:
+    outcomes = Counter[bool]()
+    for seed in range(300):
+        target_probs, proposal = a_round(seed)
+        found = accept_by_rejection(target_probs, proposal, seed, POSITION)
+        assert found == word_for_word(target_probs, proposal, seed, POSITION), seed
+        outcomes[found.num_accepted == len(proposal)] += 1
+    assert min(outcomes.values()) > 50
+
+
+def test_a_round_is_two_transfers_from_the_device() -> None:
+    for seed in range(60):
+        target_probs, proposal = a_round(seed)
+        with Transfers() as transfers:
+            accept_by_rejection(target_probs, proposal, seed, POSITION)
+        assert transfers.num <= 2

@@ -14,9 +14,11 @@ import torch
 
 from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFiniteLogits, ResourceExhausted
 from specgate.runtime import engine as engine_module
+from specgate.runtime.choosing import Answer, Choosing, Prefix
 from specgate.runtime.engine import Engine, Task
 from specgate.runtime.kv_pages import PagePool, Sequence
-from specgate.runtime.scheduler import Limits, Need, Rows, logits_of
+from specgate.runtime.scheduler import Limits, Need, Rows, answer_of, logits_of
+from specgate.types import SamplingParams
 from tests.models import eager_logits, make_runner, write_llama
 
 TOO_LONG_S = 30.0
@@ -76,8 +78,8 @@ def counting(name: int, steps: int = 1, num_rows: int = 1) -> Counting:
     sequence, seen = opened(name, num_rows), []
     try:
         for _ in range(steps):
-            logits = yield Need(sequence, 1, len(sequence))
-            seen.append(logits.item())
+            answer = yield Need(sequence, 1, len(sequence))
+            seen.append(answer.logits.item())
             sequence.append([name])
         return seen
     finally:
@@ -196,8 +198,8 @@ async def test_a_task_may_live_on_after_its_forward_failed() -> None:
         try:
             yield Need(opened(3), 1, 1)
         except NonFiniteLogits:
-            logits = yield Need(opened(5), 1, 1)
-        return f"answered by {logits.item():.0f}"
+            answer = yield Need(opened(5), 1, 1)
+        return f"answered by {answer.logits.item():.0f}"
 
     recorder = Recorder()
     recorder.failures[3] = NonFiniteLogits("NaN")
@@ -439,6 +441,50 @@ def poisoned_model(folder: Path) -> Any:
     runner = make_runner(write_llama(folder, vocab_size=64))
     runner.loaded.model.get_input_embeddings().weight.data[13] = math.nan
     return runner
+
+
+def greedy(prefix: Prefix | None = None) -> Choosing:
+    return Choosing(SamplingParams(temperature=0.0), 1, 0, 64, prefix)
+
+
+async def test_choices_are_made_of_the_logits_behind_the_last_token(tmp_path: Path) -> None:
+    """Each task gets its own, also one whose prompt takes several forwards."""
+    runner = make_runner(write_llama(tmp_path, vocab_size=64))
+    prompts = [[1, 2, 3], [i % 60 for i in range(50)], [6, 7], [9]]
+    sequences = [runner.pool.open(ids, 64) for ids in prompts]
+    limits = Limits(prefill_chunk=20, lone_chunk=20)
+    async with running(runner, limits=limits) as engine:
+        results = await asyncio.gather(*(engine.run(answer_of(one, 1, greedy())) for one in sequences))
+    for ids, answer in zip(prompts, results, strict=True):
+        assert answer.chosen.token_ids == [int(eager_logits(tmp_path, [ids])[0, -1].argmax())]
+
+
+async def test_a_choice_that_fails_fails_its_task_alone_and_runs_no_rows_again() -> None:
+    """A prefix with an id that does not exist: the rows are cached by then, and would be counted twice."""
+    recorder = Recorder()
+    wrong = greedy(Prefix([99], []))
+    names = (1, 2, 3)
+    async with running(recorder) as engine:
+        tasks = await held(recorder, engine, counting(9), *(
+            answer_of(opened(name), 1, wrong if name == 2 else greedy()) for name in names
+        ))  # fmt: skip
+        recorder.run_free()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results[1:]] == [Answer, InternalError, Answer]
+    assert [result.logits.item() for result in results[1::2]] == [1.0, 3.0]
+    assert recorder.batches == [[9], [1, 2, 3]]
+
+
+async def test_broken_numbers_cost_the_others_no_second_forward(tmp_path: Path) -> None:
+    runner = poisoned_model(tmp_path)
+    prompts = [[1, 2, 3], [4, 13, 5], [6, 7], [13]]
+    sequences = [runner.pool.open(ids, 8) for ids in prompts]
+    rows = [Rows(sequence, len(sequence), 1) for sequence in sequences]
+    for sequence in sequences:
+        assert runner.pool.extend(sequence, len(sequence))
+    found = Engine(runner)._answer([(one, greedy() if i % 2 else None) for i, one in enumerate(rows)])
+    assert [type(one) for one in found] == [Answer, NonFiniteLogits, Answer, NonFiniteLogits]
+    assert runner.last_num_sequences == len(prompts)
 
 
 async def test_a_session_with_broken_numbers_fails_alone_in_a_batch(tmp_path: Path) -> None:

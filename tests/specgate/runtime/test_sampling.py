@@ -19,6 +19,7 @@ from transformers import (
 from specgate.runtime import sampling
 from specgate.types import SamplingParams
 from tests.chisquare import p_value
+from tests.choices import choose_alone
 
 VOCAB = 40
 LAST_UNIFORM = 1.0 - 2.0**-53
@@ -154,7 +155,7 @@ def test_extreme_temperatures_stay_finite(temperature: float) -> None:
 
 def test_temperatures_too_small_to_divide_by_are_greedy() -> None:
     assert SamplingParams(temperature=1e-40).greedy
-    choice = sampling.sample_shared(random_logits(), SamplingParams(temperature=1e-40), 1, 0)
+    choice = choose_alone(random_logits(), SamplingParams(temperature=1e-40), 1, 0)
     assert choice.token_ids == random_logits().argmax(-1).tolist()
 
 
@@ -163,39 +164,21 @@ def test_raw_log_probs_know_no_sampling_parameter() -> None:
     assert torch.equal(sampling.raw_log_probs(logits), logits.log_softmax(-1))
 
 
-@pytest.mark.parametrize(("gap", "near"), [(0.0, True), (0.9e-4, True), (1.1e-4, False), (1.0, False)])
-def test_near_ties(gap: float, near: bool) -> None:
-    scores = torch.tensor([[0.0, 1.0, 1.0 + gap, -torch.inf]], dtype=torch.float64)
-    assert sampling.choose(scores).near_ties == [near]
-
-
-def test_of_equal_scores_the_first_is_chosen_as_transformers_does() -> None:
-    scores = torch.zeros(3, 50)
-    scores[0, [7, 30]] = scores[1, [12, 13, 49]] = 1.0
-    assert sampling.choose(scores) == ([7, 12, 0], [True, True, True])
-
-
-def test_a_lone_survivor_is_no_near_tie() -> None:
-    scores = torch.tensor([[-torch.inf, 3.0, -torch.inf], [0.0, -torch.inf, -torch.inf]])
-    assert sampling.choose(scores) == ([1, 0], [False, False])
-    assert sampling.choose(torch.zeros(2, 1)) == ([0, 0], [False, False])
-
-
 def test_shared_noise_belongs_to_the_position_not_to_the_batch() -> None:
     """What a position chooses is the same in a row of its own and among others."""
     logits, params = random_logits(32), SamplingParams()
-    together = sampling.sample_shared(logits, params, 5, 100).token_ids
-    alone = [sampling.sample_shared(row[None], params, 5, 100 + i).token_ids[0] for i, row in enumerate(logits)]
+    together = choose_alone(logits, params, 5, 100).token_ids
+    alone = [choose_alone(row[None], params, 5, 100 + i).token_ids[0] for i, row in enumerate(logits)]
     assert together == alone
-    assert together != sampling.sample_shared(logits, params, 6, 100).token_ids
-    assert together != sampling.sample_shared(logits, params, 5, 101).token_ids
+    assert together != choose_alone(logits, params, 6, 100).token_ids
+    assert together != choose_alone(logits, params, 5, 101).token_ids
 
 
 def test_shared_noise_samples_the_filtered_law() -> None:
     logits = torch.tensor([1.0, 0.5, 0.0, -1.0, -2.0])
     params = SamplingParams(temperature=1.5, top_k=4, min_p=0.3)
     rows = logits.expand(30_000, -1)
-    chosen = sampling.sample_shared(rows, params, 11, 0).token_ids
+    chosen = choose_alone(rows, params, 11, 0).token_ids
     kept = (logits[:4] / 1.5).softmax(-1)
     assert (kept >= 0.3 * kept.max()).tolist() == [True, True, True, False]
     law = dict(enumerate((logits[:3].double() / 1.5).softmax(-1).tolist()))
@@ -205,7 +188,7 @@ def test_shared_noise_samples_the_filtered_law() -> None:
 def test_greedy_has_no_noise() -> None:
     logits, params = random_logits(), SamplingParams(temperature=0.0)
     for seed in range(5):
-        assert sampling.sample_shared(logits, params, seed, seed).token_ids == logits.argmax(-1).tolist()
+        assert choose_alone(logits, params, seed, seed).token_ids == logits.argmax(-1).tolist()
 
 
 def weights_of(*values: float) -> torch.Tensor:

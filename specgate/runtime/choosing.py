@@ -1,0 +1,202 @@
+"""One choice a step: what all sessions of a forward choose, in few tensor operations and one transfer to the host.
+
+Rows whose logits go the same way are chosen together, whosever they are. A row's choice does not depend on who shares
+the step: every operation works along the vocabulary, and noise belongs to the position.
+"""
+
+import math
+from collections.abc import Hashable, Iterable
+from collections.abc import Sequence as List
+from typing import NamedTuple
+
+import torch
+
+from specgate.errors import NonFiniteLogits
+from specgate.runtime import noise, sampling
+from specgate.runtime.noise import Purpose
+from specgate.types import SamplingParams
+
+NEAR_TIE = 1e-4
+"""Two best scores closer than this may change places under another batch shape."""
+_CPU_PASS, _PASS = 1 << 17, 1 << 22
+"""Scores that are made at once: on a CPU, what stays in its cache; elsewhere, what memory can be spared for."""
+
+
+class Prefix(NamedTuple):
+    """What penalties look at: row i of a step has seen the prompt, the output and ``draft[:i]``."""
+
+    prompt: List[int]
+    output: List[int]
+    draft: List[int] = ()
+
+
+class Choosing(NamedTuple):
+    """How the rows that a task needs are chosen: row i at position ``position + i``.
+
+    Attributes:
+        vocab_size: ids from here on do not exist for this session.
+        prefix: needed where ``params`` has penalties.
+        with_probs: return the raw probabilities of what was chosen.
+    """
+
+    params: SamplingParams
+    seed: int
+    position: int
+    vocab_size: int
+    prefix: Prefix | None = None
+    with_probs: bool = False
+
+
+class Chosen(NamedTuple):
+    """One entry a row.
+
+    Attributes:
+        token_ids: argmax(log prob + g), the first of equal ones; without g where greedy.
+        near_ties: the two best scores of the row were closer than ``NEAR_TIE``.
+        probs: of what was chosen, at temperature 1 with no filters; empty unless asked for.
+    """
+
+    token_ids: list[int]
+    near_ties: list[bool]
+    probs: list[float]
+
+
+class Answer(NamedTuple):
+    """What a task receives: logits [num_logits, vocabulary] on the device, and what was chosen, if it asked for that.
+
+    The logits are the engine's: good until the task yields again.
+    """
+
+    logits: torch.Tensor
+    chosen: Chosen | None = None
+
+
+class _Entry(NamedTuple):
+    """One task's rows, in a step."""
+
+    logits: torch.Tensor
+    choosing: Choosing | None
+
+
+@torch.inference_mode()
+def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[Answer | NonFiniteLogits]:
+    """Make all choices of a step; a task whose logits are broken gets the error that is its own.
+
+    Args:
+        logits: each task's rows, [num_logits, vocabulary]; it may be none.
+        asked: how each task's rows are chosen; None: it is given the logits alone.
+    """
+    entries = [_Entry(*entry) for entry in zip(logits, asked, strict=True)]
+    alike: dict[Hashable, list[int]] = {}
+    for index, entry in enumerate(entries):
+        alike.setdefault(_kind(entry), []).append(index)
+    alike.pop(None, None)
+    result: list[Answer | NonFiniteLogits] = [Answer(rows) for rows in logits]
+    if alike:
+        columns = torch.cat([_columns([entries[i] for i in indices]) for indices in alike.values()], dim=1)
+        _hand_out(columns.tolist(), (i for indices in alike.values() for i in indices), entries, result)
+    return result
+
+
+def _hand_out(
+    columns: list[list[float]], order: Iterable[int], entries: list[_Entry], result: list[Answer | NonFiniteLogits]
+) -> None:
+    """Cut the step's columns up among its tasks, which come in ``order``."""
+    ids, best, second, probs = columns
+    first = 0
+    for index in order:
+        logits, choosing = entries[index]
+        rows = slice(first, first := first + len(logits))
+        if not all(map(math.isfinite, best[rows])):
+            result[index] = NonFiniteLogits("the model answered with NaN or infinite logits")
+        elif choosing is not None:
+            near_ties = [one - other < NEAR_TIE for one, other in zip(best[rows], second[rows], strict=True)]
+            chosen = Chosen([int(i) for i in ids[rows]], near_ties, probs[rows] if choosing.with_probs else [])
+            result[index] = Answer(logits, chosen)
+
+
+def check_finite(logits: List[torch.Tensor]) -> None:
+    """Raise NonFiniteLogits if a row is NaN or infinite."""
+    for answer in answers(logits, [None] * len(logits)):
+        if isinstance(answer, NonFiniteLogits):
+            raise answer
+
+
+def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
+    """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature."""
+    logits, prefix = logits[:, : choosing.vocab_size], choosing.prefix
+    counts = None if prefix is None else sampling.token_counts(prefix.prompt, prefix.output, prefix.draft, logits)
+    return sampling.adjust(logits, choosing.params, counts)
+
+
+class _Law(NamedTuple):
+    """What rows that are chosen together have in common; ``unweighed``: no bias and no penalty in any of them."""
+
+    params: SamplingParams
+    unweighed: bool
+    with_probs: bool
+
+    @property
+    def is_raw(self) -> bool:
+        """Return whether what is sampled is the raw distribution."""
+        params = self.params
+        filters = (params.temperature, params.top_k, params.top_p, params.min_p)
+        return self.unweighed and filters == (1.0, 0, 1.0, 0.0)
+
+
+def _kind(entry: _Entry) -> Hashable:
+    """Return what rows must have in common to be chosen together; None: there are no rows."""
+    if entry.choosing is None:
+        return "logits" if len(entry.logits) else None
+    params, vocab_size = entry.choosing.params, entry.choosing.vocab_size
+    if params.greedy:
+        return vocab_size
+    return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p
+
+
+def _columns(entries: list[_Entry]) -> torch.Tensor:
+    """Return float64 [4, rows]: the id chosen, its score, the next best score, its raw probability."""
+    choosings = [entry.choosing for entry in entries if entry.choosing is not None]
+    if not choosings:
+        # The score alone, to tell whether the row is finite.
+        return _joined([entry.logits for entry in entries]).amax(-1).double().expand(4, -1)
+    vocab_size = choosings[0].vocab_size
+    raw = weighed = _joined([entry.logits[:, :vocab_size] for entry in entries]).float()
+    if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
+        weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing is not None])
+    keys = [key for entry in entries for key in _keys(entry)]
+    law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
+    step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // vocab_size)
+    passes = [slice(first, first + step) for first in range(0, len(raw), step)]
+    return _joined([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
+
+
+def _keys(entry: _Entry) -> list[int]:
+    choosing = entry.choosing
+    if choosing is None or choosing.params.greedy:
+        return []
+    first = choosing.position
+    return [noise.row_key(choosing.seed, first + i, Purpose.SHARED) for i in range(len(entry.logits))]
+
+
+def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law) -> torch.Tensor:
+    """Choose rows of one law: argmax(log prob + g).
+
+    The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.
+    """
+    log_probs, scores = None, weighed
+    if not law.params.greedy:
+        log_probs = sampling.log_probs(weighed, law.params)
+        scores = noise.gumbel(keys, torch.arange(raw.shape[-1], device=raw.device)).add_(log_probs)
+    # Of equal scores max takes the first, as transformers does; topk does not.
+    best, ids = scores.max(-1, keepdim=True)
+    second = scores.scatter(1, ids, -torch.inf).amax(-1, keepdim=True)
+    columns = [ids, best, second]
+    if law.with_probs:
+        raw_log_probs = log_probs if log_probs is not None and law.is_raw else raw.log_softmax(-1)
+        columns.append(raw_log_probs.gather(1, ids).exp())
+    return torch.cat([column.double() for column in (*columns, best)[:4]], dim=1).T
+
+
+def _joined(parts: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
