@@ -99,7 +99,7 @@ class Batch(Protocol):
 
 
 class Inputs(NamedTuple):
-    """One forward's inputs on the device: int64 [rows] each. ``keep`` are the rows whose logits are wanted; None: all."""
+    """One forward's inputs on the device, int64 [rows]; ``keep`` are the rows whose logits are wanted, None is all."""
 
     token_ids: torch.Tensor
     positions: torch.Tensor
@@ -164,9 +164,8 @@ def paged_attention(
     ragged.num_calls += 1
     ragged.num_windows += bool(sliding_window)
     layer = cast(int, module.layer_idx)
-    return ragged.attend(
-        layer, query, key, value, scale=scaling, window=sliding_window or 0, softcap=softcap
-    ), None  # fmt: skip
+    out = ragged.attend(layer, query, key, value, scale=scaling, window=sliding_window or 0, softcap=softcap)
+    return out, None
 
 
 def register() -> None:

@@ -57,17 +57,24 @@ class Packing(NamedTuple):
 
 def unpack(words: Any, layout: Layout, narrow: Any) -> Packing:
     """Return the parts of int64 ``words`` [num_words], a tensor or an array; ``narrow`` is its library's int32."""
-    num_rows, num_sequences = layout.num_rows, len(layout.owned)
-    wide = [words[i * num_rows : (i + 1) * num_rows] for i in range(4)]
-    rest = words[4 * num_rows :].view(narrow)
-    ends = np.cumsum([num_sequences + 1, num_sequences + 1, num_sequences, num_sequences * layout.num_columns])
-    cu_seq_q, cu_seq_k, seqused_k, table = (
-        rest[first:end] for first, end in zip([0, *ends[:-1]], ends, strict=True)
-    )  # fmt: skip
-    return Packing(*wide, cu_seq_q, cu_seq_k, seqused_k, table.reshape(num_sequences, layout.num_columns))
+    num_rows, n = layout.num_rows, len(layout.owned)
+    wide, rest = words[: 4 * num_rows].reshape(4, num_rows), words[4 * num_rows :].view(narrow)
+    used, table = 2 * n + 2, 3 * n + 2
+    return Packing(
+        token_ids=wide[0],
+        positions=wide[1],
+        slots=wide[2],
+        keep=wide[3],
+        cu_seq_q=rest[: n + 1],
+        cu_seq_k=rest[n + 1 : used],
+        seqused_k=rest[used:table],
+        block_table=rest[table : table + n * layout.num_columns].reshape(n, layout.num_columns),
+    )
 
 
-def pack(batch: List[Rows], layout: Layout, page_size: int, scratch_page: int, pinned: bool) -> tuple[torch.Tensor, int]:
+def pack(
+    batch: List[Rows], layout: Layout, page_size: int, scratch_page: int, pinned: bool
+) -> tuple[torch.Tensor, int]:
     """Return words of ``layout`` on the host that hold ``batch``, and how many of ``keep`` count.
 
     The memory is new each time: an earlier copy to the device may still be reading its own.

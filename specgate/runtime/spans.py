@@ -55,7 +55,9 @@ class SpanBatch:
         for span in self.spans:
             of_rows, new_keys, new_values = query, key, value
             if len(self.spans) > 1:
-                of_rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
+                of_rows, new_keys, new_values = (
+                    x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value)
+                )
             outputs.append(
                 attend_with(softcap)(
                     of_rows,
