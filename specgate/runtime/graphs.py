@@ -148,7 +148,7 @@ class Graphs:
     """All graphs of one model over its pages."""
 
     def __init__(self, graphs: Iterable[Graph]) -> None:
-        self._by_size = sorted(graphs, key=lambda graph: (graph.bucket.num_rows, graph.bucket.num_sequences))
+        self._by_size = sorted(graphs, key=lambda graph: (graph.bucket.num_rows, graph.bucket.width))
 
     def __len__(self) -> int:
         return len(self._by_size)
