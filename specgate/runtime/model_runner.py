@@ -71,6 +71,8 @@ class ModelRunner:
         """
         if not isinstance(self.kernel, VarlenKernel):
             raise RuntimeError(f"attention by {self.kernel.name} reads numbers that a graph would freeze")
+        if not self._pages.layers:
+            raise RuntimeError("the pages are made by the first forward, which was not run yet")
         shape = (max(bucket.num_rows for bucket in buckets), self.vocab_size)
         logits = torch.empty(shape, dtype=self.loaded.dtype, device=self.device)
         self._graphs = graphs.capture(buckets, self.kernel, self._call, self._pages, logits, capturer, progress)
