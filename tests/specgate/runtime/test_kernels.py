@@ -4,7 +4,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,10 +148,3 @@ def test_the_reference_is_attention_written_down(window: int) -> None:
 @pytest.mark.gpu
 def test_the_fused_kernel_is_aligned_at_the_end() -> None:
     first_right(ways_to_call(kernels._torch_varlen()), torch.device("cuda"), torch.bfloat16)
-
-
-def test_an_attention_that_is_unknown_is_refused_at_the_flag(tmp_path: Path) -> None:
-    from specgate.service.config import ServiceConfig
-
-    with pytest.raises(InvalidArgument, match="--attention: 'flash' is not one of auto, varlen, sdpa"):
-        ServiceConfig(model="m", attention="flash")
