@@ -9,6 +9,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
 MAX_SESSIONS_LIMIT = 4096
+ATTENTIONS = ("auto", "varlen", "sdpa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class ServiceConfig:
     kv_tokens: int | None = None
     max_batch_tokens: int = 2048
     prefill_chunk: int | None = None
+    attention: str = "auto"
+    cuda_graphs: bool = True
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -44,6 +47,8 @@ class ServiceConfig:
         check_range("--kv-tokens", 16 if self.kv_tokens is None else self.kv_tokens, 16, 1 << 40)
         check_range("--max-batch-tokens", self.max_batch_tokens, 64, 1 << 20)
         check_range("--prefill-chunk", 1 if self.prefill_chunk is None else self.prefill_chunk, 1, 1 << 20)
+        if self.attention not in ATTENTIONS:
+            raise InvalidArgument("--attention", f"{self.attention!r} is not one of {', '.join(ATTENTIONS)}")
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -72,6 +77,9 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--kv-tokens", type=int, help="tokens that the KV pages hold in all; as memory allows where absent")
     add("--max-batch-tokens", type=int, default=2048, help="tokens of all sessions in one forward pass")
     add("--prefill-chunk", type=int, help="tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA")
+    add("--attention", default="auto", choices=ATTENTIONS, help="varlen: one fused call, CUDA and bfloat16; sdpa: any")
+    graphs = argparse.BooleanOptionalAction
+    add("--cuda-graphs", action=graphs, default=True, help="replay recorded forwards, where attention is varlen")
     add("--tls-certificate", help="PEM file of the server's certificate chain")
     add("--tls-key", help="PEM file of its private key")
     add("--tls-client-ca", help="PEM file; clients must show a certificate signed by it")
