@@ -2,14 +2,18 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
+from drafter_svc import guesses
+from drafter_svc.draft import Draft, DraftToken, Terms
+from drafter_svc.outcomes import Candidate
+from drafter_svc.run_ahead import RunAhead
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
 from specgate.runtime.choosing import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.kv_pages import Sequence as Tokens
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
@@ -18,17 +22,6 @@ DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
 Drafting = Generator[Need, Answer, Proposal]
-
-
-class DraftToken(NamedTuple):
-    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode.
-
-    ``prob``: its raw probability, where the draft may stop for it.
-    """
-
-    token_id: int
-    prob: float = 1.0
-    distribution: SparseDistribution | None = None
 
 
 class DraftSession:
@@ -60,8 +53,10 @@ class DraftSession:
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
+        self.ahead = RunAhead(spec, pool, self.capacity, self.extend, self._candidates)
 
     def free(self) -> None:
+        self.ahead.free()
         self._pool.free(self.sequence)
 
     @property
@@ -104,44 +99,59 @@ class DraftSession:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
         context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
         """
+        before = self.num_committed
         self.commit(request)
+        draft = self.ahead.begin(self.sequence, Terms.of(request), tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())
-        drafted: list[DraftToken] = []
-        for _ in range(min(request.gamma, self.capacity - len(self.sequence))):
-            token = yield from self._next(request)
-            drafted.append(token)
-            self.sequence.append([token.token_id])
-            if token.token_id in self.spec.stop_token_ids or token.prob < request.stop_below:
-                break
-        return Proposal(
-            tuple(token.token_id for token in drafted),
-            tuple(token.distribution for token in drafted if token.distribution is not None),
-        )
+        num_ready = len(draft.tokens)
+        yield from self.extend(draft)
+        return draft.proposal(from_run_ahead=0 < num_ready == len(draft.tokens))
+
+    def extend(self, draft: Draft) -> Generator[Need, Answer, None]:
+        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
+        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
+            token = yield from self._next(draft)
+            draft.sequence.append([token.token_id])
+            draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
 
     @property
     def _rejects(self) -> bool:
         return self.spec.verification is Verification.REJECTION and not self._sampling.greedy
 
-    def _next(self, request: DraftRequest) -> Generator[Need, Answer, DraftToken]:
+    def _next(self, draft: Draft) -> Generator[Need, Answer, DraftToken]:
         """Run the last token, and draft the one behind it."""
-        choosing = self._choosing(with_probs=request.stop_below > 0)
-        logits, chosen = yield from answer_of(self.sequence, 1, None if self._rejects else choosing)
+        sequence, terms = draft.sequence, draft.terms
+        choosing = self._choosing(sequence, with_probs=terms.stop_below > 0)
+        logits, chosen = yield from answer_of(sequence, 1, None if self._rejects else choosing)
         if chosen is not None:
-            return DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
-        probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
-        token_id, distribution = self._sample_support(probs, choosing.position, request.round)
-        raw = logits[0, : self.vocab_size].float().softmax(-1)
-        return DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
+            token = DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
+        else:
+            probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
+            token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
+            raw = logits[0, : self.vocab_size].float().softmax(-1)
+            token = DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
+        draft.add(token, logits)
+        return token
 
-    def _choosing(self, with_probs: bool) -> Choosing:
+    def _choosing(self, sequence: Tokens, with_probs: bool) -> Choosing:
         """Say how the next token is chosen."""
-        prefix = None
-        if self._sampling.has_penalties:
-            num_prompt = len(self.spec.prompt_token_ids)
-            known = [i if i < self.vocab_size else 0 for i in self.sequence.token_ids]
-            prefix = Prefix(known[:num_prompt], known[num_prompt:])
-        return Choosing(self._sampling, self.spec.seed, len(self.sequence), self.vocab_size, prefix, with_probs)
+        prefix = self._prefix(sequence.token_ids)
+        return Choosing(self._sampling, self.spec.seed, len(sequence), self.vocab_size, prefix, with_probs)
+
+    def _prefix(self, token_ids: Sequence[int], drafted: Sequence[int] = ()) -> Prefix | None:
+        if not self._sampling.has_penalties:
+            return None
+        num_prompt = len(self.spec.prompt_token_ids)
+        known = [i if i < self.vocab_size else 0 for i in token_ids]
+        return Prefix(known[:num_prompt], known[num_prompt:], drafted)
+
+    def _candidates(self, logits: torch.Tensor, draft: Draft) -> list[list[Candidate]]:
+        """Return what the target may choose where these logits are from: at the draft's first token and after it."""
+        start = len(draft.sequence) - len(draft.tokens)
+        prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
+        choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix)
+        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=self._rejects)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from drafter_svc.drafter import DraftSession
+from drafter_svc.row_budget import RowBudget
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
@@ -21,9 +22,10 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
+        self._budget = RowBudget(model.run_ahead_rows)
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> AsyncIterator[pb.DraftResponse]:
-        """Answer ``open``, then every round that asks for tokens."""
+        """Answer ``open``, then every round that asks for tokens; behind the answer, guess what the next one asks."""
         spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
         async with self._model.open(spec, DraftSession) as session:
             yield pb.DraftResponse(opened=True)
@@ -36,6 +38,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
                 proposal = await self._model.engine.run(session.draft(request))
                 if request.gamma:
                     yield draft_response_to_pb(request.round, replace(proposal, draft_us=stopwatch.lap_us()))
+                session.ahead.start(self._budget.share(session), self._model.engine.submit)
 
     def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))

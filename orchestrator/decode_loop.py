@@ -6,19 +6,19 @@ from contextlib import aclosing
 from orchestrator.gate import Policy
 from orchestrator.ports import Drafter, Verifier
 from orchestrator.request import Delta
+from orchestrator.rounds import Rounds
 from orchestrator.session import Session
 
 
 async def decode(session: Session, drafter: Drafter, verifier: Verifier, policy: Policy) -> AsyncGenerator[Delta, None]:
     """Yield what each verdict commits, until the session is finished."""
-    while not session.finished:
-        plan = policy.plan(session)
-        proposal = await drafter.draft(session.draft_request(plan))
-        async with aclosing(verifier.verify(session.verify_request(proposal, plan))) as verdicts:
-            async for verdict in verdicts:
-                delta = session.commit(proposal, verdict)
-                if not verdict.last:
-                    await drafter.draft(session.keep_warm())
-                yield delta
-                if session.finished:
-                    break
+    async with aclosing(Rounds(session, drafter, policy)) as rounds:
+        while not session.finished:
+            plan, proposal = await rounds.next()
+            async with aclosing(verifier.verify(session.verify_request(proposal, plan))) as verdicts:
+                async for verdict in verdicts:
+                    delta = session.commit(proposal, verdict)
+                    await rounds.follow(verdict)
+                    yield delta
+                    if session.finished:
+                        break

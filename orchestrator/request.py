@@ -74,7 +74,8 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class GenerationStats:
-    """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken.
+    """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken; so is
+    ``prepared``: whether the proposal was there before the drafter was asked.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
     never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
@@ -94,6 +95,7 @@ class GenerationStats:
     verifier_failovers: int = 0
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
     batch_widths: Counter[int] = field(default_factory=Counter)
+    prepared: list[bool] = field(default_factory=list)
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)
@@ -106,6 +108,11 @@ class GenerationStats:
     @property
     def acceptance_rate(self) -> float:
         return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def run_ahead_hit_rate(self) -> float:
+        """Of all rounds with a proposal; the first one of a request cannot be prepared."""
+        return sum(self.prepared) / self.rounds if self.rounds else 0.0
 
     @property
     def tokens_per_forward(self) -> float:

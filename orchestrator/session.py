@@ -86,6 +86,10 @@ class Session:
         position, self._num_told = self._num_told, len(self.committed)
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below)
 
+    def leave_out(self, seconds: float) -> None:
+        """Count the round's time from so much later: its proposal lay there while the reader was slow."""
+        self._round_start_s += seconds
+
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
         return VerifyRequest(self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens)
@@ -141,6 +145,7 @@ class Session:
         stats.accepted += accepted
         stats.drafted += accepted + rejected
         stats.outcomes[len(proposal), accepted] += 1
+        stats.prepared.append(proposal.from_run_ahead)
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(int((self._clock() - self._round_start_s) * 1e6))

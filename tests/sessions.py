@@ -1,6 +1,9 @@
 """The decode loop in one thread, without services: a drafting and a verifying session, round by round."""
 
+from collections import deque
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
@@ -60,6 +63,8 @@ class Plan(NamedTuple):
 
     ``overtake``: the next round is drafted from the first verdict of a solo run, and arrives when the run has made
     that many more tokens, as a client does that drafts while the target is alone.
+
+    ``ahead``: how many outcomes the drafter guesses while the target judges; each gets ``ahead_steps`` forwards.
     """
 
     gamma: int = 0
@@ -67,6 +72,8 @@ class Plan(NamedTuple):
     solo_below: float = 0.0
     max_solo_tokens: int = 1 << 20
     overtake: int | None = None
+    ahead: int = 0
+    ahead_steps: int | None = None
 
 
 class Generation(NamedTuple):
@@ -140,6 +147,19 @@ def _by_steps(calls: Calls[T]) -> Work[T]:
         result = yield from on(runner, task)
 
 
+def cut_short(task: Generator[Need, Answer, Any], num_steps: int | None) -> Generator[Need, Answer, None]:
+    """Run a task for so many forwards, None is to its end, and leave it there."""
+    answer: Answer | None = None
+    for step in count():
+        try:
+            need = next(task) if answer is None else task.send(answer)
+        except StopIteration:
+            return
+        if step == num_steps:
+            return task.close()
+        answer = yield need
+
+
 class DecodeLoop:
     """The client's side of one session: what it has seen, and what it asks for next."""
 
@@ -158,11 +178,23 @@ class DecodeLoop:
         yield self.pair.target, self.verifier.prefill()
         while not self.generation.verdicts or self.generation.finish_reason is None:
             proposal = self.use((yield self.pair.draft, self.drafter.draft(self._draft_request())))
+            yield from self._run_ahead()
             verdicts: list[Verdict] = []
             self.verifier.resume()
             yield self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts))
             self._commit(proposal, verdicts)
         return self.generation
+
+    def _run_ahead(self) -> Calls[None]:
+        tasks: deque[Generator[Need, Answer, Any]] = deque()
+
+        def submit(task: Generator[Need, Answer, Any]) -> "Future[Any]":
+            tasks.append(task)
+            return Future()
+
+        self.drafter.ahead.start(self.plan.ahead, submit)
+        while tasks:
+            yield self.pair.draft, cut_short(tasks.popleft(), self.plan.ahead_steps)
 
     def _draft_request(self) -> DraftRequest:
         wanted = 0 if self.closed and not self.overtaking else self.plan.gamma

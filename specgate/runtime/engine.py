@@ -114,7 +114,11 @@ class Engine:
             return
             yield
 
-        job = Job(task())
+        return self.submit(task())
+
+    def submit(self, task: Task[T]) -> Future[T]:
+        """Queue a task that nobody waits for, from any thread, the engine's own too. Cancel the future to drop it."""
+        job = Job(task)
         self._inbox.put(job)
         return job.future
 

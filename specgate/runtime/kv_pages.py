@@ -14,9 +14,13 @@ class Sequence:
 
     ``token_ids[:num_cached]`` are in the pages. Rollback is a length: what lies behind ``num_cached`` in the pages
     is overwritten by the next forward. The first ``num_stable`` tokens are never rolled back: what others may share.
+    One that ``is_branch`` is a guess: it runs when nobody else does, on pages that nobody else wants.
     """
 
-    __slots__ = ("block_table", "last_plan", "num_cached", "num_stable", "remembered", "salt", "serial", "token_ids")
+    __slots__ = (
+        "block_table", "is_branch", "last_plan", "num_cached", "num_stable", "remembered",
+        "salt", "serial", "token_ids",
+    )  # fmt: skip
 
     def __init__(self, token_ids: Ids[int], *, salt: str = "", serial: int = 0) -> None:
         self.token_ids = list(token_ids)
@@ -26,6 +30,7 @@ class Sequence:
         self.salt = salt
         self.serial = serial
         self.remembered = False
+        self.is_branch = False
         self.last_plan = 0
 
     def __len__(self) -> int:
@@ -98,14 +103,20 @@ class PagePool:
         limit = self.num_pages * self.page_size
         if max_length > limit:
             raise InvalidArgument("max_tokens", f"the session needs {max_length} KV tokens, the limit is {limit}")
-        if len(token_ids) > self.free_tokens:
-            raise KVCacheFull(f"{len(token_ids)} KV tokens are needed and {self.free_tokens} are free")
+        spare = (self.num_free + self._num_lent_to_branches()) * self.page_size
+        if len(token_ids) > spare:
+            raise KVCacheFull(f"{len(token_ids)} KV tokens are needed and {spare} are free")
         return self._admit(Sequence(token_ids, salt=salt))
 
     def _admit(self, sequence: Sequence) -> Sequence:
         sequence.serial = next(self._serials)
         self.sequences[sequence.serial] = sequence
         return sequence
+
+    def _num_lent_to_branches(self) -> int:
+        """Return how many pages would be free without branches, at least; those that several share are not counted."""
+        pages = [page for one in self.snapshot() if one.is_branch for page in one.block_table]
+        return sum(self._num_users[page] == 1 for page in pages)
 
     def is_open(self, sequence: Sequence) -> bool:
         return sequence.serial in self.sequences
@@ -163,16 +174,39 @@ class PagePool:
             self._copies.append(Copy(lent, own, 0, num_rows))
         self._give_back(lent)
 
-    def fork(self, sequence: Sequence) -> Sequence:
-        """Return a branch of ``sequence``: the same tokens in the same pages, until one of the two writes to them."""
-        branch = self._admit(Sequence(sequence.token_ids, salt=sequence.salt))
+    def fork(self, sequence: Sequence, length: int | None = None) -> Sequence:
+        """Return a branch of ``sequence``: its first ``length`` tokens, by default all, in the same pages.
+
+        Until one of the two writes to them: who writes then gets a copy.
+        """
+        branch = self._admit(Sequence(sequence.token_ids[:length], salt=sequence.salt))
+        branch.is_branch = True
         branch.num_stable = 0
-        branch.last_plan = sequence.last_plan
-        branch.num_cached = sequence.num_cached
-        branch.block_table = sequence.block_table[: -(-sequence.num_cached // self.page_size)]
+        branch.num_cached = min(sequence.num_cached, len(branch))
+        branch.block_table = sequence.block_table[: -(-branch.num_cached // self.page_size)]
         for page in branch.block_table:
             self._use(page)
         return branch
+
+    def adopt(self, sequence: Sequence, branch: Sequence) -> None:
+        """Let ``sequence`` go on as its branch, with the tokens and pages of that one, which is closed.
+
+        Its age stays its own: it gets pages before those that came after it.
+        """
+        del self.sequences[branch.serial]
+        given_up, sequence.block_table = sequence.block_table, branch.block_table
+        sequence.token_ids, sequence.num_cached = branch.token_ids, branch.num_cached
+        branch.block_table = []
+        for page in reversed(given_up):
+            self._give_back(page)
+
+    def discard(self, branch: Sequence) -> None:
+        """Close a branch; nobody else will ask for what it holds. Safe to call twice."""
+        if self.sequences.pop(branch.serial, None) is not None:
+            for page in reversed(branch.block_table):
+                self._give_back(page)
+            branch.block_table = []
+            branch.num_cached = 0
 
     def remember(self, sequence: Sequence) -> None:
         """Let others share the tokens that the sequence will not roll back, once they are cached."""

@@ -3,6 +3,9 @@
 Every sequence that decodes is in every forward. Prompts fill the rest, a chunk at a time, so that a long one holds
 nobody up for longer than one chunk; several of them take turns. A sequence for which there are no pages takes them
 from a younger one, or one whose client is silent; that one is rebuilt from its tokens later.
+
+Branches, which are guesses, run when nobody else is ready, on pages that are free. Where there are none, or somebody
+wants theirs, they are closed.
 """
 
 from collections.abc import Generator
@@ -94,17 +97,35 @@ class Scheduler:
 
         Nothing runs where all wait for pages that older ones, who are with their clients, may keep for some plans yet.
         """
+        ordinary = [i for i, need in enumerate(needs) if not need.sequence.is_branch]
+        if not ordinary:
+            return self._plan_branches(needs)
         self._num_plans += 1
-        for need in needs:
+        for need in (needs[i] for i in ordinary):
             need.sequence.last_plan = self._num_plans
             self._pool.attach(need.sequence, need.length - max(1, need.num_logits))
-        prompts = [i for i, need in enumerate(needs) if not _decodes(need)]
-        decoding = [i for i, need in enumerate(needs) if _decodes(need)]
+        prompts = [i for i in ordinary if not _decodes(needs[i])]
+        decoding = [i for i in ordinary if _decodes(needs[i])]
         limits, step = self._limits, _Step(self._pool, needs, self._num_plans - PATIENCE)
         # However many decode, prompts get on.
         step.fill(decoding, limits.max_batch_tokens - (limits.prefill_chunk if prompts else 0))
         step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen or self._is_awaited() else limits.lone_chunk)
         return step.chosen
+
+    def _plan_branches(self, needs: List[Need]) -> dict[int, Rows]:
+        """Run what there are free pages for. These plans do not count: nobody's patience runs out over guesses."""
+        chosen: dict[int, Rows] = {}
+        budget = self._limits.max_batch_tokens
+        for index, need in enumerate(needs):
+            pending = _pending(need)
+            if chosen and pending > budget:
+                break
+            if self._pool.extend(need.sequence, need.length):
+                chosen[index] = Rows(need.sequence, pending, need.num_logits)
+                budget -= pending
+            else:
+                self._pool.discard(need.sequence)
+        return chosen
 
     def _is_awaited(self) -> bool:
         """Return whether somebody is with its client just now, and may be back before a chunk has run."""
@@ -155,21 +176,25 @@ class _Step:
             victim = self._victim(sequence)
             if victim is None:
                 return False
-            self._pool.release(victim)
+            if victim.is_branch:
+                self._pool.discard(victim)
+            else:
+                self._pool.release(victim)
             self.chosen.pop(self._index_of.get(victim.serial, -1), None)
         return True
 
     def _victim(self, sequence: Sequence) -> Sequence | None:
-        """Return whose pages may be taken: of who has waited long for its client, then of who came later.
+        """Return whose pages may be taken: a guess's, then of who waits long for its client, then of who came later.
 
-        Of both the last one first, and of the later ones first who waits for its client, if only just now. So the
+        Of these the last one first, and of the later ones first who waits for its client, if only just now. So the
         oldest always gets on, also before one that was chosen already, and what it takes is given back when it ends.
         """
         others = [one for one in self._pool.snapshot() if one.block_table and one is not sequence]
+        branches = [one for one in others if one.is_branch]
         silent = [one for one in others if one.last_plan <= self._long_ago]
         younger = [one for one in others if one.serial > sequence.serial]
         idle = [one for one in younger if one.serial not in self._index_of]
-        candidates = silent or idle or younger
+        candidates = branches or silent or idle or younger
         return candidates[-1] if candidates else None
 
 

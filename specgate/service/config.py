@@ -10,6 +10,8 @@ from specgate.types import check_range
 
 MAX_SESSIONS_LIMIT = 4096
 ATTENTIONS = ("auto", "varlen", "sdpa")
+MAX_RUN_AHEAD = 256
+DEFAULT_RUN_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class ServiceConfig:
     prefill_chunk: int | None = None
     attention: str = "auto"
     cuda_graphs: bool = True
+    run_ahead: int = DEFAULT_RUN_AHEAD
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -49,6 +52,7 @@ class ServiceConfig:
         check_range("--prefill-chunk", 1 if self.prefill_chunk is None else self.prefill_chunk, 1, 1 << 20)
         if self.attention not in ATTENTIONS:
             raise InvalidArgument("--attention", f"{self.attention!r} is not one of {', '.join(ATTENTIONS)}")
+        check_range("--run-ahead", self.run_ahead, 0, MAX_RUN_AHEAD)
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -80,6 +84,9 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--attention", default="auto", choices=ATTENTIONS, help="varlen: one fused call, CUDA and bfloat16; sdpa: any")
     graphs = argparse.BooleanOptionalAction
     add("--cuda-graphs", action=graphs, default=True, help="replay recorded forwards, where attention is varlen")
+    if role == "drafter":
+        help_text = "outcomes of the pending verdict to draft for side by side; 0 is off"
+        add("--run-ahead", metavar="ROWS", type=int, default=DEFAULT_RUN_AHEAD, help=help_text)
     add("--tls-certificate", help="PEM file of the server's certificate chain")
     add("--tls-key", help="PEM file of its private key")
     add("--tls-client-ca", help="PEM file; clients must show a certificate signed by it")

@@ -39,15 +39,23 @@ class ServedModel:
 
     Args:
         leases: whose tokens a session needs; None lets anybody in.
+        run_ahead_rows: of a drafter, how many guesses it drafts side by side; 0 is none.
     """
 
     def __init__(
-        self, role: str, loaded: LoadedModel, engine: Engine, max_sessions: int, leases: LeaseBook | None = None
+        self,
+        role: str,
+        loaded: LoadedModel,
+        engine: Engine,
+        max_sessions: int,
+        leases: LeaseBook | None = None,
+        run_ahead_rows: int = 0,
     ) -> None:
         self.role = role
         self.loaded = loaded
         self.engine = engine
         self.max_sessions = max_sessions
+        self.run_ahead_rows = run_ahead_rows
         self.num_sessions = 0
         self._leases = leases
         self._boot_id = uuid.uuid4().hex

@@ -115,7 +115,7 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
     loaded = load(config.model, device, dtype, on_loading)
     engine = Engine(_build(loaded, config, on_loading), _limits(config, device.type), on_failure=_die)
     engine.start()
-    return ServedModel(role, loaded, engine, config.max_sessions, leases)
+    return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
 
 
 def _build(loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:

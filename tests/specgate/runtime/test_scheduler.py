@@ -205,7 +205,7 @@ def test_somebody_may_open_while_a_victim_is_looked_for() -> None:
     """``open`` is called on another thread."""
 
     class Opening:
-        serial, last_plan = 9, 0
+        serial, last_plan, is_branch = 9, 0, False
 
         @property
         def block_table(self) -> list[int]:

@@ -1,0 +1,74 @@
+"""A draft in the making: what is drafted so far, of what, and on which terms."""
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from specgate.runtime.kv_pages import Sequence
+from specgate.types import DraftRequest, Proposal, SparseDistribution
+
+
+class DraftToken(NamedTuple):
+    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode.
+
+    ``prob``: its raw probability, where the draft may stop for it.
+    """
+
+    token_id: int
+    prob: float = 1.0
+    distribution: SparseDistribution | None = None
+
+
+class Terms(NamedTuple):
+    """What a draft depends on beside the tokens before it. ``round`` keys the randomness of rejection mode."""
+
+    round: int
+    gamma: int
+    stop_below: float
+
+    @classmethod
+    def of(cls, request: DraftRequest) -> "Terms":
+        return cls(request.round, request.gamma, request.stop_below)
+
+
+@dataclass(slots=True)
+class Draft:
+    """Tokens drafted one after the other, the last ones of ``sequence``.
+
+    ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
+    """
+
+    sequence: Sequence
+    terms: Terms
+    tokens: list[DraftToken] = field(default_factory=list)
+    logits: list[torch.Tensor] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token.token_id for token in self.tokens]
+
+    def add(self, token: DraftToken, logits: torch.Tensor) -> None:
+        """Take a token over, with a copy of what it was chosen from: the engine writes over its own."""
+        self.tokens.append(token)
+        self.logits.append(logits.clone())
+
+    def ends_with(self, token_ids: Set[int]) -> bool:
+        """Return whether the last drafted token is one of these."""
+        return bool(self.tokens) and self.tokens[-1].token_id in token_ids
+
+    def cut(self, num_tokens: int) -> None:
+        """Forget all but the first ``num_tokens`` tokens."""
+        if (surplus := len(self.tokens) - num_tokens) > 0:
+            self.sequence.truncate(len(self.sequence) - surplus)
+            del self.tokens[num_tokens:], self.logits[num_tokens:]
+            self.ended = False
+
+    def proposal(self, *, from_run_ahead: bool) -> Proposal:
+        return Proposal(
+            tuple(self.token_ids),
+            tuple(token.distribution for token in self.tokens if token.distribution is not None),
+            from_run_ahead,
+        )

@@ -1,0 +1,28 @@
+"""How much a drafter guesses ahead: less the more sessions draft, and nothing when there are too many."""
+
+import time
+from collections.abc import Callable
+
+RECENT_S = 0.5
+"""A session that has not drafted for so long is with a slow reader, or gone: its share goes to the others."""
+
+
+class RowBudget:
+    """Shares the rows of one forward among the sessions that have drafted of late.
+
+    Args:
+        num_rows: guesses that are drafted side by side, of all sessions together; 0 is no run-ahead.
+        clock: seconds.
+    """
+
+    def __init__(self, num_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._num_rows = num_rows
+        self._clock = clock
+        self._seen_s: dict[int, float] = {}
+
+    def share(self, session: object) -> int:
+        """Return how many rows ``session``, which has just drafted, may use. More sessions than rows get none."""
+        now_s = self._clock()
+        self._seen_s[id(session)] = now_s
+        self._seen_s = {key: at_s for key, at_s in self._seen_s.items() if now_s - at_s <= RECENT_S}
+        return self._num_rows // len(self._seen_s)

@@ -1,0 +1,163 @@
+"""Run-ahead: while the target judges a proposal, draft the next one behind each of its likely outcomes.
+
+An outcome is what a verdict commits: so many tokens of the proposal, then one of the target's own. A branch is a fork
+of the session's sequence that ends with an outcome; it drafts as the session itself would, when nobody else needs the
+engine. The verdict names at most one branch. The session goes on as that one, where it stands; all others are closed.
+
+Why that is exact: a proposal is a function of the committed tokens and of the round's number, and a branch computes the
+same function. It uses the randomness of the coming round, (seed, round + 1, position, purpose), which nothing before it
+has used, and it is asked for by the very tokens it was made for. So it does not matter whether a proposal was prepared,
+nor which guesses were made, nor what they were made from: a hit saves time and changes no token. A branch that has not
+ended is finished, not dropped. Speculative speculative decoding (Kumar, Dao, 2026) draws another proposal on a miss
+than on a hit, which is biased above temperature 0.
+"""
+
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from drafter_svc.draft import Draft, Terms
+from drafter_svc.outcomes import Acceptance, Candidate, likeliest
+from specgate.runtime.choosing import Answer
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.scheduler import Need, logits_of
+from specgate.types import SessionSpec, Verification
+
+Ids = tuple[int, ...]
+Guessing = Generator[Need, Answer, None]
+Submit = Callable[[Guessing], "Future[Any]"]
+"""Queues a task on the engine, from any thread."""
+Extend = Callable[[Draft], Guessing]
+"""Drafts on, to the draft's own terms."""
+Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
+"""What the target may choose at the positions of these logits, from the draft's first one on."""
+
+
+class Branch(NamedTuple):
+    """A draft behind a guessed outcome, and the job that makes it."""
+
+    draft: Draft
+    job: "Future[Any]"
+
+
+class RunAhead:
+    """One session's branches. Lives on the engine's thread, but for ``start``.
+
+    Args:
+        capacity: of the session's sequence, in tokens.
+        extend, candidates: how the session drafts, and what it thinks of the target.
+    """
+
+    def __init__(
+        self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, candidates: Candidates
+    ) -> None:
+        self._rejects = spec.verification is Verification.REJECTION and not spec.sampling.greedy
+        self._acceptance = Acceptance()
+        self._stop_token_ids = spec.stop_token_ids
+        self._pool = pool
+        self._capacity = capacity
+        self._extend = extend
+        self._candidates = candidates
+        self._proposed: Draft | None = None
+        self._coming: Terms | None = None
+        self._branches: dict[Ids, Branch] = {}
+        self._forks: list[Sequence] = []
+        self._jobs: list[Future[Any]] = []
+
+    def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
+        """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
+
+        Args:
+            sequence: the session's, which holds the committed tokens and no others.
+            outcome: the tokens that were committed since the last round.
+        """
+        self._learn(outcome)
+        prepared = self._close_all_but(outcome)
+        draft = Draft(sequence, terms)
+        if prepared is not None:
+            self._pool.adopt(sequence, prepared.sequence)
+            draft = replace(prepared, sequence=sequence, terms=terms)
+            draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
+        self._proposed = draft
+        if terms.gamma:
+            self._coming = terms
+        if self._coming is not None:
+            self._coming = self._coming._replace(round=terms.round + 1)
+        return draft
+
+    def start(self, num_rows: int, submit: Submit) -> None:
+        """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread."""
+        if num_rows > 0 and self._coming is not None:
+            self._jobs.append(submit(self._prepare(num_rows, submit)))
+
+    def free(self) -> None:
+        """Close all branches."""
+        self._close_all_but(None)
+
+    def _fits(self, prepared: Terms, asked: Terms) -> bool:
+        """Return whether a prepared draft is what would be drafted now, but for its length."""
+        return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
+
+    def _close_all_but(self, outcome: Ids | None) -> Draft | None:
+        named = self._branches.get(outcome) if outcome is not None else None
+        if named is not None and (not self._pool.is_open(named.draft.sequence) or _failed(named.job)):
+            named = None
+        for job in self._jobs:
+            job.cancel()
+        for fork in self._forks:
+            if named is None or fork is not named.draft.sequence:
+                self._pool.discard(fork)
+        self._branches, self._forks, self._jobs = {}, [], []
+        return named.draft if named is not None else None
+
+    def _learn(self, outcome: Ids) -> None:
+        if self._proposed is None or not (self._proposed.tokens and outcome):
+            return
+        drafted, num_accepted = self._proposed.token_ids, 0
+        while num_accepted < min(len(drafted), len(outcome)) and drafted[num_accepted] == outcome[num_accepted]:
+            num_accepted += 1
+        self._acceptance.learn(len(drafted), num_accepted)
+
+    def _prepare(self, num_rows: int, submit: Submit) -> Guessing:
+        """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
+        draft = self._proposed
+        if draft is None or draft.sequence.num_cached < len(draft.sequence) - 1:
+            return
+        logits, trunk = draft.logits, draft.sequence
+        if not draft.ends_with(self._stop_token_ids):
+            trunk = self._fork(trunk, len(trunk))
+            logits = [*logits, (yield from logits_of(trunk, 1))]
+        rows = self._candidates(torch.cat(logits), draft)
+        acceptance = self._acceptance.rate if self._rejects else None
+        for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
+            if token_id not in self._stop_token_ids:
+                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
+        if trunk is not draft.sequence:
+            # Its pages go to its branches: the last one to write needs no copy.
+            self._pool.discard(trunk)
+
+    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit) -> None:
+        """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
+        draft, terms = self._proposed, self._coming
+        if draft is None or terms is None or not self._pool.num_free:
+            return
+        length = len(draft.sequence) - len(draft.tokens) + len(outcome)
+        if length < self._capacity:
+            fork = self._fork(trunk, length - 1)
+            fork.append([outcome[-1]])
+            branch = Draft(fork, terms)
+            job = submit(self._extend(branch))
+            self._jobs.append(job)
+            self._branches[outcome] = Branch(branch, job)
+
+    def _fork(self, trunk: Sequence, length: int) -> Sequence:
+        fork = self._pool.fork(trunk, length)
+        self._forks.append(fork)
+        return fork
+
+
+def _failed(job: "Future[Any]") -> bool:
+    return job.done() and not job.cancelled() and job.exception() is not None
