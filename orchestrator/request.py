@@ -25,19 +25,23 @@ class Gate(StrEnum):
     NONE = "none"
     TARGET_CONFIDENCE = "target_confidence"
     DRAFT_CONFIDENCE = "draft_confidence"
+    AUTO = "auto"
 
 
 MAX_CACHE_SALT = 256
-DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4}
+DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4, Gate.AUTO: 0.0}
+AUTO_GAMMA = 8
+"""The most draft tokens a round where ``auto`` chooses and nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt and what to do with it.
 
-    ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone. ``gate_threshold`` None
-    is the policy's own default (0.5 for target_confidence, 0.4 for draft_confidence). Requests share what is cached of
-    equal beginnings with those of the same ``cache_salt`` alone.
+    ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone; under ``auto`` it is the most
+    that may be chosen. ``gate_threshold`` None is the policy's own default (0.5 for target_confidence, 0.4 for
+    draft_confidence; ``none`` and ``auto`` have none). Requests share what is cached of equal beginnings with those of
+    the same ``cache_salt`` alone.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.commands.model_options import ModelOptions
-from orchestrator.request import DEFAULT_THRESHOLD, MAX_STOP_STRINGS, Gate, GenerationRequest
+from orchestrator.request import AUTO_GAMMA, DEFAULT_THRESHOLD, MAX_STOP_STRINGS, Gate, GenerationRequest
 from specgate.types import MAX_GAMMA, MAX_LOGPROBS, SamplingParams, SessionSpec, Verification
 
 DEFAULT_GAMMA = 5
@@ -26,7 +26,8 @@ class DraftingOptions:
         typer.Option(
             metavar="N",
             help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. "
-            f"[default: {DEFAULT_GAMMA}; {BUNDLED_GAMMA} for the bundled pair]",
+            f"--gate auto picks up to N. [default: {DEFAULT_GAMMA}; {BUNDLED_GAMMA} for the bundled pair; "
+            f"{AUTO_GAMMA} for auto]",
             rich_help_panel=_DRAFTING,
         ),
     ] = None
@@ -105,6 +106,8 @@ def request_for(
         InvalidArgument: a value is outside its range; the message names the field.
     """
     gamma = BUNDLED_GAMMA if models.is_bundled_pair else DEFAULT_GAMMA
+    if drafting.gate is Gate.AUTO:
+        gamma = AUTO_GAMMA
     request = GenerationRequest(
         prompt_token_ids=(),
         sampling=_sampling_params(sampling),

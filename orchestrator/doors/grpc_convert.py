@@ -16,6 +16,7 @@ _GATES = {
     pb.GATE_NONE: Gate.NONE,
     pb.GATE_TARGET_CONFIDENCE: Gate.TARGET_CONFIDENCE,
     pb.GATE_DRAFT_CONFIDENCE: Gate.DRAFT_CONFIDENCE,
+    pb.GATE_AUTO: Gate.AUTO,
 }
 _SOURCES = {
     TokenSource.ACCEPTED: pb.TOKEN_SOURCE_ACCEPTED,
@@ -43,7 +44,7 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
         stop=tuple(params.stop),
         stop_token_ids=frozenset(params.stop_token_ids),
         ignore_eos=params.ignore_eos,
-        gamma=params.gamma if params.HasField("gamma") else defaults.gamma,
+        gamma=params.gamma if params.HasField("gamma") else defaults.gamma_for(gate),
         gate=gate,
         gate_threshold=_gate_threshold(params, gate, defaults),
         verification=verification_from_pb(params.verification) if names_verification else defaults.verification,

@@ -61,6 +61,7 @@ class Engine:
         self._batch: dict[Job, Rows] = {}
         self._checked = True
         self._beat = time.monotonic()
+        self._forward_start_s = 0.0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._stopping = False
         self._ended = False
@@ -79,6 +80,11 @@ class Engine:
     def heartbeat_age_s(self) -> float:
         """Seconds since the loop last came round; infinite where the thread is not alive."""
         return time.monotonic() - self._beat if self._thread.is_alive() else math.inf
+
+    @property
+    def forward_age_us(self) -> int:
+        """Since the last forward began. For tasks, to which it is the one that they were just given logits of."""
+        return int((time.monotonic() - self._forward_start_s) * 1e6)
 
     @property
     def num_jobs(self) -> int:
@@ -201,6 +207,7 @@ class Engine:
         """
         if not batch:
             return []
+        self._forward_start_s = time.monotonic()
         try:
             return list(self.runner.forward(batch))
         except Exception as error:

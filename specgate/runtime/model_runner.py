@@ -28,7 +28,7 @@ class ModelRunner:
         self.device = loaded.device
         self._pages = KVPages(self.pool.num_pages, page_size)
         self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
-        self.last_num_calls = self.last_num_windows = self.last_num_sequences = 0
+        self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
     def kv_bytes_a_token(self) -> int:
@@ -61,7 +61,7 @@ class ModelRunner:
         ragged = RaggedBatch(self._spans(batch), self._pages)
         logits = self._logits(batch, ragged)
         self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
-        self.last_num_sequences = len(batch)
+        self.last_num_sequences, self.last_num_rows = len(batch), sum(rows.num_rows for rows in batch)
         if len(logits) and not bool(logits.amax(-1).isfinite().all()):
             raise NonFiniteLogits("the model answered with NaN or infinite logits")
         for sequence, num_rows, _ in batch:

@@ -20,7 +20,7 @@ from orchestrator.commands.request_options import (
     SamplingOptions,
     request_for,
 )
-from orchestrator.request import Gate, GenerationRequest
+from orchestrator.request import AUTO_GAMMA, Gate, GenerationRequest
 from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument
@@ -120,6 +120,8 @@ def test_the_bundled_pair_has_a_gamma_of_its_own() -> None:
     assert request_for(ModelOptions(), DraftingOptions(), SamplingOptions()).gamma == BUNDLED_GAMMA
     assert request_for(own, DraftingOptions(), SamplingOptions()).gamma == DEFAULT_GAMMA
     assert request_for(ModelOptions(), DraftingOptions(gamma=0), SamplingOptions()).gamma == 0
+    assert request_for(ModelOptions(), DraftingOptions(gate=Gate.AUTO), SamplingOptions()).gamma == AUTO_GAMMA
+    assert request_for(ModelOptions(), DraftingOptions(gamma=2, gate=Gate.AUTO), SamplingOptions()).gamma == 2
 
 
 def test_all_flags_reach_the_request() -> None:

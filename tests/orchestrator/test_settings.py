@@ -10,7 +10,7 @@ import yaml
 from orchestrator import cli
 from orchestrator.request import Gate
 from orchestrator.setting_keys import all_keys, nearest_key
-from orchestrator.settings import Settings, load_settings, parse_set, settings_of, to_yaml
+from orchestrator.settings import Defaults, Settings, load_settings, parse_set, settings_of, to_yaml
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
 
@@ -95,7 +95,7 @@ def test_a_section_that_is_off_by_default_begins_with_its_own_defaults() -> None
         ({"verifier": None}, "verifier", "it is None"),
         ({"verifier": {"endpoints": "h:1"}}, "verifier.endpoints", "it is 'h:1'"),
         ({"gateway": {"grpc": {"port": 65536}}}, "gateway.grpc.port", "it is 65536"),
-        ({"defaults": {"gate": "maybe"}}, "defaults.gate", "'none', 'target_confidence' or 'draft_confidence'"),
+        ({"defaults": {"gate": "maybe"}}, "defaults.gate", "'none', 'target_confidence', 'draft_confidence' or 'auto'"),
         ({"defaults": {"gamma": 65}}, "defaults.gamma", "it is 65"),
         ({"drain_s": float("inf")}, "drain_s", "finite"),
         ({"drain_s": float("nan")}, "drain_s", "it is nan"),
@@ -230,3 +230,16 @@ def test_the_command_tells_what_is_wrong(orchestrator: Cli, file: Any, content: 
 
 def test_the_command_names_a_wrong_pair(orchestrator: Cli) -> None:
     assert orchestrator("config", "print", "--set", "x") == (2, "", "orchestrator: --set: 'x' is not KEY=VALUE\n")
+
+
+@pytest.mark.parametrize(
+    ("default", "gamma", "asked", "expected"),
+    [
+        (Gate.NONE, 3, Gate.AUTO, 8),
+        (Gate.NONE, 0, Gate.AUTO, 0),
+        (Gate.AUTO, 3, Gate.AUTO, 3),
+        (Gate.AUTO, 3, Gate.NONE, 3),
+    ],
+)
+def test_gamma_for_a_gate(default: Gate, gamma: int, asked: Gate, expected: int) -> None:
+    assert Defaults(gate=default, gamma=gamma).gamma_for(asked) == expected

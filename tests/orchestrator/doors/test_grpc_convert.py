@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.doors.grpc_convert import delta_to_pb, deltas_to_pb, request_from_pb, stats_to_pb
-from orchestrator.request import Delta, Gate, GenerationRequest, GenerationStats
+from orchestrator.request import AUTO_GAMMA, Delta, Gate, GenerationRequest, GenerationStats
 from orchestrator.settings import Defaults
 from specgate.types import FinishReason, SamplingParams, TokenLogprobs, TokenSource, Verification
 from specgate.v1 import generation_service_pb2 as pb
@@ -68,6 +68,17 @@ def test_what_is_given_is_taken() -> None:
 def test_the_default_threshold_belongs_to_the_default_gate(value: pb.Gate, gate: Gate, threshold: float) -> None:
     asked = request(gate=value)
     assert (asked.gate, asked.threshold) == (gate, threshold)
+
+
+def test_every_gate_has_its_name_on_the_wire() -> None:
+    assert {f"GATE_{gate.name}" for gate in Gate} == set(pb.Gate.keys()) - {"GATE_UNSPECIFIED"}
+    assert {request(gate=pb.Gate.Value(f"GATE_{gate.name}")).gate for gate in Gate} == set(Gate)
+
+
+def test_the_default_gamma_is_no_bound_for_auto() -> None:
+    assert request(gate=pb.GATE_AUTO).gamma == AUTO_GAMMA
+    assert request(gate=pb.GATE_AUTO, gamma=2).gamma == 2
+    assert request(gate=pb.GATE_NONE).gamma == 3
 
 
 SOURCES = tuple(TokenSource)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.auto.learner import Learner
 from orchestrator.failover import FailoverVerifier
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeVerifier
 from orchestrator.fakes import VOCAB_SIZE, FakeVerifier
@@ -50,7 +51,7 @@ class FakeStart:
         session = Session(spec, OutputText(None, ()))
         drafter = NoDrafter() if not request.gamma else ReattachingDrafter(FakePool(), self.dialer, session, PATIENT)
         verifier = FailoverVerifier(self.pool, self.dialer, session, PATIENT)
-        return Generation(session, drafter, verifier, make_policy(request, drafter))
+        return Generation(session, drafter, verifier, make_policy(request, drafter, Learner()))
 
 
 @dataclass
