@@ -31,7 +31,7 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 
 clean: ## remove environments, caches and what was built
 	rm -rf .venv .venv-protos node_modules clients/node/node_modules build dist *.egg-info
-	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml constraints.txt scripts/install

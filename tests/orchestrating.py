@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from orchestrator.generator import Generation, Orchestrator
 from orchestrator.pool import StaticPool
@@ -11,6 +11,8 @@ from orchestrator.text import TextTokenizer
 from orchestrator.timeouts import Timeouts
 from tests.services import PAIR, Service
 
+Cli = Callable[..., tuple[int, str, str]]
+"""Runs a command line; returns exit code, standard output and standard error."""
 PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 """A busy machine is no lost drafter: every round is to have its proposal."""
 

@@ -1,11 +1,13 @@
-"""Small tokenizers, trained here."""
+"""Small tokenizers, trained here; and command lines, run in this process."""
 
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from orchestrator import cli
 from orchestrator.text import TextTokenizer
+from tests.orchestrating import Cli
 
 CORPUS = [
     "def main():\n    print('hello, wörld')\n",
@@ -66,3 +68,15 @@ def sentencepiece(sentencepiece_backend: Tokenizer) -> TextTokenizer:
     from transformers import PreTrainedTokenizerFast
 
     return TextTokenizer(PreTrainedTokenizerFast(tokenizer_object=sentencepiece_backend, eos_token="</s>"))
+
+
+@pytest.fixture
+def orchestrator(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Run one command line in this process; return exit code, standard output and standard error."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.run(list(argv))
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run

@@ -15,21 +15,8 @@ import pytest
 from orchestrator import cli
 from specgate import __version__
 from tests.models import TOKENIZER_SIZE, Mix, write_llama
+from tests.orchestrating import Cli
 from tests.services import running
-
-Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def orchestrator(capfd: pytest.CaptureFixture[str]) -> Cli:
-    """Run one command line in this process; return exit code, standard output and standard error."""
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.run(list(argv))
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture(scope="module")

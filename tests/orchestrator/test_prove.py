@@ -1,30 +1,19 @@
 """``orchestrator prove`` on the bundled pair: a sound verifier passes, one with a broken rule does not."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import cli
 from orchestrator.commands.prove_runs import Sizes
+from tests.orchestrating import Cli
 from tests.services import PAIR, Service, running
 
-Cli = Callable[..., tuple[int, str, str]]
 # The second half of what either may go on with is often what only the target would say.
 PROMPTS = ("class Stack:\n    def ", "import ")
 SMALL = ("--max-tokens", "8", "--samples", "50")
-
-
-@pytest.fixture
-def orchestrator(capfd: pytest.CaptureFixture[str]) -> Cli:
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.run(list(argv))
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
