@@ -127,7 +127,7 @@ class PolicyMaker(Protocol):
 
 def make_policy(request: GenerationRequest, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
-    if request.gamma == 0:
+    if request.max_gamma == 0:
         return TargetAlone()
     return WithinLimits(_gate(request, learner), drafter)
 
@@ -135,10 +135,10 @@ def make_policy(request: GenerationRequest, drafter: DrafterState, learner: Poli
 def _gate(request: GenerationRequest, learner: PolicyMaker) -> Policy:
     match request.gate:
         case Gate.NONE:
-            return AlwaysDraft(request.gamma)
+            return AlwaysDraft(request.max_gamma)
         case Gate.TARGET_CONFIDENCE:
-            return TargetConfidence(request.gamma, request.threshold)
+            return TargetConfidence(request.max_gamma, request.threshold)
         case Gate.DRAFT_CONFIDENCE:
-            return DraftConfidence(request.gamma, request.threshold)
+            return DraftConfidence(request.max_gamma, request.threshold)
         case Gate.AUTO:
             return learner.policy(request)

@@ -129,7 +129,7 @@ class Orchestrator:
         return generation
 
     def _drafter(self, request: GenerationRequest, session: Session) -> ReattachingDrafter | NoDrafter:
-        if self._drafters is None or request.gamma == 0:
+        if self._drafters is None or request.max_gamma == 0:
             return NoDrafter()
         return ReattachingDrafter(self._drafters, self._known_drafters, session, self._timeouts)
 

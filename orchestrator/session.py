@@ -171,7 +171,7 @@ class Session:
                 judged=judged[0],
                 accepted=judged[1],
                 streamed=verdict.solo,
-                settled=self.round > 1,
+                settled=self.stats.target_forwards > 1,
                 finished=self.finished,
                 draft_us=proposal.draft_us,
                 verify_us=verdict.verify_us,

@@ -203,8 +203,8 @@ class Verdict:
     rejection, bonus after full acceptance, solo in a solo run. There is none when the run ended inside the accepted
     tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted. ``near_ties``
     counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how many sessions
-    shared the forward, ``batch_rows`` how many rows they had in it, ``forward_us`` what it took; each 0 where the
-    verifier does not tell.
+    shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
+    took; each 0 where the verifier does not tell.
     """
 
     round: int

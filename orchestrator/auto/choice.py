@@ -6,10 +6,11 @@ all rounds, a round is worth its tokens less r times its duration. The best choi
 is what these choices come to: a fixed point, found in a few turns (Dinkelbach's method for a ratio of sums).
 
 Under load a forward is shared. With s sessions and forwards that take f out of the t between two verdicts of a
-session, about 1 + (s - 1) f / t sessions are in a forward together. The rows of one make the forward longer for all of
-them, which is counted as its own cost: what looks cheap to everybody would slow all of them down. As all sessions plan
-by the same table, two tables may both be such that nobody gains by leaving them alone; so a table that was found step
-by step is held against those with one γ for all buckets, 0 among them, which also keep the sessions in step.
+session, about 1 + (s - 1) f / t sessions are in a forward together. One more of them, and its rows, make the forward
+longer for all, which is counted as its own cost: what looks cheap to everybody would slow all of them down. As all
+sessions plan by the same table, two tables may both be such that nobody gains by leaving them alone; so a table that
+was found step by step is held against those with one γ for all buckets, 0 among them, which also keep the sessions in
+step.
 """
 
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ class Chooser:
                 visits * prices.besides(gamma, forward_us) for visits, gamma in zip(self._visits, gammas, strict=True)
             )
             batch = prices.batch(forward_us / cycle_us)
-            forward_us = prices.forward(batch * width)
+            forward_us = prices.forward(batch * width, batch)
         tokens = sum(v * known[gamma] for v, known, gamma in zip(self._visits, self._tokens, gammas, strict=True))
         return Load(batch, width, forward_us, tokens / cycle_us)
 
@@ -128,8 +129,8 @@ class Chooser:
         others = load.batch - 1
         costs_us = [
             self._prices.besides(gamma, load.forward_us)
-            + self._prices.forward(others * load.width + gamma + 1)
-            + others * self._prices.row_us * (gamma + 1)
+            + self._prices.forward(others * load.width + gamma + 1, load.batch)
+            + others * (self._prices.session_us + self._prices.row_us * gamma)
             for gamma in range(len(self._tokens[0]))
         ]
         return [

@@ -3,6 +3,9 @@
 Learned are quantities that do not hang on how far anybody drafts now: what a forward takes for its rows, what a draft
 takes for its tokens, what a round waits on top, and how many sessions are there. What a choice costs under load then
 follows from them, also for choices that nobody makes at present.
+
+A further session in a forward costs more than a further row of one that is in it: its keys and values are read, its
+token is picked. So a forward's time is a function of both.
 """
 
 from collections import deque
@@ -10,11 +13,10 @@ from typing import NamedTuple
 
 from orchestrator.auto.fit import Line, Mean
 from orchestrator.auto.observation import Observation
-from specgate.types import MAX_GAMMA
 
 HALF_LIFE = 60
-ROW_SHARE = 0.05
-"""What a further row costs, in forwards, until it is measured."""
+ROW_SHARE, SESSION_SHARE = 0.05, 0.1
+"""What a further row, and a further session, costs, in forwards, until it is measured."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 NARROW_ROWS = 2
@@ -31,13 +33,15 @@ NUM_VERDICTS_ALIVE = 1024
 class Prices(NamedTuple):
     """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
 
-    A forward takes ``forward_us`` and ``row_us`` for each row of all sessions in it, a solo token ``solo_us`` besides.
+    A forward takes ``forward_us`` for one row, ``session_us`` for each further session, which has a row, and ``row_us``
+    for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop; a draft takes
     ``draft_us`` and ``token_us`` a token. Sessions that are in a forward for a share x of their time meet each other
     there with probability ``meeting`` x: not by chance alone, since those who wait for a forward then run together.
     """
 
     forward_us: float
+    session_us: float
     row_us: float
     solo_us: float
     wait: float
@@ -51,9 +55,9 @@ class Prices(NamedTuple):
         """Return how many sessions one that is in a forward finds there, itself among them."""
         return 1 + (self.sessions - 1) * min(self.meeting * forward_share, 1.0)
 
-    def forward(self, rows: float) -> float:
-        """Return what a forward of ``rows`` takes."""
-        return max(self.forward_us + self.row_us * rows, 1.0)
+    def forward(self, rows: float, sessions: float = 1.0) -> float:
+        """Return what a forward of ``rows``, those of all its sessions together, takes."""
+        return max(self.forward_us + self.session_us * (sessions - 1) + self.row_us * (rows - sessions), 1.0)
 
     def besides(self, gamma: int, forward_us: float) -> float:
         """Return what a round takes besides its own forward, while forwards take ``forward_us``."""
@@ -66,8 +70,9 @@ class Costs:
     """Learns prices from verdicts."""
 
     def __init__(self) -> None:
-        # A row costs ROW_SHARE forwards, and drafts nothing but their tokens, until there is more than a guess.
-        self._forward = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE, groups=2)
+        # Guesses in forwards of one row, and drafts that take nothing but their tokens, until there is more.
+        guesses = (((-SESSION_SHARE, 1, 0), 1.0), ((-ROW_SHARE, 0, 1), 1.0))
+        self._forward = Line(3, guesses, HALF_LIFE, groups=2)
         self._draft = Line(2, (((1, 0), 0.2),), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
@@ -81,14 +86,14 @@ class Costs:
         self._count_session(session, seen)
         if not seen.settled or not seen.verify_us:
             return
-        batch = max(seen.batch_sessions, 1)
-        # A verifier that tells less of its forwards is taken at the round's word.
-        rows = seen.batch_rows or batch * (seen.proposed + 1)
-        if rows > batch * (MAX_GAMMA + 1):
+        if seen.forward_us and not seen.batch_rows:
             # A prompt ran along: no measure of a round, and far enough off to bend the line.
             return
+        batch = max(seen.batch_sessions, 1)
+        # A verifier that tells nothing of its forwards is taken at the round's word.
+        rows = seen.batch_rows or batch * (seen.proposed + 1)
         forward_us = seen.forward_us or seen.verify_us
-        self._forward.add((1, rows), forward_us, group=rows > NARROW_ROWS * batch)
+        self._forward.add((1, batch - 1, rows - batch), forward_us, group=rows > NARROW_ROWS * batch)
         waited_us = max(seen.verify_us - forward_us, 0)
         if seen.streamed:
             self._solo_us.add(waited_us)
@@ -106,11 +111,12 @@ class Costs:
         """Return the prices of this moment, None before there were rounds enough."""
         if self._num_rounds < MIN_ROUNDS:
             return None
-        base_us, row_us = self._forward.coefficients
+        base_us, session_us, row_us = self._forward.coefficients
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
         return Prices(
             forward_us=base_us,
+            session_us=max(session_us, 0.0),
             row_us=max(row_us, 0.0),
             solo_us=self._solo_us.value,
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),

@@ -17,7 +17,8 @@ MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
 PROBE_HORIZON = 3.0
 """Probes that may be saved up, so that a long time without one does not end in a row of them."""
-VERDICTS_A_TABLE = 16
+VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 16, 64
+"""Between two searches for a table, at first and later on."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 ROUND_TRIP_SHARE = 0.01
 """Of a solo run's time, what coming back to ask may cost."""
@@ -32,7 +33,8 @@ class ModeKnowledge:
     visits: list[float] = field(default_factory=lambda: [1.0] * NUM_BUCKETS)
     tables: dict[int, Table] = field(default_factory=dict)
     """By the most draft tokens that a request allows."""
-    made_at: dict[int, int] = field(default_factory=dict)
+    due_at: dict[int, int] = field(default_factory=dict)
+    """At which verdict each of them is searched for again."""
     credit_us: float = 0.0
 
 
@@ -50,7 +52,7 @@ class Learner:
 
     def policy(self, request: GenerationRequest) -> Auto:
         """Return the policy of one session."""
-        return Auto(self, _mode(request), min(request.gamma, MAX_CHOICE))
+        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: GenerationRequest) -> Observer | None:
         """Return whom to tell of a session's verdicts; None where they would teach nothing.
@@ -82,16 +84,17 @@ class Learner:
     def table(self, mode: Mode, max_gamma: int) -> Table | None:
         """Return the choices of this moment; None while no cost is known."""
         known = self.knowledge(mode)
-        if self._num_verdicts < known.made_at.get(max_gamma, 0) + VERDICTS_A_TABLE and max_gamma in known.tables:
-            return known.tables[max_gamma]
+        last = known.tables.get(max_gamma)
+        if last is not None and self._num_verdicts < known.due_at[max_gamma]:
+            return last
         prices = self.costs.now()
         if prices is None:
             return None
         tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
-        last = known.tables.get(max_gamma)
         gammas = last.gammas if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
         known.tables[max_gamma] = Chooser(tokens, known.visits, prices).best(gammas)
-        known.made_at[max_gamma] = self._num_verdicts
+        pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
+        known.due_at[max_gamma] = self._num_verdicts + pause
         return known.tables[max_gamma]
 
     def solo_run(self) -> int:

@@ -25,14 +25,16 @@ Done = Callable[[Forward], None]
 class Machine:
     """What things take, in microseconds.
 
-    A forward of the target takes ``forward_us`` and ``row_us`` for each row after the first, a draft step ``draft_us``
-    and ``draft_row_us`` for each session after the first. A message and its answer take ``network_us``.
+    A forward of the target takes ``forward_us``, ``session_us`` for each session after the first, and ``row_us`` for
+    each row after a session's first; a draft step ``draft_us``, and ``draft_session_us`` for each session after the
+    first. A message and its answer take ``network_us``.
     """
 
     forward_us: float
+    session_us: float
     row_us: float
     draft_us: float
-    draft_row_us: float
+    draft_session_us: float
     network_us: float
 
     def __post_init__(self) -> None:
@@ -63,12 +65,14 @@ class Device:
     """Runs all rows that are ready in one forward, then the next.
 
     Args:
-        base_us, row_us: a forward takes ``base_us`` and ``row_us`` for each row after the first.
+        base_us, session_us, row_us: a forward takes ``base_us``, ``session_us`` for each session after the first and
+            ``row_us`` for each row after a session's first.
     """
 
-    def __init__(self, clock: Clock, base_us: float, row_us: float) -> None:
+    def __init__(self, clock: Clock, base_us: float, session_us: float, row_us: float) -> None:
         self._clock = clock
         self._base_us = base_us
+        self._session_us = session_us
         self._row_us = row_us
         self._ready: deque[tuple[int, Done]] = deque()
         self._busy = False
@@ -83,7 +87,8 @@ class Device:
     def _start(self) -> None:
         batch, self._ready = list(self._ready), deque()
         rows = sum(rows for rows, _ in batch)
-        forward = Forward(len(batch), rows, self._base_us + self._row_us * (rows - 1))
+        us = self._base_us + self._session_us * (len(batch) - 1) + self._row_us * (rows - len(batch))
+        forward = Forward(len(batch), rows, us)
         self._clock.after(forward.us, lambda: self._end(forward, [done for _, done in batch]))
 
     def _end(self, forward: Forward, waiting: Sequence[Done]) -> None:

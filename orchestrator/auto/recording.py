@@ -82,14 +82,15 @@ def merge(texts: Sequence[Text]) -> Text:
 def machine_of(prices: Prices) -> Machine:
     """Return the machine that a learner's prices describe, best learned from one session at a time.
 
-    What further sessions cost a draft step is not measured: their share is taken to be that of the target's rows.
+    What further sessions cost a draft step is not measured: their share is taken to be that of the target's.
     """
     forward_us = prices.forward(1)
     return Machine(
         forward_us=forward_us,
+        session_us=prices.session_us,
         row_us=prices.row_us,
         draft_us=prices.token_us,
-        draft_row_us=prices.token_us * prices.row_us / forward_us,
+        draft_session_us=prices.token_us * prices.session_us / forward_us,
         network_us=prices.rest_us + max(prices.draft_us, 0.0),
     )
 

@@ -75,8 +75,8 @@ class Replay:
         self.clock = Clock()
         machine = trace.machine
         self.machine = machine
-        self.drafter = Device(self.clock, machine.draft_us, machine.draft_row_us)
-        self.verifier = Device(self.clock, machine.forward_us, machine.row_us)
+        self.drafter = Device(self.clock, machine.draft_us, machine.draft_session_us, 0.0)
+        self.verifier = Device(self.clock, machine.forward_us, machine.session_us, machine.row_us)
         self.result = Result()
         self._waiting = deque(trace.texts)
         self._gate = gate

@@ -12,6 +12,7 @@ PRIOR_COUNT = 4.0
 """How many tokens must be seen before what is seen weighs as much as what is expected."""
 HALF_LIFE = 150
 """In tokens of one bucket and position."""
+_DECAY = 0.5 ** (1 / HALF_LIFE)
 
 
 def bucket_of(confidence: float | None) -> int:
@@ -29,9 +30,8 @@ class Share:
         self.seen = 0.0
 
     def add(self, happened: bool) -> None:
-        decay = 0.5 ** (1 / HALF_LIFE)
-        self.true = self.true * decay + happened
-        self.seen = self.seen * decay + 1
+        self.true = self.true * _DECAY + happened
+        self.seen = self.seen * _DECAY + 1
 
     def given(self, expected: float) -> float:
         """Return the share, drawn towards what was ``expected`` where little was seen."""
@@ -47,9 +47,8 @@ class Luck:
         self._true = self._expected = PRIOR_COUNT
 
     def add(self, happened: bool, expected: float) -> None:
-        decay = 0.5 ** (1 / HALF_LIFE)
-        self._true = self._true * decay + happened
-        self._expected = self._expected * decay + expected
+        self._true = self._true * _DECAY + happened
+        self._expected = self._expected * _DECAY + expected
 
     def applied_to(self, expected: float) -> float:
         return min(expected * self._true / self._expected, 1.0)

@@ -46,10 +46,18 @@ def text(kind: TextKind, num_tokens: int, rng: random.Random) -> Text:
     return Text(tuple(confidences), tuple(agrees))
 
 
-def machine(draft_ratio: float, row_ratio: float = 0.03, network_ratio: float = 0.05) -> Machine:
-    """Return a machine; ratios are to one forward of the target."""
-    draft_us = draft_ratio * FORWARD_US
-    return Machine(FORWARD_US, row_ratio * FORWARD_US, draft_us, row_ratio * draft_us, network_ratio * FORWARD_US)
+def machine(
+    draft_ratio: float, session_ratio: float = 0.1, row_ratio: float = 0.03, network_ratio: float = 0.05
+) -> Machine:
+    """Return a machine; ratios are to one forward of the target, that of a further session to one of either model."""
+    return Machine(
+        forward_us=FORWARD_US,
+        session_us=session_ratio * FORWARD_US,
+        row_us=row_ratio * FORWARD_US,
+        draft_us=draft_ratio * FORWARD_US,
+        draft_session_us=session_ratio * draft_ratio * FORWARD_US,
+        network_us=network_ratio * FORWARD_US,
+    )
 
 
 def trace(kind: TextKind, machine: Machine, num_texts: int, num_tokens: int, seed: int = 0) -> Trace:

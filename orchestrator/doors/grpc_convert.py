@@ -44,7 +44,7 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
         stop=tuple(params.stop),
         stop_token_ids=frozenset(params.stop_token_ids),
         ignore_eos=params.ignore_eos,
-        gamma=params.gamma if params.HasField("gamma") else defaults.gamma_for(gate),
+        gamma=params.gamma if params.HasField("gamma") else defaults.gamma,
         gate=gate,
         gate_threshold=_gate_threshold(params, gate, defaults),
         verification=verification_from_pb(params.verification) if names_verification else defaults.verification,

@@ -99,7 +99,7 @@ def _generation_request(
         stop=tuple(params.stop or ()),
         stop_token_ids=frozenset(params.stop_token_ids or ()),
         ignore_eos=bool(params.ignore_eos),
-        gamma=defaults.gamma_for(gate) if params.gamma is None else params.gamma,
+        gamma=defaults.gamma if params.gamma is None else params.gamma,
         gate=gate,
         gate_threshold=threshold if params.gate_threshold is None else params.gate_threshold,
         verification=params.verification or defaults.verification,

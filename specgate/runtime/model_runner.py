@@ -61,7 +61,7 @@ class ModelRunner:
         ragged = RaggedBatch(self._spans(batch), self._pages)
         logits = self._logits(batch, ragged)
         self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
-        self.last_num_sequences, self.last_num_rows = len(batch), sum(rows.num_rows for rows in batch)
+        self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
         if len(logits) and not bool(logits.amax(-1).isfinite().all()):
             raise NonFiniteLogits("the model answered with NaN or infinite logits")
         for sequence, num_rows, _ in batch:
@@ -99,3 +99,8 @@ class ModelRunner:
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+
+def _num_rows(batch: List[Rows]) -> int:
+    """Return how many rows there are; 0 where tokens of prompts are among them, which want no logits."""
+    return sum(rows.num_rows for rows in batch) if all(rows.num_rows == rows.num_logits for rows in batch) else 0

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,8 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
     runner = prepare(loaded, kv_tokens, page_size, on_loading)
     if config.kv_tokens is None:
         runner.resize(fitting_kv_tokens(runner, config.max_sessions))
+    if config.slow_us:
+        loaded.model.register_forward_hook(lambda *_: time.sleep(config.slow_us / 1e6))
     engine = Engine(runner, _limits(config, device.type), on_failure=_die)
     engine.start()
     return ServedModel(role, loaded, engine, config.max_sessions, leases)

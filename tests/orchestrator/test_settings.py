@@ -44,9 +44,8 @@ def test_nothing_given_is_the_bundled_pair_on_loopback() -> None:
     assert Path(settings.drafter.model).name == "draft"
     doors = (settings.gateway.http, settings.gateway.grpc)
     assert [(door.host, door.port) for door in doors] == [("127.0.0.1", 8000), ("127.0.0.1", 8001)]
-    assert (settings.defaults.gate, settings.defaults.verification) == (
-        Gate.TARGET_CONFIDENCE,
-        Verification.SHARED_NOISE,
+    assert settings.defaults == Defaults(
+        gamma=None, gate=Gate.AUTO, gate_threshold=None, verification=Verification.SHARED_NOISE, max_tokens=128
     )
 
 
@@ -230,16 +229,3 @@ def test_the_command_tells_what_is_wrong(orchestrator: Cli, file: Any, content: 
 
 def test_the_command_names_a_wrong_pair(orchestrator: Cli) -> None:
     assert orchestrator("config", "print", "--set", "x") == (2, "", "orchestrator: --set: 'x' is not KEY=VALUE\n")
-
-
-@pytest.mark.parametrize(
-    ("default", "gamma", "asked", "expected"),
-    [
-        (Gate.NONE, 3, Gate.AUTO, 8),
-        (Gate.NONE, 0, Gate.AUTO, 0),
-        (Gate.AUTO, 3, Gate.AUTO, 3),
-        (Gate.AUTO, 3, Gate.NONE, 3),
-    ],
-)
-def test_gamma_for_a_gate(default: Gate, gamma: int, asked: Gate, expected: int) -> None:
-    assert Defaults(gate=default, gamma=gamma).gamma_for(asked) == expected

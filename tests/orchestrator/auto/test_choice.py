@@ -7,7 +7,7 @@ import pytest
 from orchestrator.auto.choice import Chooser
 from orchestrator.auto.costs import Prices
 
-CHEAP = Prices(7760, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
+CHEAP = Prices(8000, 240, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
 DEAR = CHEAP._replace(token_us=2640)
 VISITS = (1.0, 1.0, 2.0)
 

@@ -70,6 +70,37 @@ def test_prices_are_what_rounds_took() -> None:
     assert prices.sessions == 1
 
 
+def test_a_further_session_costs_something_else_than_a_further_row() -> None:
+    def seen(gamma: int, batch: int) -> Observation:
+        rows = batch * (gamma + 1)
+        forward_us = 8000 + 1500 * (batch - 1) + 200 * (rows - batch)
+        return replace(a_round(gamma, batch=batch), batch_rows=rows, forward_us=forward_us, verify_us=forward_us)
+
+    prices = prices_of(*(seen(gamma, batch) for batch in (1, 4, 8, 3) for gamma in GAMMAS * 3))
+    assert prices.session_us == pytest.approx(1500, rel=0.02)
+    assert prices.row_us == pytest.approx(200, rel=0.02)
+    assert prices.forward(24, 8) == pytest.approx(8000 + 1500 * 7 + 200 * 16, rel=0.01)
+
+
+@pytest.mark.parametrize("odd", [0, 2**32 - 1])
+def test_odd_times_are_got_over(odd: int) -> None:
+    """A clock that jumped, or a service that tells nonsense, right at the start, when nothing is known yet."""
+    strange = replace(a_round(), draft_us=odd, verify_us=odd, round_us=3 * odd, forward_us=odd)
+    costs = Costs()
+    prices_of(*[strange] * 4, *(a_round(gamma) for gamma in GAMMAS * 60), costs=costs)
+    prices = prices_of(*(a_round(gamma) for gamma in GAMMAS * 60), costs=costs)
+    assert prices.forward(5) == pytest.approx(8000 * 1.12, rel=0.1)
+    assert prices.besides(4, 8000) == pytest.approx(4 * 800 + 400, rel=0.3)
+
+
+def test_another_drafter_is_learned_within_a_few_hundred_rounds() -> None:
+    costs = Costs()
+    prices_of(*(a_round(gamma) for gamma in GAMMAS * 50), costs=costs)
+    for token_us in (8000, 200):
+        prices = prices_of(*(a_round(gamma, token_us=token_us) for gamma in GAMMAS * 50), costs=costs)
+        assert prices.token_us == pytest.approx(token_us, rel=0.15)
+
+
 def test_one_stall_changes_little() -> None:
     rounds = [a_round(gamma) for gamma in GAMMAS * 4]
     stalled = replace(a_round(4), verify_us=2_000_000, forward_us=2_000_000, round_us=2_100_000, draft_us=90_000)
@@ -83,7 +114,7 @@ def test_what_waited_for_a_prefill_is_left_out() -> None:
     slow = replace(a_round(4), verify_us=500_000, forward_us=500_000, round_us=600_000)
     expected = prices_of(*rounds)
     assert prices_of(replace(slow, settled=False), *rounds) == expected
-    assert prices_of(replace(slow, batch_rows=500), *rounds) == expected
+    assert prices_of(replace(slow, batch_rows=0), *rounds) == expected
 
 
 def test_a_verifier_that_tells_nothing_of_its_forwards_is_taken_at_the_rounds_word() -> None:

@@ -1,5 +1,6 @@
 """Traces of texts: what the tokens' sources tell, and what two runs tell together."""
 
+import json
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +25,7 @@ class Running:
 
     def __init__(self, request: GenerationRequest) -> None:
         assert (request.gate, request.logprobs) == (Gate.NONE, 0)
-        self._gamma = request.gamma
+        self._gamma = request.max_gamma
 
     async def __aiter__(self) -> AsyncIterator[Delta]:
         position = 0
@@ -88,12 +89,13 @@ def test_the_machine_is_what_the_prices_say() -> None:
 
 
 def test_a_trace_survives_its_file(tmp_path: Path) -> None:
-    trace = Trace(Machine(1000, 10, 100, 1, 5), (Text((0.5, 0.25), (True, None)), Text((1.0,), (False,))))
+    trace = Trace(Machine(1000, 90, 10, 100, 9, 5), (Text((0.5, 0.25), (True, None)), Text((1.0,), (False,))))
     write_trace(tmp_path / "trace.jsonl", trace)
     assert read_trace(tmp_path / "trace.jsonl") == trace
 
 
-MACHINE_LINE = '{"machine": {"forward_us": 1, "row_us": 0, "draft_us": 0, "draft_row_us": 0, "network_us": 0}}\n'
+NAMES = ("forward_us", "session_us", "row_us", "draft_us", "draft_session_us", "network_us")
+MACHINE_LINE = json.dumps({"machine": dict.fromkeys(NAMES, 1)}) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from orchestrator.auto.trace import Text, Trace
 from orchestrator.gate import AlwaysDraft, TargetAlone, TargetConfidence
 from specgate.errors import InvalidArgument
 
-MACHINE = Machine(forward_us=1000, row_us=10, draft_us=100, draft_row_us=1, network_us=0)
+MACHINE = Machine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
 SURE = (0.9,) * 9
 
 
@@ -48,7 +48,7 @@ def test_an_unsure_target_goes_on_alone() -> None:
 
 def test_what_is_ready_shares_a_forward_and_the_rest_waits() -> None:
     clock, forwards = Clock(), list[tuple[float, Forward]]()
-    device = Device(clock, 1000, 10)
+    device = Device(clock, 1000, 100, 10)
 
     def note(done: Forward) -> None:
         forwards.append((clock.now_us, done))
@@ -56,8 +56,8 @@ def test_what_is_ready_shares_a_forward_and_the_rest_waits() -> None:
     for at_us, rows in ((0, 3), (0, 2), (500, 1)):
         clock.after(at_us, partial(device.submit, rows, note))
     clock.run()
-    both, last = Forward(2, 5, 1040.0), Forward(1, 1, 1000.0)
-    assert forwards == [(1040.0, both), (1040.0, both), (2040.0, last)]
+    both, last = Forward(2, 5, 1130.0), Forward(1, 1, 1000.0)
+    assert forwards == [(1130.0, both), (1130.0, both), (2130.0, last)]
 
 
 @pytest.mark.parametrize("sessions", [1, 8])

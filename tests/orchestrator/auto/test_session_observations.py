@@ -43,7 +43,7 @@ def test_solo_tokens_are_streamed_and_judge_nothing() -> None:
     draft = Proposal((11, 12), draft_us=7)
     first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)))
     assert (first.judged, first.accepted, first.streamed) == (2, 2, False)
-    assert second == Observation(before=0.1, after=0.7, streamed=True, settled=False, verify_us=3)
+    assert second == Observation(before=0.1, after=0.7, streamed=True, verify_us=3)
 
 
 def test_a_round_without_a_proposal_had_its_round_trip() -> None:

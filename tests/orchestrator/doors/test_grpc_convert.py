@@ -29,6 +29,13 @@ def test_what_is_absent_is_the_servers_default() -> None:
     )  # fmt: skip
 
 
+def test_gate_and_gamma_are_autos_where_nothing_was_configured() -> None:
+    unsaid = request_from_pb(pb.GenerationParams(), Defaults())
+    assert (unsaid.gate, unsaid.max_gamma) == (Gate.AUTO, 8)
+    fixed = request_from_pb(pb.GenerationParams(gate=pb.GATE_NONE), Defaults())
+    assert (fixed.gate, fixed.max_gamma) == (Gate.NONE, 5)
+
+
 def test_absent_and_empty_sampling_are_the_same() -> None:
     assert request(sampling=types_pb2.SamplingParams()) == request()
     assert request().sampling.temperature == 1.0

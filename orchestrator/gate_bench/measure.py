@@ -1,0 +1,101 @@
+"""One case measured: all choices in turns, block by block, on the same services."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from orchestrator.auto.compare import ALONE
+from orchestrator.auto.learner import Learner
+from orchestrator.gate_bench.cases import AUTO, Case, Choice, in_turn, requests_of
+from orchestrator.gate_bench.ratios import Block, Ratio, rate, ratio
+from orchestrator.gate_bench.tally import Tally
+from orchestrator.load.arrivals import closed_loop
+from orchestrator.load.trace import Clock, Running, trace
+from orchestrator.request import Gate, GenerationRequest
+
+
+class Starter(Protocol):
+    """What starts generations, and the learner that they teach."""
+
+    learner: Learner
+
+    def generate(self, request: GenerationRequest) -> Running: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a case came to: the blocks of each choice, in the same order."""
+
+    case: Case
+    blocks: dict[str, list[Block]]
+    tally: Tally = field(default_factory=Tally)
+    drafted_a_token: float = 0.0
+    """Draft tokens that ``auto`` asked for, for each token emitted."""
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return {name: rate(blocks) for name, blocks in self.blocks.items()}
+
+    @property
+    def best_fixed(self) -> str:
+        rates = self.rates
+        return max((name for name in rates if name != AUTO), key=rates.__getitem__)
+
+    def auto_to(self, name: str) -> Ratio:
+        """Return the ratio of ``auto`` to another choice."""
+        return ratio(self.blocks[AUTO], self.blocks[name])
+
+    def to_object(self) -> dict[str, Any]:
+        """Return all of it as JSON has it."""
+        return {
+            **self.case._asdict(),
+            "rates": self.rates,
+            "best_fixed": self.best_fixed,
+            "auto_to_best": self.auto_to(self.best_fixed)._asdict(),
+            "auto_to_alone": self.auto_to(ALONE)._asdict(),
+            "auto_drafted_a_token": self.drafted_a_token,
+            "survival": self.tally.to_object(),
+            "blocks": {name: [block._asdict() for block in blocks] for name, blocks in self.blocks.items()},
+        }
+
+
+async def measure_case(
+    starter: Starter,
+    case: Case,
+    choices: Sequence[Choice],
+    prompts: Sequence[GenerationRequest],
+    num_blocks: int,
+    num_warm_up: int,
+    on_block: Callable[[], None] = lambda: None,
+    clock: Clock = time.perf_counter,
+) -> Outcome:
+    """Measure ``num_blocks`` blocks of every choice. ``auto`` begins with nothing learned, but has a warm-up.
+
+    Every choice runs the first ``num_warm_up`` blocks beforehand; these are thrown away, not what ``auto`` learned.
+
+    Raises:
+        SpecgateError: a request broke off.
+    """
+    outcome = Outcome(case, {choice.name: [] for choice in choices})
+    learner, drafted, emitted = Learner(), 0, 0
+    for number in range(-num_warm_up, num_blocks):
+        requests = requests_of(case, prompts, number % max(num_blocks, 1))
+        for choice in in_turn(choices, number % len(choices)):
+            starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
+            start_s = clock()
+            send = partial(trace, starter.generate, clock=clock)
+            traces = await closed_loop(send, list(map(choice.of, requests)), case.concurrency, clock)
+            for failed in (one.error for one in traces if one.error is not None):
+                raise failed
+            on_block()
+            if number < 0:
+                continue
+            end_s = max(one.arrivals[-1].at_s for one in traces)
+            outcome.blocks[choice.name].append(Block(sum(one.num_tokens for one in traces), end_s - start_s))
+            if choice.gate is Gate.AUTO:
+                drafted += sum(sum(p * n for (p, _), n in one.stats.outcomes.items()) for one in traces)
+                emitted += sum(one.num_tokens for one in traces)
+    outcome.drafted_a_token = drafted / emitted if emitted else 0.0
+    return outcome
