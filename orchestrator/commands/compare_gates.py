@@ -44,7 +44,11 @@ def compare_gates(
     request = GenerationRequest((), SamplingParams(temperature=0.0), max_tokens=gates.max_tokens, seed=gates.seed)
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
     outcomes = asyncio.run(_compare(models, gates, todo))
-    output_console().print(markdown(outcomes), markup=False, soft_wrap=True, end="")
+    out = output_console()
+    out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
+    if lost := sum(outcome.num_survived for outcome in outcomes):
+        told = f"Services were lost, or too slow to answer, {lost} times while this was measured: these are no rates."
+        out.print(told, style="red", soft_wrap=True)
     if gates.out is not None:
         _write(gates.out, outcomes)
         if gates.draws:

@@ -69,7 +69,7 @@ class GateOptions:
         check_range("warm_up", self.warm_up, 0, MAX_BLOCKS)
         check_range("max_tokens", self.max_tokens, 2, 1 << 20)
         check_range("seed", self.seed, 0, 1 << 63)
-        if not self.cases:
+        if not (self.cases and self.choices):
             raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
 
     @property

@@ -1,6 +1,7 @@
 """One case measured: all choices in turns, block by block, on the same services."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from orchestrator.gate_bench.cases import AUTO, Case, Choice, in_turn, requests_
 from orchestrator.gate_bench.ratios import Block, Ratio, rate, ratio
 from orchestrator.gate_bench.tally import Tally
 from orchestrator.load.arrivals import closed_loop
-from orchestrator.load.trace import Clock, Running, trace
+from orchestrator.load.trace import Clock, Running, Trace, trace
 from orchestrator.request import Gate, GenerationRequest
 
 
@@ -31,8 +32,10 @@ class Outcome:
     case: Case
     blocks: dict[str, list[Block]]
     tally: Tally = field(default_factory=Tally)
-    drafted_a_token: float = 0.0
-    """Draft tokens that ``auto`` asked for, for each token emitted."""
+    num_survived: int = 0
+    """Services that were lost, or too slow to answer, in blocks that were measured: these are no rates."""
+    auto_proposed: int = 0
+    """Draft tokens that ``auto`` got."""
 
     @property
     def rates(self) -> dict[str, float]:
@@ -42,6 +45,21 @@ class Outcome:
     def best_fixed(self) -> str:
         rates = self.rates
         return max((name for name in rates if name != AUTO), key=rates.__getitem__)
+
+    def add(self, choice: Choice, traces: Sequence[Trace], start_s: float) -> None:
+        """Take a block in, whose first request was sent at ``start_s``.
+
+        Raises:
+            SpecgateError: one of its requests broke off.
+        """
+        for error in (one.error for one in traces if one.error is not None):
+            raise error
+        end_s = max(one.arrivals[-1].at_s for one in traces)
+        self.blocks[choice.name].append(Block(sum(one.num_tokens for one in traces), end_s - start_s))
+        self.num_survived += sum(one.stats.failures_survived for one in traces)
+        if choice.gate is Gate.AUTO:
+            outcomes = sum((one.stats.outcomes for one in traces), Counter[tuple[int, int]]())
+            self.auto_proposed += sum(proposed * count for (proposed, _), count in outcomes.items())
 
     def auto_to(self, name: str) -> Ratio:
         """Return the ratio of ``auto`` to another choice."""
@@ -55,7 +73,8 @@ class Outcome:
             "best_fixed": self.best_fixed,
             "auto_to_best": self.auto_to(self.best_fixed)._asdict(),
             "auto_to_alone": self.auto_to(ALONE)._asdict(),
-            "auto_drafted_a_token": self.drafted_a_token,
+            "auto_proposed": self.auto_proposed,
+            "failures_survived": self.num_survived,
             "survival": self.tally.to_object(),
             "blocks": {name: [block._asdict() for block in blocks] for name, blocks in self.blocks.items()},
         }
@@ -78,24 +97,15 @@ async def measure_case(
     Raises:
         SpecgateError: a request broke off.
     """
-    outcome = Outcome(case, {choice.name: [] for choice in choices})
-    learner, drafted, emitted = Learner(), 0, 0
+    outcome, learner = Outcome(case, {choice.name: [] for choice in choices}), Learner()
     for number in range(-num_warm_up, num_blocks):
-        requests = requests_of(case, prompts, number % max(num_blocks, 1))
+        requests = requests_of(case, prompts, number % num_blocks)
         for choice in in_turn(choices, number % len(choices)):
             starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
             start_s = clock()
             send = partial(trace, starter.generate, clock=clock)
-            traces = await closed_loop(send, list(map(choice.of, requests)), case.concurrency, clock)
-            for failed in (one.error for one in traces if one.error is not None):
-                raise failed
+            traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
+            if number >= 0:
+                outcome.add(choice, traces, start_s)
             on_block()
-            if number < 0:
-                continue
-            end_s = max(one.arrivals[-1].at_s for one in traces)
-            outcome.blocks[choice.name].append(Block(sum(one.num_tokens for one in traces), end_s - start_s))
-            if choice.gate is Gate.AUTO:
-                drafted += sum(sum(p * n for (p, _), n in one.stats.outcomes.items()) for one in traces)
-                emitted += sum(one.num_tokens for one in traces)
-    outcome.drafted_a_token = drafted / emitted if emitted else 0.0
     return outcome

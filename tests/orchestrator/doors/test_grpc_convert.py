@@ -31,7 +31,7 @@ def test_what_is_absent_is_the_servers_default() -> None:
 
 def test_gate_and_gamma_are_autos_where_nothing_was_configured() -> None:
     unsaid = request_from_pb(pb.GenerationParams(), Defaults())
-    assert (unsaid.gate, unsaid.max_gamma) == (Gate.AUTO, 8)
+    assert (unsaid.gate, unsaid.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
     fixed = request_from_pb(pb.GenerationParams(gate=pb.GATE_NONE), Defaults())
     assert (fixed.gate, fixed.max_gamma) == (Gate.NONE, 5)
 
@@ -82,10 +82,9 @@ def test_every_gate_has_its_name_on_the_wire() -> None:
     assert {request(gate=pb.Gate.Value(f"GATE_{gate.name}")).gate for gate in Gate} == set(Gate)
 
 
-def test_the_default_gamma_is_no_bound_for_auto() -> None:
-    assert request(gate=pb.GATE_AUTO).gamma == AUTO_GAMMA
+def test_a_configured_gamma_holds_for_every_gate() -> None:
+    assert request(gate=pb.GATE_AUTO).gamma == request(gate=pb.GATE_NONE).gamma == 3
     assert request(gate=pb.GATE_AUTO, gamma=2).gamma == 2
-    assert request(gate=pb.GATE_NONE).gamma == 3
 
 
 SOURCES = tuple(TokenSource)
