@@ -1,4 +1,4 @@
-"""The command line: ``orchestrator generate | bench | prove | doctor | demo | serve | config``.
+"""The command line: ``orchestrator generate | bench | compare-gates | prove | doctor | demo | serve | config``.
 
 Who needs a heavy library imports it late.
 """
@@ -11,9 +11,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.commands.bench import bench
+from orchestrator.commands.compare_gates import compare_gates
 from orchestrator.commands.config import config
 from orchestrator.commands.demo import demo
 from orchestrator.commands.doctor import doctor
+from orchestrator.commands.gate_options import GateOptions
 from orchestrator.commands.generate import generate
 from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.model_options import ModelOptions
@@ -34,12 +36,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions)
+_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, GateOptions)
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "samples", "json"}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, prove, doctor, demo, serve):
+for _command in (generate, bench, compare_gates, prove, doctor, demo, serve):
     app.command()(_command)
 app.add_typer(config)
 

@@ -25,7 +25,10 @@ OnNotice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """What one service is started with; ``role`` is drafter or verifier, ``cpu`` None is no core of its own."""
+    """What one service is started with; ``role`` is drafter or verifier, ``cpu`` None is no core of its own.
+
+    ``slow_us`` is for measuring: what each of its forwards waits besides.
+    """
 
     role: str
     model: str
@@ -36,6 +39,7 @@ class LocalService:
     max_sessions: int = 16
     kv_tokens: int = 32_768
     prefill_chunk: int | None = None
+    slow_us: int = 0
 
     @property
     def module(self) -> str:
@@ -49,6 +53,8 @@ class LocalService:
         flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
         if self.prefill_chunk is not None:
             flags += ["--prefill-chunk", str(self.prefill_chunk)]
+        if self.slow_us:
+            flags += ["--slow-us", str(self.slow_us)]
         return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]
 
 

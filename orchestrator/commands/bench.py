@@ -38,7 +38,7 @@ from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.render import output_console
-from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
+from orchestrator.commands.request_options import DraftingOptions, SamplingOptions, fixed_gamma
 from orchestrator.commands.results import write_json
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import SamplingParams, Verification, check_range
@@ -122,16 +122,17 @@ async def measure_pair(
     requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
     async with _bare_loops(models, pair.cores) as loops:
         ways: dict[str, Decode] = {name: bare_way(loop) for name, loop in loops.items()}
-        ways |= _pair_ways(pair, request)
+        ways |= _pair_ways(pair, models, request)
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
             samples = await measure(ways, requests, repeats, on_turn, budget_s)
     return Report(rows_of(samples), _agreement(samples, requests))
 
 
-def _pair_ways(pair: Pair, request: GenerationRequest) -> dict[str, Decode]:
+def _pair_ways(pair: Pair, models: ModelOptions, request: GenerationRequest) -> dict[str, Decode]:
+    always = replace(request, gate=Gate.NONE, gate_threshold=None)
     requests = {
-        TARGET: replace(request, gamma=0, gate=Gate.NONE, gate_threshold=None),
-        SPEC: replace(request, gate=Gate.NONE, gate_threshold=None),
+        TARGET: replace(always, gamma=0),
+        SPEC: replace(always, gamma=fixed_gamma(models, request.gamma)),
         SPEC_GATE: request,
     }
     return {name: pair_way(pair.orchestrator, like) for name, like in requests.items()}

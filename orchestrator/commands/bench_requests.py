@@ -25,7 +25,7 @@ def bench_request(
         InvalidArgument: γ is 0, which leaves nothing to compare.
     """
     request = load_request(models, drafting, sampling, max_tokens)
-    return replace(request, gate=Gate.TARGET_CONFIDENCE) if request.gate is Gate.NONE else request
+    return replace(request, gate=Gate.AUTO) if request.gate is Gate.NONE else request
 
 
 def load_request(
@@ -36,7 +36,7 @@ def load_request(
 ) -> GenerationRequest:
     """Return the request with speculation on, its gate as it was asked for. Raises as ``bench_request`` does."""
     request = request_for(models, drafting, sampling, max_tokens)
-    if request.gamma == 0:
+    if request.max_gamma == 0:
         raise InvalidArgument("gamma", "0 leaves nothing to compare; the smallest value here is 1")
     return full_length(request)
 

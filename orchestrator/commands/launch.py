@@ -40,11 +40,12 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A running pair, and the cores that its services are pinned to (drafter, verifier)."""
+    """A running pair, the cores that its services are pinned to (drafter, verifier), and where the verifiers are."""
 
     orchestrator: Orchestrator
     tokenizer: TextTokenizer | None
     cores: tuple[int, int] | None = None
+    verifiers: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -63,12 +64,13 @@ async def open_pair(
         _check_tls(models)
     cores = _pinned_cores(models, log)
     async with AsyncExitStack() as stack:
-        started = [_supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
+        started = [supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
         with loading_bars(log, [one.role for one in started]) as on_loading:
             tokenizer = await _load(models, started, on_loading)
         local = {one.role: (one.endpoint,) for one in started}
         tls = client_tls(models)
-        verifiers = StaticPool(local.get("verifier", models.verifier), grpc_health(tls), field="verifier")
+        endpoints = local.get("verifier", models.verifier)
+        verifiers = StaticPool(endpoints, grpc_health(tls), field="verifier")
         drafters = None
         if with_draft:
             drafters = StaticPool(local.get("drafter", models.drafter), grpc_health(tls), field="drafter")
@@ -76,7 +78,7 @@ async def open_pair(
             tokenizer = await _served_tokenizer(verifiers, tls, log)
         connecting = Orchestrator.connect(verifiers, drafters, tokenizer, tls=tls, timeouts=timeouts)
         async with await connecting as orchestrator:
-            yield Pair(orchestrator, tokenizer, cores)
+            yield Pair(orchestrator, tokenizer, cores, endpoints)
 
 
 def _check_tls(models: ModelOptions) -> None:
@@ -126,7 +128,8 @@ def _missing(
     ]
 
 
-def _supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
+def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
+    """Return a service that is started again when it dies, and ended with ``stack``."""
     supervised = Supervised(service, on_notice=lambda notice: log.print(notice, style="yellow", markup=False))
     stack.push_async_callback(supervised.stop)
     return supervised

@@ -39,7 +39,7 @@ class LoadReport:
         return {
             "request": {
                 "max_tokens": request.max_tokens,
-                "gamma": request.gamma,
+                "gamma": request.max_gamma,
                 "gate": str(request.gate),
                 "gate_threshold": request.threshold,
                 "verification": str(request.verification),

@@ -35,7 +35,7 @@ class ModelRunner:
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self._call = ModelCall(loaded)
         self._graphs: Graphs | None = None
-        self.last_num_calls = self.last_num_windows = self.last_num_sequences = 0
+        self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
     def kv_bytes_a_token(self) -> int:
@@ -107,4 +107,9 @@ class ModelRunner:
 
     def _tell(self, ragged: "Batch | graphs.Graph", batch: List[Rows]) -> None:
         self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
-        self.last_num_sequences = len(batch)
+        self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
+
+
+def _num_rows(batch: List[Rows]) -> int:
+    """Return how many rows there are; 0 where tokens of prompts are among them, which want no logits."""
+    return sum(rows.num_rows for rows in batch) if all(rows.num_rows == rows.num_logits for rows in batch) else 0

@@ -18,6 +18,8 @@ DEFAULT_RUN_AHEAD = 4
 class ServiceConfig:
     """One service: which model, where it listens, how much it may hold.
 
+    ``slow_us`` is for measuring: what every forward waits besides, as if the model were that much larger.
+
     Raises:
         InvalidArgument: a value is outside its range; the message names the flag.
     """
@@ -43,6 +45,7 @@ class ServiceConfig:
     drain_s: float = 30.0
     json_events: bool = False
     exit_with_stdin: bool = False
+    slow_us: int = 0
 
     def __post_init__(self) -> None:
         check_range("--port", self.port, 0, 65_535)
@@ -55,6 +58,7 @@ class ServiceConfig:
         check_range("--run-ahead", self.run_ahead, 0, MAX_RUN_AHEAD)
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
+        check_range("--slow-us", self.slow_us, 0, 10_000_000)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidArgument("--tls-certificate", "and --tls-key go together; one of them is missing")
         if self.tls_client_ca is not None and self.tls_certificate is None:
@@ -94,4 +98,5 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--drain-s", type=float, default=30.0, help="seconds that running sessions get on SIGTERM")
     add("--json-events", action="store_true", help="tell loading progress as JSON lines on stdout")
     add("--exit-with-stdin", action="store_true", help="exit when standard input ends: the parent is gone")
+    add("--slow-us", type=int, default=0, help=argparse.SUPPRESS)
     return ServiceConfig(**vars(parser.parse_args(argv)))

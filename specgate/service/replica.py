@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,8 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
         torch.set_num_threads(config.threads)
     device, dtype = pick_device(config.device), pick_dtype(config.dtype)
     loaded = load(config.model, device, dtype, on_loading)
+    if config.slow_us:
+        loaded.model.register_forward_hook(lambda *_: time.sleep(config.slow_us / 1e6))
     engine = Engine(_build(loaded, config, on_loading), _limits(config, device.type), on_failure=_die)
     engine.start()
     return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
