@@ -1,4 +1,4 @@
-"""HuggingFace's own speculative decoding: ``generate(assistant_model=...)``, in one process and with one model a turn."""
+"""HuggingFace's own speculative decoding: ``generate(assistant_model=...)`` in one process."""
 
 import copy
 import time

@@ -16,13 +16,13 @@ def pick_device(device: str) -> "torch.device":
 
 
 def load_model(model: str, dtype: str, device: "torch.device") -> Any:
-    """Return the causal language model in the folder or hub id ``model``, ready to decode; no code of its own is run."""
+    """Return the causal language model in the folder or hub id ``model``, ready to decode. No code of its own runs."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    loaded = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         model, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
     )
     return loaded.to(device).eval()

@@ -134,6 +134,7 @@ class Session:
             stats.batch_widths[verdict.batch_sessions] += 1
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
+            stats.solo_us.append(verdict.verify_us)
             return
         accepted = min(verdict.num_accepted, num_kept)
         rejected = accepted < num_kept and accepted < len(proposal)
@@ -141,6 +142,7 @@ class Session:
         stats.accepted += accepted
         stats.drafted += accepted + rejected
         stats.outcomes[len(proposal), accepted] += 1
+        stats.draft_lengths.append(len(proposal))
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(int((self._clock() - self._round_start_s) * 1e6))
