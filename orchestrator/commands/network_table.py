@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.commands.bench_agreement import Agreement
-from orchestrator.commands.bench_samples import TARGET
 from orchestrator.commands.bench_table import STYLES, agreement_line, interval
 from orchestrator.commands.figures import Line, draw_lines
 from orchestrator.commands.network_rows import NetworkRow
@@ -45,7 +44,7 @@ def draw_network(folder: Path, rows: Sequence[NetworkRow]) -> list[Path]:
     """
     label = "added round trip, ms"
     rates = _lines(rows, lambda one: one.row.rate.median)
-    ratios = [line for line in _lines(rows, lambda one: one.row.ratio_to_target) if line.label != TARGET]
+    ratios = _lines(rows, lambda one: one.row.ratio_to_target)
     return [
         draw_lines(folder / "network_throughput.png", label, "tokens per second", rates),
         draw_lines(folder / "network_speedup.png", label, "times the target alone", ratios),
