@@ -19,6 +19,7 @@ from orchestrator.commands.gate_options import GateOptions
 from orchestrator.commands.generate import generate
 from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.network_options import NetworkOptions
 from orchestrator.commands.prove import prove
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
 from orchestrator.commands.serve import serve
@@ -36,7 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, GateOptions)
+_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "samples", "json"}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""

@@ -19,6 +19,7 @@ from orchestrator.session import Session
 from orchestrator.streams import ChannelCache
 from orchestrator.text import TextTokenizer
 from orchestrator.timeouts import Timeouts
+from orchestrator.traffic import Traffic
 from specgate.errors import SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
@@ -107,6 +108,11 @@ class Orchestrator:
     def draft_info(self) -> ModelInfo | None:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info
+
+    def count_traffic(self) -> Traffic:
+        """Return what counts the bytes of all sessions that open from now on, in place of any earlier counter."""
+        self._dialer.traffic = Traffic()
+        return self._dialer.traffic
 
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""

@@ -90,7 +90,8 @@ class GenerationStats:
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
     never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
-    many sessions shared their forward, as far as the verifier tells.
+    many sessions shared their forward, as far as the verifier tells. ``draft_lengths`` are the tokens proposed in each
+    round, ``solo_us`` what the verifier took for each verdict without a proposal.
     """
 
     seed: int = 0
@@ -110,6 +111,8 @@ class GenerationStats:
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)
+    draft_lengths: list[int] = field(default_factory=list)
+    solo_us: list[int] = field(default_factory=list)
 
     @property
     def failures_survived(self) -> int:

@@ -149,6 +149,7 @@ class Session:
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
             self._observe(Proposal(), verdict, before, (0, 0), round_us)
+            stats.solo_us.append(verdict.verify_us)
             return
         accepted = min(verdict.num_accepted, num_kept)
         rejected = accepted < num_kept and accepted < len(proposal)
@@ -157,6 +158,7 @@ class Session:
         stats.drafted += accepted + rejected
         stats.outcomes[len(proposal), accepted] += 1
         stats.prepared.append(proposal.from_run_ahead)
+        stats.draft_lengths.append(len(proposal))
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(round_us)

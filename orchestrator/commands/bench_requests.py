@@ -1,6 +1,7 @@
 """The requests that measurements are made of: of one length, with the same seed, and with something to compare."""
 
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.request_options import (
@@ -44,3 +45,16 @@ def load_request(
 def full_length(request: GenerationRequest) -> GenerationRequest:
     """Return the request with nothing that ends it early, and a seed that all rows share."""
     return replace(request, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=request.seed or 0)
+
+
+def request_object(request: GenerationRequest) -> dict[str, Any]:
+    """Return what the requests of a measurement have in common, as ``--json`` writes it."""
+    return {
+        "max_tokens": request.max_tokens,
+        "gamma": request.max_gamma,
+        "gate": str(request.gate),
+        "gate_threshold": request.threshold,
+        "verification": str(request.verification),
+        "temperature": request.sampling.temperature,
+        "seed": request.seed,
+    }

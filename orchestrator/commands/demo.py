@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from orchestrator.commands.bench import measure_pair
+from orchestrator.commands.bench_pair import measure_pair
 from orchestrator.commands.bench_prompts import DEMO_PROMPTS
 from orchestrator.commands.bench_requests import bench_request
 from orchestrator.commands.bench_table import print_rows

@@ -40,12 +40,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A running pair, the cores that its services are pinned to (drafter, verifier), and where the verifiers are."""
+    """A running pair: the cores that its services are pinned to (drafter, verifier), and their endpoints."""
 
     orchestrator: Orchestrator
     tokenizer: TextTokenizer | None
     cores: tuple[int, int] | None = None
     verifiers: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -67,18 +68,16 @@ async def open_pair(
         started = [supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
         with loading_bars(log, [one.role for one in started]) as on_loading:
             tokenizer = await _load(models, started, on_loading)
-        local = {one.role: (one.endpoint,) for one in started}
+        endpoints = {"verifier": models.verifier, "drafter": models.drafter if with_draft else ()}
+        endpoints |= {one.role: (one.endpoint,) for one in started}
         tls = client_tls(models)
-        endpoints = local.get("verifier", models.verifier)
-        verifiers = StaticPool(endpoints, grpc_health(tls), field="verifier")
-        drafters = None
-        if with_draft:
-            drafters = StaticPool(local.get("drafter", models.drafter), grpc_health(tls), field="drafter")
+        verifiers = StaticPool(endpoints["verifier"], grpc_health(tls), field="verifier")
+        drafters = StaticPool(endpoints["drafter"], grpc_health(tls), field="drafter") if with_draft else None
         if models.target_model is None:
             tokenizer = await _served_tokenizer(verifiers, tls, log)
         connecting = Orchestrator.connect(verifiers, drafters, tokenizer, tls=tls, timeouts=timeouts)
         async with await connecting as orchestrator:
-            yield Pair(orchestrator, tokenizer, cores, endpoints)
+            yield Pair(orchestrator, tokenizer, cores, endpoints["verifier"], endpoints["drafter"])
 
 
 def _check_tls(models: ModelOptions) -> None:

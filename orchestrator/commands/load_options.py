@@ -62,9 +62,7 @@ class LoadOptions:
     ] = None
     plots: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Draw the load tables as PNG; needs specgate[bench].", rich_help_panel=_LOAD
-        ),
+        typer.Option(metavar="FOLDER", help="Draw the tables as PNG; needs specgate[bench].", rich_help_panel=_LOAD),
     ] = None
 
     def __post_init__(self) -> None:
@@ -73,7 +71,7 @@ class LoadOptions:
         check_range("long_prompt", 1 if self.long_prompt is None else self.long_prompt, 1, MAX_PROMPT_TOKENS)
         if self.requests is not None and not levels:
             raise InvalidArgument("requests", "is for --concurrency and --rate; neither is given")
-        if self.plots is not None and not levels:
+        if self.plots is not None and self.long_prompt is not None and not levels:
             raise InvalidArgument("plots", "is for --concurrency and --rate; neither is given")
 
     @property
