@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 import specgate
-from orchestrator.request import Gate
+from orchestrator.request import DEFAULT_GATE, Gate
 from orchestrator.setting_keys import nearest_key
 from orchestrator.setting_listen import NODE, ClientTlsSettings, Listen, Strict
 from specgate.errors import InvalidArgument
@@ -101,7 +101,7 @@ class Defaults(Strict):
     """
 
     gamma: int | None = Field(None, ge=0, le=MAX_GAMMA)
-    gate: Gate = Gate.AUTO
+    gate: Gate = DEFAULT_GATE
     gate_threshold: float | None = Field(None, ge=0, le=1)
     verification: Verification = Verification.SHARED_NOISE
     max_tokens: int = Field(128, ge=1)

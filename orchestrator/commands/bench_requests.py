@@ -10,7 +10,7 @@ from orchestrator.commands.request_options import (
     SamplingOptions,
     request_for,
 )
-from orchestrator.request import Gate, GenerationRequest
+from orchestrator.request import DEFAULT_GATE, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 
 
@@ -26,7 +26,7 @@ def bench_request(
         InvalidArgument: γ is 0, which leaves nothing to compare.
     """
     request = load_request(models, drafting, sampling, max_tokens)
-    return replace(request, gate=Gate.AUTO) if request.gate is Gate.NONE else request
+    return replace(request, gate=DEFAULT_GATE) if request.gate is Gate.NONE else request
 
 
 def load_request(

@@ -8,6 +8,7 @@ import typer
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.request import (
     AUTO_GAMMA,
+    DEFAULT_GATE,
     DEFAULT_THRESHOLD,
     FIXED_GAMMA,
     MAX_STOP_STRINGS,
@@ -36,7 +37,7 @@ class DraftingOptions:
             rich_help_panel=_DRAFTING,
         ),
     ] = None
-    gate: Annotated[Gate, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = Gate.AUTO
+    gate: Annotated[Gate, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = DEFAULT_GATE
     gate_threshold: Annotated[
         float | None,
         typer.Option(

@@ -181,7 +181,7 @@ def test_the_request_of_all_rows() -> None:
     sampling = SamplingOptions(stop=("x",), stop_token_id=(1,))
     request = bench_request(ModelOptions(), DraftingOptions(gate=Gate.NONE), sampling)
     assert (request.gate, request.ignore_eos, request.stop, request.stop_token_ids, request.seed) == (
-        Gate.AUTO,
+        Gate.TARGET_CONFIDENCE,
         True,
         (),
         frozenset(),

@@ -29,11 +29,11 @@ def test_what_is_absent_is_the_servers_default() -> None:
     )  # fmt: skip
 
 
-def test_gate_and_gamma_are_autos_where_nothing_was_configured() -> None:
+def test_gamma_is_the_gates_own_where_nothing_was_configured() -> None:
     unsaid = request_from_pb(pb.GenerationParams(), Defaults())
-    assert (unsaid.gate, unsaid.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
-    fixed = request_from_pb(pb.GenerationParams(gate=pb.GATE_NONE), Defaults())
-    assert (fixed.gate, fixed.max_gamma) == (Gate.NONE, 5)
+    assert (unsaid.gate, unsaid.max_gamma) == (Gate.TARGET_CONFIDENCE, 5)
+    auto = request_from_pb(pb.GenerationParams(gate=pb.GATE_AUTO), Defaults())
+    assert (auto.gate, auto.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
 
 
 def test_absent_and_empty_sampling_are_the_same() -> None:
