@@ -18,8 +18,9 @@ from specgate.types import SamplingParams
 
 NEAR_TIE = 1e-4
 """Two best scores closer than this may change places under another batch shape."""
-_CPU_PASS, _PASS = 1 << 17, 1 << 22
-"""Scores that are made at once: on a CPU, what stays in its cache; elsewhere, what memory can be spared for."""
+_CPU_PASS, _PASS = 1 << 15, 1 << 22
+"""Scores that are made at once. On a CPU more than these would be fresh memory, page by page, in every step; elsewhere
+it is what memory can be spared for."""
 
 
 class Prefix(NamedTuple):
@@ -93,7 +94,7 @@ def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[An
     alike.pop(None, None)
     result: list[Answer | NonFiniteLogits] = [Answer(rows) for rows in logits]
     if alike:
-        columns = torch.cat([_columns([entries[i] for i in indices]) for indices in alike.values()], dim=1)
+        columns = _joined([_columns([entries[i] for i in indices]) for indices in alike.values()], dim=1)
         _hand_out(columns.tolist(), (i for indices in alike.values() for i in indices), entries, result)
     return result
 
@@ -167,8 +168,10 @@ def _columns(entries: list[_Entry]) -> torch.Tensor:
     keys = [key for entry in entries for key in _keys(entry)]
     law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // vocab_size)
+    if len(raw) <= step:
+        return _choose(raw, weighed, keys, law)
     passes = [slice(first, first + step) for first in range(0, len(raw), step)]
-    return _joined([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
+    return torch.cat([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
 
 
 def _keys(entry: _Entry) -> list[int]:
