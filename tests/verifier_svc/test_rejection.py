@@ -66,13 +66,14 @@ class Branches:
         self._path: list[int] = []
         self._depth = 0
         self._open: list[list[int]] = [[]]
-        self._keys: set[tuple[int, int]] = set()
+        self._numbers: dict[tuple[int, int], Number] = {}
+        self.may_reuse = False
         self.weight = 1.0
 
     def __iter__(self) -> Iterator[None]:
         while self._open:
             self._path, self._depth, self.weight = self._open.pop(), 0, 1.0
-            self._keys = set()
+            self._numbers = {}
             yield
 
     def choose(self, probs: list[float]) -> int:
@@ -87,24 +88,34 @@ class Branches:
         return index
 
     def number(self, key: int, counter: int = 0) -> "Number":
-        """Stand in for noise.uniform. Choices are independent only if no number is used twice."""
-        assert (key, counter) not in self._keys, "one random number for two decisions"
-        self._keys.add((key, counter))
-        return Number(self)
+        """Stand in for noise.uniform. Choices are independent only if no number is used twice.
+
+        But where drafts are prepared for several outcomes, of which one comes true: those may have it in common.
+        """
+        assert self.may_reuse or (key, counter) not in self._numbers, "one random number for two decisions"
+        return self._numbers.setdefault((key, counter), Number(self))
 
 
 class Number:
-    """A uniform number that has not been drawn: comparing it is a choice."""
+    """A uniform number of which no more is known than that it lies in an interval: comparing it is a choice."""
 
     def __init__(self, branches: Branches) -> None:
         self._branches = branches
+        self._low, self._high = 0.0, 1.0
 
     def __lt__(self, ratio: float) -> bool:
-        below = min(1.0, max(0.0, ratio))
-        return self._branches.choose([below, 1.0 - below]) == 0
+        return self._decide([0.0, min(1.0, max(0.0, ratio)), 1.0]) == 0
 
     def select(self, weights: torch.Tensor) -> int:
-        return self._branches.choose((weights / weights.sum()).tolist())
+        return self._decide([0.0, *(weights.cumsum(0) / weights.sum()).tolist()])
+
+    def _decide(self, bounds: list[float]) -> int:
+        """Return between which of the rising bounds it lies."""
+        parts = [(max(low, self._low), min(high, self._high)) for low, high in pairwise(bounds)]
+        sizes = [max(0.0, high - low) / (self._high - self._low) for low, high in parts]
+        index = self._branches.choose([size if size > ROUNDING else 0.0 for size in sizes])
+        self._low, self._high = parts[index]
+        return index
 
 
 class Mutant(NamedTuple):
@@ -116,6 +127,7 @@ class Mutant(NamedTuple):
 
 
 SOUND = Mutant()
+ROUNDING = 1e-12
 
 
 class Enumerated(NamedTuple):
@@ -127,6 +139,7 @@ def enumerate_texts(pair: Pair, spec: SessionSpec, plan: Plan, mutant: Mutant = 
     """Return the law of the text of both sessions, and one generation for every branch."""
     law: defaultdict[Text, float] = defaultdict(float)
     generations, branches = [], Branches()
+    branches.may_reuse = plan.ahead > 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noise, "uniform", branches.number)
         patch.setattr(sampling, "sample_weights", lambda weights, number: number.select(weights))
@@ -184,6 +197,12 @@ CASES: dict[str, tuple[Plan, SessionSpec]] = {
     "top-k": (Plan(2), make_spec(3, sampling=SamplingParams(temperature=0.7, top_k=2))),
     "penalties": (Plan(2), make_spec(3, sampling=PENALTIES)),
     "bias": (Plan(2), make_spec(3, sampling=SamplingParams(temperature=1.3, logit_bias={0: 1.0, 2: -0.5}))),
+    "run-ahead": (Plan(2, ahead=2), make_spec(3)),
+    "run-ahead, short drafts": (Plan(1, ahead=2), make_spec(4)),
+    "run-ahead, unfinished": (Plan(2, ahead=3, ahead_steps=1), make_spec(3)),
+    "run-ahead, gate": (Plan(2, solo_below=0.5, ahead=2), make_spec(3)),
+    "run-ahead, draft confidence": (Plan(2, stop_below=0.5, ahead=3), make_spec(3)),
+    "run-ahead, stop token": (Plan(2, ahead=3), make_spec(3, stop_token_ids=frozenset({2}))),
     "overtaken at once": (Plan(2, solo_below=ALWAYS_SOLO, overtake=0), make_spec(3)),
     "overtaken by one": (Plan(2, solo_below=ALWAYS_SOLO, overtake=1), make_spec(4)),
     "overtaken by two": (Plan(3, solo_below=0.6, overtake=2), make_spec(4)),
@@ -197,6 +216,7 @@ def test_every_branch_together_is_the_targets_law(case: str, known_pair: Pair) -
     assert largest_error(law, law_of_known(known_pair.target, spec)) < FLOAT32
     assert any(generation.num_accepted for generation in generations)
     assert any(len(generation.verdicts) >= 2 for generation in generations)
+    assert any(proposal.from_run_ahead for g in generations for proposal in g.proposals) == (plan.ahead > 0)
     if plan.overtake is not None:
         # A proposal that comes late: some of its first tokens are what the target said meanwhile, some are not.
         assert {was_used for g in generations for was_used in late_proposals(g)} == {True, plan.overtake == 0}
