@@ -36,8 +36,8 @@ class AssistedLoop:
     out, and ``num_first`` says how many tokens those were.
 
     Raises:
-        ValueError: the library does not draft for this target with this assistant, for one because their vocabularies
-            have different sizes; with it come whatever errors loading may bring.
+        ValueError: the library does not draft for this target with this assistant, because their vocabularies have
+            different sizes for one. Loading the assistant raises whatever the library does.
     """
 
     def __init__(self, target: Any, assistant: str, dtype: str, device: "torch.device") -> None:

@@ -1,4 +1,4 @@
-"""``orchestrator bench``: the draft alone, the target alone in three ways, and the two together."""
+"""``orchestrator bench``: the models alone and together, through our services and by HuggingFace alone."""
 
 import asyncio
 from collections.abc import Sequence
