@@ -156,11 +156,14 @@ def _kind(entry: _Entry) -> Hashable:
 
 
 def _columns(entries: list[_Entry]) -> torch.Tensor:
-    """Return float64 [4, rows]: the id chosen, its score, the next best score, its raw probability."""
+    """Return [4, rows]: the id chosen, its score, the next best score, its raw probability.
+
+    float32 or float64, as the scores are; both hold every id below 2^24.
+    """
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
         # The score alone, to tell whether the row is finite.
-        return _joined([entry.logits for entry in entries]).amax(-1).double().expand(4, -1)
+        return _joined([entry.logits for entry in entries]).amax(-1).float().expand(4, -1)
     vocab_size = choosings[0].vocab_size
     raw = weighed = _joined([entry.logits[:, :vocab_size] for entry in entries]).float()
     if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
@@ -194,11 +197,11 @@ def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law
     # Of equal scores max takes the first, as transformers does; topk does not.
     best, ids = scores.max(-1, keepdim=True)
     second = scores.scatter(1, ids, -torch.inf).amax(-1, keepdim=True)
-    columns = [ids, best, second]
+    probs = best
     if law.with_probs:
         raw_log_probs = log_probs if log_probs is not None and law.is_raw else raw.log_softmax(-1)
-        columns.append(raw_log_probs.gather(1, ids).exp())
-    return torch.cat([column.double() for column in (*columns, best)[:4]], dim=1).T
+        probs = raw_log_probs.gather(1, ids).exp()
+    return torch.cat([ids.to(best.dtype), best, second, probs.to(best.dtype)], dim=1).T
 
 
 def _joined(parts: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
