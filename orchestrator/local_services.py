@@ -40,6 +40,7 @@ class LocalService:
     kv_tokens: int = 32_768
     prefill_chunk: int | None = None
     slow_us: int = 0
+    run_ahead: int | None = None
 
     @property
     def module(self) -> str:
@@ -53,6 +54,8 @@ class LocalService:
         flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
         if self.prefill_chunk is not None:
             flags += ["--prefill-chunk", str(self.prefill_chunk)]
+        if self.run_ahead is not None:
+            flags += ["--run-ahead", str(self.run_ahead)]
         if self.slow_us:
             flags += ["--slow-us", str(self.slow_us)]
         return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]

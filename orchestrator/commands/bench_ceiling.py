@@ -21,9 +21,14 @@ class ModelTimes:
 
 
 def model_times(stats: Sequence[GenerationStats]) -> ModelTimes:
-    """Return the medians over all rounds of all requests."""
+    """Return the medians over all rounds of all requests; of drafts, over those that were not prepared."""
     lengths = [length for one in stats for length in one.draft_lengths]
-    drafts = zip(lengths, (us for one in stats for us in one.draft_us), strict=True)
+    prepared = [hit for one in stats for hit in one.prepared]
+    rounds = list(zip(lengths, prepared, (us for one in stats for us in one.draft_us), strict=True))
+    drafts = [(length, us) for length, hit, us in rounds if not hit]
+    # Of a length that was always prepared there is nothing but what was left of it.
+    known = {length for length, _ in drafts}
+    drafts += [(length, us) for length, _, us in rounds if length not in known]
     widths = zip((length + 1 for length in lengths), (us for one in stats for us in one.verify_us), strict=True)
     alone = ((1, us) for one in stats for us in one.solo_us)
     return ModelTimes(_medians(drafts), _medians([*widths, *alone]))
@@ -61,7 +66,9 @@ def ceiling_of(stats: Sequence[GenerationStats]) -> float | None:
     outcomes: Counter[tuple[int, int]] = Counter()
     for one in stats:
         outcomes += one.outcomes
-    return ceiling_tokens_per_s(outcomes, sum(one.solo_tokens for one in stats), model_times(stats))
+    rounds, hits = sum(one.rounds for one in stats), sum(sum(one.prepared) for one in stats)
+    solo_tokens = sum(one.solo_tokens for one in stats)
+    return ceiling_tokens_per_s(outcomes, solo_tokens, model_times(stats), hits / rounds if rounds else 0.0)
 
 
 def _medians(pairs: Iterable[tuple[int, int]]) -> dict[int, float]:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from orchestrator.commands.bench_agreement import Agreement, promised_agreement
+from orchestrator.commands.bench_drafters import drafting_on_demand
 from orchestrator.commands.bench_requests import full_length
 from orchestrator.commands.bench_rows import Row, rows_of
 from orchestrator.commands.bench_runs import measure
-from orchestrator.commands.bench_ways import bare_ways, pair_ways
+from orchestrator.commands.bench_ways import ahead_ways, bare_ways, pair_ways
 from orchestrator.commands.launch import Pair
 from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
-from orchestrator.commands.prompts import Prompt, with_token_ids
+from orchestrator.commands.prompts import Prompt, capacity_for, with_token_ids
 from orchestrator.request import GenerationRequest
 
 
@@ -37,8 +38,12 @@ async def measure_pair(
 ) -> Report:
     """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget."""
     requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
-    async with bare_ways(models, pair.cores, log) as bare:
-        ways = bare | pair_ways(pair.orchestrator, models, request)
+    capacity = capacity_for(prompts, 1)
+    async with bare_ways(models, pair.cores, log) as bare, drafting_on_demand(pair, models, capacity, log) as on_demand:
+        ours = pair_ways(pair.orchestrator, models, request)
+        if on_demand is not None:
+            ours = ahead_ways(pair.orchestrator, on_demand, models, request)
+        ways = bare | ours
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
             samples = await measure(ways, requests, repeats, on_turn, budget_s)
     return Report(rows_of(samples), promised_agreement(samples, requests))

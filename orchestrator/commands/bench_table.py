@@ -13,7 +13,7 @@ from orchestrator.commands.tables import number, table_of
 
 _BAR_CELLS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_ONE_TABLE, _TWO_TABLES = 152, 95
+_ONE_TABLE, _TWO_TABLES = 160, 95
 """Columns of a terminal that shows all of it in so many tables."""
 STYLES = {**dict.fromkeys(PAIR_ROWS, "green"), TARGET: "cyan"}
 """By the name of the row."""
@@ -35,6 +35,7 @@ _SHARES: tuple[Column, ...] = (
     ("accepted", lambda row: number(row.acceptance_rate, ".0%")),
     ("tok/forward", lambda row: number(row.tokens_per_forward, ".2f")),
     ("solo", lambda row: number(row.solo_share, ".0%")),
+    ("hits", lambda row: number(row.hit_rate, ".0%")),
 )
 _TIMES: tuple[Column, ...] = (
     ("draft µs", lambda row: number(row.round_us.draft, ".0f")),

@@ -15,6 +15,8 @@ from orchestrator.commands.bench_samples import (
     HF_ASSISTED,
     HF_ASSISTED_ALL_CORES,
     SPEC,
+    SPEC_AHEAD,
+    SPEC_AHEAD_AUTO,
     SPEC_GATE,
     TARGET,
     TARGET_HF,
@@ -40,6 +42,15 @@ def pair_ways(orchestrator: Orchestrator, models: ModelOptions, request: Generat
         SPEC_GATE: request,
     }
     return {name: pair_way(orchestrator, like) for name, like in requests.items()}
+
+
+def ahead_ways(
+    ahead: Orchestrator, on_demand: Orchestrator, models: ModelOptions, request: GenerationRequest
+) -> dict[str, Decode]:
+    """Return the same ways with a drafter that waits to be asked, and those with one that runs ahead."""
+    ways = pair_ways(on_demand, models, request)
+    auto = replace(request, gate=Gate.AUTO, gate_threshold=None, gamma=None)
+    return ways | {SPEC_AHEAD: pair_ways(ahead, models, request)[SPEC], SPEC_AHEAD_AUTO: pair_way(ahead, auto)}
 
 
 @asynccontextmanager

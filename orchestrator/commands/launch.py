@@ -111,20 +111,25 @@ def _missing(
     if with_draft:
         wanted.append(("drafter", models.draft_model, drafter_core))
     return [
-        LocalService(
-            role=role,
-            model=model,
-            dtype=models.dtype,
-            device=models.device,
-            threads=models.threads,
-            cpu=core,
-            max_sessions=capacity.sessions,
-            kv_tokens=capacity.kv_tokens,
-            prefill_chunk=models.prefill_chunk,
-        )
+        local_service(models, role, model, core, capacity)
         for role, model, core in wanted
         if model is not None and not getattr(models, role)
     ]
+
+
+def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
+    """Return what one service of our own is started with."""
+    return LocalService(
+        role=role,
+        model=model,
+        dtype=models.dtype,
+        device=models.device,
+        threads=models.threads,
+        cpu=core,
+        max_sessions=capacity.sessions,
+        kv_tokens=capacity.kv_tokens,
+        prefill_chunk=models.prefill_chunk,
+    )
 
 
 def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:

@@ -71,6 +71,7 @@ def rows() -> dict[str, Row]:
     stats = GenerationStats(
         rounds=2,
         draft_lengths=[4, 4],
+        prepared=[False, False],
         solo_us=[90, 90],
         outcomes=Counter({(4, 4): 1, (4, 2): 1}),
         completion_tokens=10,

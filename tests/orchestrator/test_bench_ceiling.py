@@ -38,12 +38,34 @@ def test_nothing_measured_has_no_ceiling() -> None:
 
 def test_times_are_medians_by_width_over_all_requests() -> None:
     one = GenerationStats(
-        draft_lengths=[3, 3, 5], draft_us=[10, 30, 50], verify_us=[100, 200, 300], solo_us=[70], solo_tokens=1
+        rounds=3,
+        draft_lengths=[3, 3, 5],
+        prepared=[False] * 3,
+        draft_us=[10, 30, 50],
+        verify_us=[100, 200, 300],
+        solo_us=[70],
+        solo_tokens=1,
     )
-    other = GenerationStats(draft_lengths=[3], draft_us=[90], verify_us=[900], solo_us=[80, 75], solo_tokens=2)
+    other = GenerationStats(
+        rounds=1, draft_lengths=[3], prepared=[False], draft_us=[90], verify_us=[900], solo_us=[80, 75], solo_tokens=2
+    )
     times = model_times([one, other])
     assert times.draft_us == {3: 30, 5: 50}
     assert times.verify_us == {1: 75, 4: 200, 6: 300}
     one.outcomes, other.outcomes = Counter({(3, 1): 2, (5, 5): 1}), Counter({(3, 3): 1})
     total_us = 3 * (30 + 200) + (50 + 300) + 3 * 75
     assert ceiling_of([one, other]) == pytest.approx((2 * 2 + 6 + 4 + 3) / total_us * 1e6)
+
+
+def test_a_draft_that_was_prepared_tells_nothing_of_how_long_one_takes() -> None:
+    stats = GenerationStats(
+        rounds=4,
+        draft_lengths=[3, 3, 3, 5],
+        prepared=[False, True, True, True],
+        draft_us=[60, 1, 2, 4],
+        verify_us=[100, 100, 100, 200],
+        outcomes=Counter({(3, 3): 3, (5, 5): 1}),
+    )
+    assert model_times([stats]).draft_us == {3: 60, 5: 4}
+    total_us = 3 * (100 + 60 - 0.75 * 60) + (200 + 4 - 0.75 * 4)
+    assert ceiling_of([stats]) == pytest.approx((3 * 4 + 6) / total_us * 1e6)
