@@ -79,7 +79,6 @@ class _Entry(NamedTuple):
     choosing: Choosing | None
 
 
-@torch.inference_mode()
 def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[Answer | NonFiniteLogits]:
     """Make all choices of a step; a task whose logits are broken gets the error that is its own.
 
@@ -94,25 +93,24 @@ def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[An
     alike.pop(None, None)
     result: list[Answer | NonFiniteLogits] = [Answer(rows) for rows in logits]
     if alike:
-        columns = _joined([_columns([entries[i] for i in indices]) for indices in alike.values()], dim=1)
-        _hand_out(columns.tolist(), (i for indices in alike.values() for i in indices), entries, result)
+        table = _joined([_table([entries[i] for i in indices]) for indices in alike.values()])
+        _hand_out(table.tolist(), (i for indices in alike.values() for i in indices), entries, result)
     return result
 
 
 def _hand_out(
-    columns: list[list[float]], order: Iterable[int], entries: list[_Entry], result: list[Answer | NonFiniteLogits]
+    table: list[list[float]], order: Iterable[int], entries: list[_Entry], result: list[Answer | NonFiniteLogits]
 ) -> None:
-    """Cut the step's columns up among its tasks, which come in ``order``."""
-    ids, best, second, probs = columns
+    """Cut the step's table up among its tasks, which come in ``order``."""
     first = 0
     for index in order:
         logits, choosing = entries[index]
-        rows = slice(first, first := first + len(logits))
-        if not all(map(math.isfinite, best[rows])):
+        ids, best, second, probs = zip(*table[first : (first := first + len(logits))], strict=True)
+        if not all(map(math.isfinite, best)):
             result[index] = NonFiniteLogits("the model answered with NaN or infinite logits")
         elif choosing is not None:
-            near_ties = [one - other < NEAR_TIE for one, other in zip(best[rows], second[rows], strict=True)]
-            chosen = Chosen([int(i) for i in ids[rows]], near_ties, probs[rows] if choosing.with_probs else [])
+            near_ties = [one - other < NEAR_TIE for one, other in zip(best, second, strict=True)]
+            chosen = Chosen([int(i) for i in ids], near_ties, list(probs) if choosing.with_probs else [])
             result[index] = Answer(logits, chosen)
 
 
@@ -125,7 +123,7 @@ def check_finite(logits: List[torch.Tensor]) -> None:
 
 def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
     """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature."""
-    logits, prefix = logits[:, : choosing.vocab_size], choosing.prefix
+    logits, prefix = _within(logits, choosing), choosing.prefix
     counts = None if prefix is None else sampling.token_counts(prefix.prompt, prefix.output, prefix.draft, logits)
     return sampling.adjust(logits, choosing.params, counts)
 
@@ -155,26 +153,25 @@ def _kind(entry: _Entry) -> Hashable:
     return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p
 
 
-def _columns(entries: list[_Entry]) -> torch.Tensor:
-    """Return [4, rows]: the id chosen, its score, the next best score, its raw probability.
+def _table(entries: list[_Entry]) -> torch.Tensor:
+    """Return [rows, 4]: the id chosen, its score, the next best score, its raw probability.
 
     float32 or float64, as the scores are; both hold every id below 2^24.
     """
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
         # The score alone, to tell whether the row is finite.
-        return _joined([entry.logits for entry in entries]).amax(-1).float().expand(4, -1)
-    vocab_size = choosings[0].vocab_size
-    raw = weighed = _joined([entry.logits[:, :vocab_size] for entry in entries]).float()
+        return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
+    raw = weighed = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing]).float()
     if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
-        weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing is not None])
+        weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
     law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
-    step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // vocab_size)
+    step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
     if len(raw) <= step:
         return _choose(raw, weighed, keys, law)
     passes = [slice(first, first + step) for first in range(0, len(raw), step)]
-    return torch.cat([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes], dim=1)
+    return torch.cat([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes])
 
 
 def _keys(entry: _Entry) -> list[int]:
@@ -201,8 +198,13 @@ def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law
     if law.with_probs:
         raw_log_probs = log_probs if log_probs is not None and law.is_raw else raw.log_softmax(-1)
         probs = raw_log_probs.gather(1, ids).exp()
-    return torch.cat([ids.to(best.dtype), best, second, probs.to(best.dtype)], dim=1).T
+    return torch.cat([ids.to(best.dtype), best, second, probs.to(best.dtype)], dim=1)
 
 
-def _joined(parts: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+def _within(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
+    """Return the logits of the ids that exist for the session."""
+    return logits if logits.shape[-1] == choosing.vocab_size else logits[:, : choosing.vocab_size]
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

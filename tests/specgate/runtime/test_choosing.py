@@ -118,7 +118,7 @@ def _one_position_off(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_reverse(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda columns, order, *others: real(columns, reversed(list(order)), *others)
+    return lambda table, order, *others: real(table, reversed(list(order)), *others)
 
 
 def _all_alike(real: Callable[..., Any]) -> Callable[..., Any]:
