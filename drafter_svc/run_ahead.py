@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from drafter_svc.account import Account
 from drafter_svc.draft import Draft, Terms
 from drafter_svc.outcomes import Acceptance, Candidate, likeliest
 from specgate.runtime.choosing import Answer
@@ -56,6 +57,7 @@ class RunAhead:
     ) -> None:
         self._rejects = spec.verification is Verification.REJECTION and not spec.sampling.greedy
         self._acceptance = Acceptance()
+        self._account = Account()
         self._stop_token_ids = spec.stop_token_ids
         self._pool = pool
         self._capacity = capacity
@@ -75,12 +77,15 @@ class RunAhead:
             outcome: the tokens that were committed since the last round.
         """
         self._learn(outcome)
+        guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
         prepared = self._close_all_but(outcome)
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
             draft = replace(prepared, sequence=sequence, terms=terms)
             draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
+        if guessed and terms.gamma:
+            self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
         self._proposed = draft
         if terms.gamma:
             self._coming = terms
@@ -90,7 +95,7 @@ class RunAhead:
 
     def start(self, num_rows: int, submit: Submit) -> None:
         """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread."""
-        if num_rows > 0 and self._coming is not None:
+        if num_rows > 0 and self._coming is not None and self._account.pays():
             self._jobs.append(submit(self._prepare(num_rows, submit)))
 
     def free(self) -> None:

@@ -54,7 +54,7 @@ class LocalService:
         flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
         if self.prefill_chunk is not None:
             flags += ["--prefill-chunk", str(self.prefill_chunk)]
-        if self.run_ahead is not None:
+        if self.run_ahead is not None and self.role == "drafter":
             flags += ["--run-ahead", str(self.run_ahead)]
         if self.slow_us:
             flags += ["--slow-us", str(self.slow_us)]

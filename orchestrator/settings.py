@@ -73,6 +73,12 @@ class ServiceSettings(Strict):
     placement: Placement = Placement()
 
 
+class DrafterSettings(ServiceSettings):
+    """A pool of drafters; ``run_ahead`` None is the drafter's own default."""
+
+    run_ahead: int | None = Field(None, ge=0, le=256)
+
+
 class GatewaySettings(Strict):
     """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
 
@@ -113,7 +119,7 @@ class Settings(Strict):
     model_name: str = "specgate"
     app_name: str = "specgate"
     verifier: ServiceSettings = ServiceSettings(model=BUNDLED_TARGET)
-    drafter: ServiceSettings | None = ServiceSettings(model=BUNDLED_DRAFT)
+    drafter: DrafterSettings | None = DrafterSettings(model=BUNDLED_DRAFT)
     gateway: GatewaySettings = GatewaySettings()
     defaults: Defaults = Defaults()
     services_tls: ClientTlsSettings | None = None

@@ -12,12 +12,17 @@ LINE = re.compile(r"(?P<indent> *)(?P<commented># )?(?P<name>\w+):(?P<value>[^#]
 def rows() -> Iterator[tuple[str, str, str]]:
     """Yield dotted key, default and meaning; what is like the verifier's is left out."""
     path: list[str] = []
+    of_verifier: set[str] = set()
     for line in SETTINGS.read_text(encoding="utf-8").splitlines():
         found = LINE.fullmatch(line)
         if found is None:
             continue
         path[len(found["indent"]) // 2 :] = [found["name"]]
-        if (path[0] == "drafter" and len(path) > 1) or (path[:2] == ["gateway", "placement"] and len(path) > 2):
+        if path[0] == "verifier" and len(path) > 1:
+            of_verifier.add(".".join(path[1:]))
+        if (path[0] == "drafter" and ".".join(path[1:]) in of_verifier) or (
+            path[:2] == ["gateway", "placement"] and len(path) > 2
+        ):
             continue
         # A commented key shows an example, not the default.
         default = "" if found["commented"] else found["value"].strip()

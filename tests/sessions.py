@@ -1,7 +1,7 @@
 """The decode loop in one thread, without services: a drafting and a verifying session, round by round."""
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -160,6 +160,24 @@ def cut_short(task: Generator[Need, Answer, Any], num_steps: int | None) -> Gene
         answer = yield need
 
 
+def guessing(
+    drafter: DraftSession, num_rows: int, num_steps: int | None = None
+) -> Iterator[Generator[Need, Answer, None]]:
+    """Yield the tasks that run ahead of the verdict, each for so many forwards, before the next one is asked for."""
+    tasks: deque[tuple[Generator[Need, Answer, Any], Future[Any]]] = deque()
+
+    def submit(task: Generator[Need, Answer, Any]) -> "Future[Any]":
+        tasks.append((task, Future()))
+        return tasks[-1][1]
+
+    drafter.ahead.start(num_rows, submit)
+    while tasks:
+        task, job = tasks.popleft()
+        yield cut_short(task, num_steps)
+        if num_steps is None:
+            job.set_result(None)
+
+
 class DecodeLoop:
     """The client's side of one session: what it has seen, and what it asks for next."""
 
@@ -178,23 +196,13 @@ class DecodeLoop:
         yield self.pair.target, self.verifier.prefill()
         while not self.generation.verdicts or self.generation.finish_reason is None:
             proposal = self.use((yield self.pair.draft, self.drafter.draft(self._draft_request())))
-            yield from self._run_ahead()
+            for task in guessing(self.drafter, self.plan.ahead, self.plan.ahead_steps):
+                yield self.pair.draft, task
             verdicts: list[Verdict] = []
             self.verifier.resume()
             yield self.pair.target, self.verifier.verify(*self._verify_arguments(proposal, verdicts))
             self._commit(proposal, verdicts)
         return self.generation
-
-    def _run_ahead(self) -> Calls[None]:
-        tasks: deque[Generator[Need, Answer, Any]] = deque()
-
-        def submit(task: Generator[Need, Answer, Any]) -> "Future[Any]":
-            tasks.append(task)
-            return Future()
-
-        self.drafter.ahead.start(self.plan.ahead, submit)
-        while tasks:
-            yield self.pair.draft, cut_short(tasks.popleft(), self.plan.ahead_steps)
 
     def _draft_request(self) -> DraftRequest:
         wanted = 0 if self.closed and not self.overtaking else self.plan.gamma

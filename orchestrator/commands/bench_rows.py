@@ -17,7 +17,7 @@ from orchestrator.commands.bench_samples import (
     by_schedule,
     rates_of,
 )
-from orchestrator.commands.results import median_or_none, rest_us
+from orchestrator.commands.results import hit_draft_shares, median_or_none, rest_us
 from orchestrator.request import GenerationStats
 
 
@@ -65,7 +65,8 @@ class Row:
     acceptance_rate: float | None = None
     tokens_per_forward: float | None = None
     solo_share: float | None = None
-    hit_rate: float | None = None
+    run_ahead_hit_rate: float | None = None
+    hit_draft_share: float | None = None
     round_us: RoundTimes = RoundTimes()
     near_ties: int | None = None
     ceiling_tokens_per_s: float | None = None
@@ -90,7 +91,8 @@ class Row:
             "acceptance_rate": self.acceptance_rate,
             "tokens_per_forward": self.tokens_per_forward,
             "solo_share": self.solo_share,
-            "hit_rate": self.hit_rate,
+            "run_ahead_hit_rate": self.run_ahead_hit_rate,
+            "hit_draft_share": self.hit_draft_share,
             "round_us": asdict(self.round_us),
             "near_ties": self.near_ties,
             "ceiling_tokens_per_s": self.ceiling_tokens_per_s,
@@ -135,7 +137,8 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         acceptance_rate=_ratio(sum(one.accepted for one in stats), drafted),
         tokens_per_forward=_ratio(tokens, forwards),
         solo_share=_ratio(sum(one.solo_tokens for one in stats), tokens),
-        hit_rate=_ratio(sum(sum(one.prepared) for one in stats), sum(one.rounds for one in stats)),
+        run_ahead_hit_rate=_ratio(sum(sum(one.prepared) for one in stats), sum(one.rounds for one in stats)),
+        hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
         round_us=_round_times(stats),
         near_ties=sum(one.near_ties for one in stats) if stats else None,
         ceiling_tokens_per_s=ceiling_of(stats),

@@ -35,7 +35,7 @@ _SHARES: tuple[Column, ...] = (
     ("accepted", lambda row: number(row.acceptance_rate, ".0%")),
     ("tok/forward", lambda row: number(row.tokens_per_forward, ".2f")),
     ("solo", lambda row: number(row.solo_share, ".0%")),
-    ("hits", lambda row: number(row.hit_rate, ".0%")),
+    ("ahead", lambda row: number(row.run_ahead_hit_rate, ".0%")),
 )
 _TIMES: tuple[Column, ...] = (
     ("draft µs", lambda row: number(row.round_us.draft, ".0f")),

@@ -129,6 +129,7 @@ def local_service(models: ModelOptions, role: str, model: str, core: int | None,
         max_sessions=capacity.sessions,
         kv_tokens=capacity.kv_tokens,
         prefill_chunk=models.prefill_chunk,
+        run_ahead=models.run_ahead,
     )
 
 

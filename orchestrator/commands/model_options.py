@@ -15,6 +15,7 @@ from specgate.types import check_range
 
 MAX_THREADS = 1024
 MAX_PREFILL_CHUNK = 1 << 20
+MAX_RUN_AHEAD = 256
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
@@ -79,6 +80,14 @@ class ModelOptions:
             rich_help_panel=_MODELS,
         ),
     ] = None
+    run_ahead: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ROWS",
+            help="Outcomes that the drafter prepares while the target judges; 0 is off. [default: the drafter's own]",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
     tls_ca: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS),
@@ -98,6 +107,7 @@ class ModelOptions:
             raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
         check_range("threads", self.threads, 1, MAX_THREADS)
         check_range("prefill_chunk", self.prefill_chunk or 1, 1, MAX_PREFILL_CHUNK)
+        check_range("run_ahead", self.run_ahead or 0, 0, MAX_RUN_AHEAD)
         if self.pin and self.threads > 1:
             raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
         self._check_tls()

@@ -77,6 +77,12 @@ def rest_us(stats: GenerationStats) -> list[int]:
     return [whole - draft - verify for whole, draft, verify in parts]
 
 
+def hit_draft_shares(stats: GenerationStats) -> list[float]:
+    """Return, of each round whose proposal was prepared, the share that drafting still took."""
+    parts = zip(stats.prepared, stats.draft_us, stats.round_us, strict=True)
+    return [draft / max(1, whole) for prepared, draft, whole in parts if prepared]
+
+
 def result_object(result: Result) -> dict[str, Any]:
     """Return the JSON object of a finished request."""
     extra = {"logprobs": [_logprobs_object(entry) for entry in result.logprobs]} if result.logprobs else {}
@@ -106,12 +112,14 @@ def stats_object(result: Result) -> dict[str, Any]:
         "tokens_per_s": result.tokens_per_s,
         "solo_tokens": stats.solo_tokens,
         "solo_share": stats.solo_share,
+        "run_ahead_hit_rate": stats.run_ahead_hit_rate,
         "near_ties": stats.near_ties,
         "drafter_failures": stats.drafter_failures,
         "verifier_failovers": stats.verifier_failovers,
         "draft_us": median_or_none(stats.draft_us),
         "verify_us": median_or_none(stats.verify_us),
         "rest_us": median_or_none(rest_us(stats)),
+        "hit_draft_share": median_or_none(hit_draft_shares(stats)),
     }
 
 

@@ -9,8 +9,8 @@ from ray.serve.deployment import Application
 
 from orchestrator.fleet.progress import reporter
 from orchestrator.setting_listen import NODE
-from orchestrator.settings import Placement, ServiceSettings
-from specgate.service.config import ServiceConfig
+from orchestrator.settings import DrafterSettings, Placement, ServiceSettings
+from specgate.service.config import DEFAULT_RUN_AHEAD, ServiceConfig
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
 
@@ -31,7 +31,8 @@ class ServiceReplica:
     # Serve awaits it.
     async def __init__(self, role: str, settings: dict[str, Any], drain_s: float) -> None:  # type: ignore[misc]
         self._leases = LeaseBook()
-        config = _config(ServiceSettings.model_validate(settings), drain_s)
+        kind = DrafterSettings if role == "drafter" else ServiceSettings
+        config = _config(kind.model_validate(settings), drain_s)
         self._replica = Replica(role, config, self._leases)
         await self._replica.start(reporter())
 
@@ -100,9 +101,15 @@ def _config(settings: ServiceSettings, drain_s: float) -> ServiceConfig:
         kv_tokens=settings.kv_tokens,
         max_batch_tokens=settings.max_batch_tokens,
         prefill_chunk=settings.prefill_chunk,
+        run_ahead=_run_ahead(settings),
         tls_certificate=str(tls.certificate) if tls else None,
         tls_key=str(tls.key) if tls else None,
         tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,
         insecure=listen.insecure,
         drain_s=drain_s,
     )
+
+
+def _run_ahead(settings: ServiceSettings) -> int:
+    rows = settings.run_ahead if isinstance(settings, DrafterSettings) else 0
+    return DEFAULT_RUN_AHEAD if rows is None else rows

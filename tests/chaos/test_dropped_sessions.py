@@ -49,7 +49,7 @@ async def serve(role: str, folder: Path, add_servicer: Callable[[Any, Any], None
     loaded = load(str(folder), torch.device("cpu"), torch.float32, lambda *_: None)
     engine = Engine(prepare(loaded, 65_536, 1024, lambda *_: None))
     engine.start()
-    model = ServedModel(role, loaded, engine, max_sessions=48)
+    model = ServedModel(role, loaded, engine, max_sessions=48, run_ahead_rows=96 if role == "drafter" else 0)
     server = Server(f"specgate.v1.{role.capitalize()}Service", ServerOptions(drain_s=1.0))
     await server.start()
     add_servicer(model, server.handlers)
@@ -101,6 +101,10 @@ async def drop_draft(stub: DrafterServiceStub, stage: str) -> None:
         await call.read()
     if stage in ("in a round", "in a solo run", "half-closed in a solo run"):
         await call.write(dpb.DraftRequest(round=dpb.DraftRound(round=1, position=length, gamma=64)))
+    if stage == "behind an answer":
+        await call.write(dpb.DraftRequest(round=dpb.DraftRound(round=1, position=length, gamma=4)))
+        await call.read()
+        await asyncio.sleep(0.01)
     call.cancel()
 
 
@@ -115,7 +119,7 @@ async def unless_full(drop: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(0.1)
 
 
-STAGES = ("before open", "in prefill", "in a round", "in a solo run", "half-closed in a solo run")
+STAGES = ("before open", "in prefill", "in a round", "behind an answer", "in a solo run", "half-closed in a solo run")
 
 
 async def settled(services: tuple[InProcess, InProcess], num_tasks: int) -> None:

@@ -59,6 +59,7 @@ async def test_greedy_is_what_transformers_generates(
                 generations = await run_all(orchestrator, requests)
                 expect_equal(f"greedy gamma {gamma} gate {gate}", generations, expected)
                 assert sum(g.stats.accepted for g in generations) > 0
+                print(f"gamma {gamma} gate {gate}: {sum(sum(g.stats.prepared) for g in generations)} prepared")
 
 
 SAMPLINGS = {

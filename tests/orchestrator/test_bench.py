@@ -69,9 +69,7 @@ def sample(repeat: int, tokens: int, seconds: float, stats: GenerationStats | No
 
 def rows() -> dict[str, Row]:
     stats = GenerationStats(
-        rounds=2,
         draft_lengths=[4, 4],
-        prepared=[False, False],
         solo_us=[90, 90],
         outcomes=Counter({(4, 4): 1, (4, 2): 1}),
         completion_tokens=10,
@@ -80,6 +78,8 @@ def rows() -> dict[str, Row]:
         solo_tokens=2,
         target_forwards=4,
         near_ties=1,
+        rounds=2,
+        prepared=[False, True],
         draft_us=[10, 20],
         verify_us=[100, 100],
         round_us=[115, 135],
@@ -104,15 +104,16 @@ def test_ratios_and_shares() -> None:
     assert (spec.acceptance_rate, spec.tokens_per_forward, spec.solo_share) == (0.75, 2.5, 0.2)
     assert (spec.round_us.draft, spec.round_us.verify, spec.round_us.rest) == (15, 100, 10)
     assert spec.near_ties == 3
+    assert (spec.run_ahead_hit_rate, spec.hit_draft_share) == (0.5, 20 / 135)
 
 
 def test_bytes_are_of_a_round_and_the_ceiling_of_the_rows_own_rounds() -> None:
     spec, target = rows()["spec"], rows()["target"]
     assert (spec.bytes_per_round, spec.bytes_per_token) == (120, 24)
     assert target.bytes_per_round is target.ceiling_tokens_per_s is target.share_of_ceiling is None
-    # A run: rounds of 5 and of 3 tokens that take 15 + 100 us each, and two solo tokens of 90 us.
-    assert spec.ceiling_tokens_per_s == pytest.approx(10 / 410e-6)
-    assert spec.share_of_ceiling == pytest.approx(85 / (10 / 410e-6))
+    # A run: rounds of 5 and of 3 tokens that take 10 + 100 us each, half of the drafts hidden, and two tokens of 90 us.
+    assert spec.ceiling_tokens_per_s == pytest.approx(10 / 390e-6)
+    assert spec.share_of_ceiling == pytest.approx(85 / (10 / 390e-6))
 
 
 def test_the_better_schedule_is_the_row() -> None:
@@ -134,9 +135,11 @@ def test_rows_as_json() -> None:
     assert [row["name"] for row in (target_hf, target, spec)] == ["target-hf", "target", "spec"]
     assert target_hf["round_us"] == {"draft": None, "verify": None, "rest": None}
     assert target_hf["acceptance_rate"] is target_hf["solo_share"] is target_hf["tokens_per_forward"] is None
+    assert target_hf["run_ahead_hit_rate"] is target_hf["hit_draft_share"] is None
+    assert spec["run_ahead_hit_rate"] == 0.5
     assert target["ratio_to_target"] == 1.0
     assert spec["round_us"] == {"draft": 15, "verify": 100, "rest": 10}
-    assert spec["model_us"] == {"draft_us": {"4": 15}, "verify_us": {"1": 90, "5": 100}}
+    assert spec["model_us"] == {"draft_us": {"4": 10}, "verify_us": {"1": 90, "5": 100}}
     assert (spec["bytes_per_round"], spec["schedule"], target["ratio_to_target_95"]) == (120, None, None)
 
 

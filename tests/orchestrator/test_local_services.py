@@ -202,6 +202,8 @@ def test_the_flags_of_a_service() -> None:
     assert "--max-sessions 3 --kv-tokens 5" in flags
     assert not {"--cpu", "--prefill-chunk"} & set(LocalService("drafter", "m").arguments(0))
     assert LocalService("drafter", "m", prefill_chunk=9).arguments(0)[-2:] == ["--prefill-chunk", "9"]
+    assert LocalService("drafter", "m", run_ahead=0).arguments(0)[-2:] == ["--run-ahead", "0"]
+    assert "--run-ahead" not in LocalService("verifier", "m", run_ahead=0).arguments(0)
 
 
 def test_pinning_takes_two_cores_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Coloured tokens, the statistics line, and the JSON objects."""
 
 import io
+from statistics import median
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ STATS = GenerationStats(
     seed=9,
     prompt_tokens=3,
     completion_tokens=8,
-    rounds=2,
+    rounds=3,
     drafted=5,
     accepted=4,
     solo_tokens=2,
@@ -140,6 +141,7 @@ STATS = GenerationStats(
     near_ties=1,
     drafter_failures=1,
     verifier_failovers=2,
+    prepared=[True, False, True],
     draft_us=[100, 200, 300],
     verify_us=[1000, 1000, 1500],
     round_us=[1150, 1300, 2000],
@@ -169,6 +171,7 @@ def test_a_result_as_json() -> None:
     assert (stats["seed"], stats["prompt_tokens"], stats["completion_tokens"]) == (9, 3, 8)
     assert (stats["acceptance_rate"], stats["tokens_per_forward"], stats["solo_share"]) == (0.8, 2.0, 0.25)
     assert (stats["draft_us"], stats["verify_us"], stats["rest_us"]) == (200, 1000, 100)
+    assert (stats["run_ahead_hit_rate"], stats["hit_draft_share"]) == (2 / 3, median([100 / 1150, 300 / 2000]))
     assert (stats["drafter_failures"], stats["verifier_failovers"], stats["near_ties"]) == (1, 2, 1)
 
 

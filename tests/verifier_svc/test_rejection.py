@@ -25,6 +25,7 @@ from specgate.types import (
     SessionSpec,
     Verification,
 )
+from tests.broken_run_ahead import ReusesTheKey
 from tests.chisquare import p_value
 from tests.models import KnownModel, Mix, eager_logits, make_runner, run_all, write_llama
 from tests.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode, was_interrupted
@@ -261,9 +262,13 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+FINE_MUTANTS = {"prepares with a used key": (Mutant(make_draft=ReusesTheKey), Plan(2, ahead=2))}
+"""What is off by less than a few thousand runs can tell."""
+
+
+@pytest.mark.parametrize("name", MUTANTS | FINE_MUTANTS)
 def test_what_is_not_exact_is_found_out(name: str, known_pair: Pair) -> None:
-    mutant, plan = MUTANTS[name]
+    mutant, plan = (MUTANTS | FINE_MUTANTS)[name]
     law, _ = enumerate_texts(known_pair, make_spec(3), plan, mutant)
     assert largest_error(law, law_of_known(known_pair.target, make_spec(3))) > 1e-3
 
@@ -297,7 +302,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
     folder = tmp_path_factory.mktemp("pair")
     write_llama(folder / "target", vocab_size=VOCAB_SIZE, layers=1, hidden=16, seed=1)
     write_llama(folder / "draft", vocab_size=VOCAB_SIZE, layers=1, hidden=16, seed=2, mix=Mix(1, 0.7))
-    target, draft = (make_runner(folder / name, kv_tokens=16 * BATCH, page_size=16) for name in ("target", "draft"))
+    target, draft = (make_runner(folder / name, kv_tokens=80 * BATCH, page_size=16) for name in ("target", "draft"))
     known: dict[Text, list[float]] = {}
     for length in range(NUM_TOKENS):
         texts = list(product(range(VOCAB_SIZE), repeat=length))
@@ -323,6 +328,7 @@ SEEDED: dict[str, tuple[Plan, SessionSpec]] = {
     "no gate": (Plan(2), make_spec(NUM_TOKENS)),
     "gate": (Plan(2, solo_below=0.5), make_spec(NUM_TOKENS)),
     "draft confidence": (Plan(3, stop_below=0.4), make_spec(NUM_TOKENS)),
+    "run-ahead": (Plan(2, ahead=4), make_spec(NUM_TOKENS)),
     "eos in drafts": (Plan(3), make_spec(NUM_TOKENS, stop_token_ids=frozenset({EOS}))),
 }
 

@@ -209,3 +209,61 @@ def test_what_spoilt_rows_were_copied_from_is_shared_with_nobody_either() -> Non
     pool.release(reader, spoilt=True)
     pool.attach(reader, 40)
     assert reader.num_cached == 0
+
+
+# Branches.
+
+
+def test_a_branch_of_a_part_has_the_pages_of_that_part() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    trunk = opened(pool, 40)
+    branch = pool.fork(trunk, 20)
+    assert (len(branch), branch.num_cached, branch.block_table) == (20, 20, trunk.block_table[:2])
+    pool.check_integrity()
+
+
+def test_who_adopts_a_branch_goes_on_as_it() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    trunk = opened(pool, 40)
+    serial, stable = trunk.serial, trunk.num_stable
+    branch = pool.fork(trunk, 36)
+    branch.append([7])
+    assert pool.extend(branch, 37)
+    branch.num_cached = 37
+    expected = (list(branch.token_ids), 37, list(branch.block_table))
+    pool.adopt(trunk, branch)
+    assert (trunk.token_ids, trunk.num_cached, trunk.block_table) == expected
+    assert (trunk.serial, trunk.num_stable, trunk.is_branch) == (serial, stable, False)
+    assert not pool.is_open(branch)
+    assert pool.num_free == 8 - 3
+    pool.check_integrity()
+    pool.free(trunk)
+    assert pool.num_free == 8
+
+
+def test_a_discarded_branch_leaves_its_pages_to_others_and_nothing_to_share() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    trunk = opened(pool, 16)
+    branch = pool.fork(trunk)
+    branch.append(range(500, 532))
+    assert pool.extend(branch, 48)
+    branch.num_cached = 48
+    pool.discard(branch)
+    pool.discard(branch)
+    assert pool.num_free == 8 - 1
+    pool.check_integrity()
+    again = pool.open(branch.token_ids, 48)
+    pool.attach(again, 47)
+    assert again.num_cached <= 16
+
+
+def test_pages_of_branches_count_as_free_for_who_comes() -> None:
+    pool = PagePool(num_pages=3, page_size=16)
+    trunk = opened(pool, 16)
+    branch = pool.fork(trunk)
+    branch.append(range(20))
+    assert pool.extend(branch, 36)
+    assert pool.num_free == 0
+    pool.open(range(32), 32)
+    with pytest.raises(KVCacheFull, match="33 KV tokens are needed and 32 are free"):
+        pool.open(range(33), 33)

@@ -124,6 +124,24 @@ class Traffic(RuleBasedStateMachine):
             self.pool.fork(trunk)
             type(self).num_lives += 1
 
+    @precondition(lambda self: any(one.is_branch for one in self.open_ones))
+    @rule(data=st.data())
+    def adopt(self, data: st.DataObject) -> None:
+        """A guess came true: its trunk, or any other that is long enough to be one, goes on as it."""
+        branch = data.draw(st.sampled_from([one for one in self.open_ones if one.is_branch]))
+        trunks = [one for one in self.open_ones if one.salt == branch.salt and not one.is_branch]
+        trunks = [one for one in trunks if one.token_ids[: one.num_stable] == branch.token_ids[: one.num_stable]]
+        if trunks:
+            trunk = data.draw(st.sampled_from(trunks))
+            self.waiting = [need for need in self.waiting if need.sequence not in (trunk, branch)]
+            self.num_drafts.pop(trunk.serial, None)
+            self.pool.adopt(trunk, branch)
+
+    @precondition(lambda self: any(one.is_branch for one in self.open_ones))
+    @rule(data=st.data())
+    def discard(self, data: st.DataObject) -> None:
+        self.pool.discard(data.draw(st.sampled_from([one for one in self.open_ones if one.is_branch])))
+
     @precondition(lambda self: self.pool.sequences)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:

@@ -233,3 +233,68 @@ def test_logits_that_are_gone_are_made_again() -> None:
     need = next(logits_of(sequence, 3))
     assert need == Need(sequence, 3, 8)
     assert sequence.num_cached == 5
+
+
+# Branches: guesses, that nobody is to wait for.
+
+
+def branch_of(pool: PagePool, trunk: Need) -> Need:
+    """A branch that needs one more token than its trunk has cached."""
+    branch = pool.fork(trunk.sequence, trunk.sequence.num_cached)
+    branch.append([1])
+    return Need(branch, 1, len(branch))
+
+
+def test_branches_run_in_a_forward_of_their_own() -> None:
+    pool = PagePool(16, 16)
+    trunk, other = decoding(pool), decoding(pool, name=2)
+    scheduler = Scheduler(pool, LIMITS)
+    branches = [branch_of(pool, trunk) for _ in range(3)]
+    assert sizes(scheduler.plan([branches[0], other, branches[1], branches[2]])) == {1: 1}
+    assert sizes(scheduler.plan([branches[0], prompt(pool, 30, 500), branches[1]])) == {1: 30}
+    assert sizes(scheduler.plan(branches)) == {0: 1, 1: 1, 2: 1}
+
+
+def test_branches_that_are_too_many_for_a_forward_take_turns() -> None:
+    pool = PagePool(100, 16)
+    trunk = decoding(pool)
+    needs = [branch_of(pool, trunk) for _ in range(70)]
+    assert len(Scheduler(pool, LIMITS).plan(needs)) == 64
+
+
+def test_branches_take_free_pages_only() -> None:
+    pool = PagePool(4, 16)
+    trunk, idle = decoding(pool), decoding(pool, name=2)
+    branches = [branch_of(pool, trunk) for _ in range(3)]
+    assert sizes(Scheduler(pool, LIMITS).plan(branches)) == {0: 1, 1: 1}
+    assert not pool.is_open(branches[2].sequence)
+    assert idle.sequence.block_table
+    pool.check_integrity()
+
+
+def test_pages_come_from_branches_first() -> None:
+    pool = PagePool(4, 16)
+    silent, trunk, asking = decoding(pool, name=1), decoding(pool, name=2), decoding(pool, 16, 3)
+    branch = branch_of(pool, trunk)
+    scheduler = Scheduler(pool, LIMITS)
+    scheduler.plan([branch])
+    for _ in range(PATIENCE + 1):
+        scheduler.plan([trunk, asking])
+    assert sizes(scheduler.plan([grow(asking, 1)])) == {0: 2}
+    assert not pool.is_open(branch.sequence)
+    assert silent.sequence.block_table
+    pool.check_integrity()
+
+
+def test_guessing_costs_nobody_patience() -> None:
+    pool = PagePool(4, 16)
+    oldest, asking = decoding(pool, 16, 1), decoding(pool, 16, 2)
+    scheduler = Scheduler(pool, LIMITS)
+    scheduler.plan([oldest, asking])
+    for _ in range(2 * PATIENCE):
+        branch = branch_of(pool, asking)
+        scheduler.plan([branch])
+        pool.discard(branch.sequence)
+    filler = decoding(pool, 32, 3)
+    assert sizes(scheduler.plan([grow(asking, 1), filler])) == {0: 2}
+    assert oldest.sequence.block_table

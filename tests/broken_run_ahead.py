@@ -1,0 +1,54 @@
+"""Drafting sessions whose run-ahead is wrong: what the tests of exactness must find out."""
+
+from typing import Any
+
+from drafter_svc.draft import Draft, Terms
+from drafter_svc.drafter import DraftSession
+from drafter_svc.run_ahead import Ids, RunAhead
+from specgate.runtime.kv_pages import Sequence
+
+
+class WithAhead(DraftSession):
+    """A session with a broken run-ahead."""
+
+    ahead_type: type[RunAhead] = RunAhead
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ahead = self.ahead_type(self.spec, self._pool, self.capacity, self.extend, self._candidates)
+
+
+class AdoptsAnother(WithAhead):
+    """Goes on with whatever branch there is, as if its outcome had come true."""
+
+    class ahead_type(RunAhead):
+        def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
+            alike = [one for one in self._branches if len(one) == len(outcome)]
+            if outcome not in self._branches and alike:
+                self._branches[outcome] = self._branches[alike[0]]
+            return super().begin(sequence, terms, outcome)
+
+
+class KeepsWrongKeys(WithAhead):
+    """Takes the tokens of the right branch and the keys and values of another one."""
+
+    class ahead_type(RunAhead):
+        def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
+            alike = [one for one in self._branches if len(one) == len(outcome) and one != outcome]
+            if outcome in self._branches and alike:
+                right, wrong = (self._branches[one].draft.sequence for one in (outcome, alike[0]))
+                right.block_table, wrong.block_table = wrong.block_table, right.block_table
+            return super().begin(sequence, terms, outcome)
+
+
+class ReusesTheKey(WithAhead):
+    """Prepares with this round's randomness what the next one proposes."""
+
+    class ahead_type(RunAhead):
+        def start(self, num_rows: int, submit: Any) -> None:
+            if self._coming is not None:
+                self._coming = self._coming._replace(round=self._coming.round - 1)
+            super().start(num_rows, submit)
+
+        def _fits(self, prepared: Terms, asked: Terms) -> bool:
+            return True

@@ -1,0 +1,315 @@
+"""Run-ahead changes when a proposal is there, and nothing else: hit or miss, it is the same proposal."""
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drafter_svc.drafter import DraftSession
+from drafter_svc.run_ahead import Ids
+from specgate.errors import NonFiniteLogits
+from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
+from tests.broken_run_ahead import AdoptsAnother, KeepsWrongKeys, ReusesTheKey
+from tests.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
+from tests.sessions import (
+    GREEDY,
+    PROMPT,
+    VOCAB_SIZE,
+    Generation,
+    MakeDraft,
+    Pair,
+    Plan,
+    decode,
+    guessing,
+    known_model,
+    make_spec,
+)
+
+ALL = 4 * VOCAB_SIZE
+"""Rows for every outcome of a short proposal that is worth one."""
+MODES = {
+    "greedy": {"sampling": GREEDY},
+    "shared noise": {"sampling": SamplingParams()},
+    "rejection": {"sampling": SamplingParams(), "verification": Verification.REJECTION},
+    "penalties": {"sampling": SamplingParams(temperature=0.8, repetition_penalty=1.3, top_k=6)},
+}
+PLANS = {
+    "short": Plan(2, ahead=8),
+    "long": Plan(6, ahead=5),
+    "gate": Plan(3, solo_below=0.3, ahead=8),
+    "draft confidence": Plan(5, stop_below=0.3, ahead=8),
+    "overtaken": Plan(4, solo_below=0.4, max_solo_tokens=3, overtake=1, ahead=8),
+}
+
+
+@pytest.fixture
+def model() -> KnownModel:
+    return known_model()
+
+
+class Client:
+    """A client and an engine of one session: it sends rounds, and lets the drafter guess between them."""
+
+    def __init__(self, model: KnownModel, make: MakeDraft = DraftSession, **fields: Any) -> None:
+        self.model, self.round = model, 0
+        self.session = make(make_spec(**fields), model.pool, model.vocab_size, 64)
+        run_task(model, self.session.warm())
+
+    def send(self, committed: Ids = (), gamma: int = 3, stop_below: float = 0.0, skip: int = 0) -> Proposal:
+        self.round += 1 + skip
+        request = DraftRequest(self.round, self.session.num_committed, committed, gamma, stop_below)
+        return run_task(self.model, self.session.draft(request))
+
+    def guess(self, num_rows: int = ALL, num_steps: int | None = None) -> None:
+        for task in guessing(self.session, num_rows, num_steps):
+            run_task(self.model, task)
+
+    @property
+    def branches(self) -> dict[Ids, Any]:
+        return self.session.ahead._branches
+
+    @property
+    def num_open(self) -> int:
+        return len(self.model.pool.sequences)
+
+
+# The same, hit or miss.
+
+
+def histories(pair: Pair, spec: SessionSpec, plan: Plan, make: MakeDraft = DraftSession) -> list[Generation]:
+    """The generation without run-ahead, and with it."""
+    return [run_all([decode(pair, spec, p, make_draft=make)])[0] for p in (plan._replace(ahead=0), plan)]
+
+
+def drafted(generation: Generation) -> list[tuple[Any, ...]]:
+    return [(proposal.draft_token_ids, proposal.draft_probs) for proposal in generation.proposals]
+
+
+def draft_ids(generation: Generation) -> list[Ids]:
+    """Without the distributions: two forwards of another shape round differently."""
+    return [proposal.draft_token_ids for proposal in generation.proposals]
+
+
+def num_hits(generation: Generation) -> int:
+    return sum(proposal.from_run_ahead for proposal in generation.proposals)
+
+
+@pytest.mark.parametrize("steps", [None, 0, 1, 3])
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_proposal_is_what_it_would_have_been(mode: str, plan: str, steps: int | None) -> None:
+    pair = Pair(KnownModel(VOCAB_SIZE, 3, gain=2.0), KnownModel(VOCAB_SIZE, 4, gain=2.0, mix=Mix(3, 0.9)))
+    hits = 0
+    for seed in range(4):
+        spec = make_spec(max_tokens=24, seed=seed, **MODES[mode])
+        without, ahead = histories(pair, spec, PLANS[plan]._replace(ahead_steps=steps))
+        assert drafted(ahead) == drafted(without)
+        assert ahead.token_ids == without.token_ids
+        hits += num_hits(ahead)
+    assert hits > 0 or steps is not None
+    assert hits == 0 or steps != 0
+    assert pair.draft.pool.num_free == pair.draft.pool.num_pages
+    pair.draft.pool.check_integrity()
+
+
+@pytest.fixture(scope="module")
+def real_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Models whose answers stand on keys and values, over pages that a branch fills in the middle."""
+    folder: Path = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", seed=1)
+    write_llama(folder / "draft", seed=2, mix=Mix(1, 0.9))
+    target, draft = (make_runner(folder / name, kv_tokens=4096, page_size=16) for name in ("target", "draft"))
+    return Pair(target, draft)
+
+
+def real_specs(mode: str) -> list[SessionSpec]:
+    return [make_spec(prompt_token_ids=tuple(range(20)), max_tokens=24, seed=s, **MODES[mode]) for s in range(3)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_proposal_stands_on_the_keys_of_its_own_outcome(mode: str, real_pair: Pair) -> None:
+    hits = 0
+    for spec in real_specs(mode):
+        without, ahead = histories(real_pair, spec, Plan(2, ahead=8))
+        assert draft_ids(ahead) == draft_ids(without)
+        hits += num_hits(ahead)
+    assert hits > 0
+    real_pair.draft.pool.check_integrity()
+
+
+# What must not pass.
+
+
+@pytest.mark.parametrize("make", [AdoptsAnother, KeepsWrongKeys])
+@pytest.mark.parametrize("mode", ["greedy", "shared noise", "rejection"])
+def test_a_wrong_branch_is_found_out(mode: str, make: MakeDraft, real_pair: Pair) -> None:
+    generations = [histories(real_pair, spec, Plan(3, ahead=16), make) for spec in real_specs(mode)]
+    assert any(draft_ids(ahead) != draft_ids(without) for without, ahead in generations)
+
+
+def test_a_key_that_was_used_is_found_out() -> None:
+    pair = Pair(KnownModel(VOCAB_SIZE, 3, gain=2.0), KnownModel(VOCAB_SIZE, 4, gain=2.0, mix=Mix(3, 0.9)))
+    spec = make_spec(**MODES["rejection"])
+    without, ahead = histories(pair, spec, Plan(2, ahead=8), ReusesTheKey)
+    assert drafted(ahead) != drafted(without)
+
+
+# One round after the other.
+
+
+@pytest.mark.parametrize("num_accepted", [0, 1, 2, 3])
+def test_a_prepared_outcome_needs_no_forward(num_accepted: int, model: KnownModel) -> None:
+    client = Client(model)
+    proposal = client.send()
+    client.guess()
+    outcome = next(one for one in client.branches if len(one) == num_accepted + 1)
+    assert outcome[:-1] == proposal.draft_token_ids[:num_accepted]
+    request = DraftRequest(2, client.session.num_committed, outcome, 3)
+    with pytest.raises(StopIteration) as ended:
+        next(client.session.draft(request))
+    prepared = ended.value.value
+    assert prepared.from_run_ahead
+    assert prepared == Proposal(Client(model).send(outcome).draft_token_ids, from_run_ahead=True)
+
+
+def test_a_missed_outcome_is_drafted_as_usual(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(1)
+    missed = next(i for i in range(VOCAB_SIZE) if (i,) not in client.branches)
+    proposal = client.send((missed,))
+    assert client.num_open == 1
+    assert proposal == Client(model).send((missed,))
+
+
+@pytest.mark.parametrize("mode", ["shared noise", "rejection"])
+@pytest.mark.parametrize("gamma", [1, 2, 5])
+def test_another_length_is_cut_or_drafted_on(gamma: int, mode: str, model: KnownModel) -> None:
+    client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
+    client.send()
+    plain.send()
+    client.guess()
+    outcome = next(iter(client.branches))
+    proposal = client.send(outcome, gamma)
+    assert proposal.from_run_ahead == (gamma < 3)
+    expected = plain.send(outcome, gamma)
+    assert (proposal.draft_token_ids, proposal.draft_probs) == (expected.draft_token_ids, expected.draft_probs)
+    # And the round after that one stands on the right tokens.
+    assert client.send((5,)).draft_token_ids == plain.send((5,)).draft_token_ids
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [("greedy", True), ("shared noise", True), ("rejection", False)])
+def test_another_rounds_randomness_is_not_this_ones(mode: str, is_used: bool, model: KnownModel) -> None:
+    client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
+    client.send()
+    plain.send()
+    client.guess()
+    outcome = next(iter(client.branches))
+    proposal, expected = client.send(outcome, skip=1), plain.send(outcome, skip=1)
+    assert proposal.from_run_ahead == is_used
+    assert (proposal.draft_token_ids, proposal.draft_probs) == (expected.draft_token_ids, expected.draft_probs)
+
+
+def test_another_threshold_is_another_draft(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess()
+    outcome = next(iter(client.branches))
+    proposal = client.send(outcome, stop_below=1.0)
+    assert not proposal.from_run_ahead
+    assert len(proposal) == 1
+
+
+@pytest.mark.parametrize("num_steps", [1, 2])
+def test_a_branch_that_has_not_ended_is_finished(num_steps: int, model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(num_steps=num_steps)
+    outcome, branch = next((one, branch) for one, branch in client.branches.items())
+    assert len(branch.draft.tokens) == num_steps
+    task = client.session.draft(DraftRequest(2, client.session.num_committed, outcome, 3))
+    assert next(task).length == len(PROMPT) + len(outcome) + num_steps
+    task.close()
+
+
+def test_while_the_target_is_alone_the_next_draft_is_guessed(model: KnownModel) -> None:
+    client = Client(model)
+    own = client.send().draft_token_ids[0]
+    client.send((own,), gamma=0)
+    client.guess()
+    solo = next(iter(client.branches))
+    assert len(solo) == 1
+    assert client.send(solo).from_run_ahead
+
+
+def test_nothing_is_guessed_before_a_draft_was_asked_for(model: KnownModel) -> None:
+    client = Client(model)
+    client.send((4,), gamma=0)
+    client.guess()
+    assert not client.branches
+
+
+def test_no_more_branches_than_rows_and_the_likeliest_first(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    four = list(client.branches)
+    assert len(four) == client.num_open - 1 == 4
+    other = Client(model)
+    other.send()
+    other.guess(2)
+    assert list(other.branches) == four[:2]
+
+
+def test_what_ends_the_text_is_not_guessed(model: KnownModel) -> None:
+    everything = frozenset(range(VOCAB_SIZE))
+    client = Client(model, stop_token_ids=everything - {7})
+    client.send((4,))
+    client.guess()
+    assert {outcome[-1] for outcome in client.branches} <= {7}
+
+
+def test_where_the_request_ends_nothing_is_guessed(model: KnownModel) -> None:
+    client = Client(model, max_tokens=4)
+    client.send(gamma=3)
+    client.guess()
+    assert all(len(outcome) < 4 for outcome in client.branches)
+    client.send(next(iter(client.branches)), gamma=1)
+
+
+# Pages.
+
+
+def test_the_end_of_a_session_is_the_end_of_its_branches(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(num_steps=1)
+    assert client.num_open > 2
+    client.session.free()
+    assert client.num_open == 0
+    assert model.pool.num_free == model.pool.num_pages
+    model.pool.check_integrity()
+
+
+def test_a_branch_whose_pages_were_wanted_is_drafted_anew(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess()
+    outcome, branch = next(iter(client.branches.items()))
+    model.pool.discard(branch.draft.sequence)
+    proposal = client.send(outcome)
+    assert proposal == Client(model).send(outcome)
+    assert client.num_open == 2
+
+
+def test_a_branch_that_failed_is_drafted_anew(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(num_steps=1)
+    outcome, branch = next(iter(client.branches.items()))
+    failed: Future[Any] = branch.job
+    failed.set_exception(NonFiniteLogits("of a branch"))
+    proposal = client.send(outcome)
+    assert not proposal.from_run_ahead
+    assert proposal.draft_token_ids == Client(model).send(outcome).draft_token_ids

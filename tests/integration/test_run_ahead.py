@@ -1,0 +1,77 @@
+"""Run-ahead over real services: proposals are there sooner, and the text is the same; also when the drafter is lost."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.generator import Generation
+from orchestrator.request import Gate, GenerationRequest
+from orchestrator.text import TextTokenizer
+from specgate.types import SamplingParams, Verification
+from tests.equal_texts import expect_equal
+from tests.orchestrating import connected, run_all
+from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
+
+SAMPLINGS = {"greedy": SamplingParams(temperature=0.0), "temperature 1": SamplingParams()}
+
+
+@pytest.fixture(scope="module")
+def idle_drafter() -> Iterator[Service]:
+    """A drafter that waits for every verdict."""
+    with running("drafter", PAIR / "draft", "--run-ahead", "0") as service:
+        yield service
+
+
+def requests(sampling: SamplingParams, verification: Verification) -> list[GenerationRequest]:
+    tokenizer = TextTokenizer.load(str(PAIR / "target"))
+    return [
+        GenerationRequest(
+            tuple(tokenizer.encode(text)),
+            sampling,
+            max_tokens=64,
+            seed=20 + i,
+            gamma=1 + i,
+            gate=gate,
+            verification=verification,
+        )
+        for i, text in enumerate(HELD_OUT_PROMPTS[:3])
+        for gate in (Gate.NONE, Gate.TARGET_CONFIDENCE)
+    ]
+
+
+def num_prepared(generations: list[Generation]) -> int:
+    return sum(sum(generation.stats.prepared) for generation in generations)
+
+
+@pytest.mark.parametrize("verification", Verification)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+async def test_proposals_are_prepared_and_the_text_stays(
+    sampling: str, verification: Verification, drafter: Service, idle_drafter: Service, verifier: Service
+) -> None:
+    asked = requests(SAMPLINGS[sampling], verification)
+    async with connected([idle_drafter], [verifier]) as orchestrator:
+        without = await run_all(orchestrator, asked, concurrency=1)
+    async with connected([drafter], [verifier]) as orchestrator:
+        ahead = await run_all(orchestrator, asked, concurrency=1)
+    assert num_prepared(without) == 0
+    assert num_prepared(ahead) > 0
+    if sampling == "greedy" or verification is Verification.SHARED_NOISE:
+        near_ties = [generation.stats.near_ties for generation in ahead]
+        expected = [generation.token_ids for generation in without]
+        expect_equal("run-ahead", [g.token_ids for g in ahead], expected, near_ties, most_excused=0)
+
+
+@pytest.mark.parametrize("verification", Verification)
+async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(
+    verification: Verification, verifier: Service
+) -> None:
+    (request, *_) = requests(SAMPLINGS["temperature 1"], verification)
+    with running("drafter", PAIR / "draft", "--run-ahead", "8") as drafter:
+        async with connected([drafter], [verifier]) as orchestrator:
+            generation = orchestrator.generate(request)
+            async for _ in generation:
+                if len(generation.token_ids) > 20:
+                    await asyncio.to_thread(drafter.kill)
+    assert len(generation.token_ids) == 64 or generation.finish_reason == "stop"
+    assert generation.stats.drafter_failures == 1
