@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 RECENT_S = 0.5
 """A session that has not drafted for so long is with a slow reader, or gone: its share goes to the others."""
+MIN_SHARE = 2
+"""Less than this for each of several sessions hits too rarely for what it takes from the real drafts of the others."""
 
 
 class RowBudget:
@@ -21,8 +23,9 @@ class RowBudget:
         self._seen_s: dict[int, float] = {}
 
     def share(self, session: object) -> int:
-        """Return how many rows ``session``, which has just drafted, may use. More sessions than rows get none."""
+        """Return how many rows ``session``, which has just drafted, may use; none where there are too many sessions."""
         now_s = self._clock()
         self._seen_s[id(session)] = now_s
         self._seen_s = {key: at_s for key, at_s in self._seen_s.items() if now_s - at_s <= RECENT_S}
-        return self._num_rows // len(self._seen_s)
+        share = self._num_rows // len(self._seen_s)
+        return share if share >= MIN_SHARE or len(self._seen_s) == 1 else 0

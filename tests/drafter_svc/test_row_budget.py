@@ -18,8 +18,13 @@ def test_a_lone_session_has_all_rows() -> None:
 
 
 def test_sessions_share_the_rows_and_too_many_get_none() -> None:
-    budget = RowBudget(4, Clock())
-    assert [budget.share(name) for name in ("a", "b", "c", "d", "e", "a")] == [4, 2, 1, 1, 0, 0]
+    budget = RowBudget(7, Clock())
+    assert [budget.share(name) for name in ("a", "b", "c", "d", "e", "a")] == [7, 3, 2, 0, 0, 0]
+
+
+def test_a_lone_session_may_guess_with_a_single_row() -> None:
+    budget = RowBudget(1, Clock())
+    assert [budget.share(name) for name in ("a", "a", "b")] == [1, 1, 0]
 
 
 def test_who_has_not_drafted_of_late_does_not_count() -> None:
