@@ -35,11 +35,16 @@ async def measure_pair(
     repeats: int,
     log: Console,
     budget_s: float = math.inf,
+    assisted: bool = True,
 ) -> Report:
-    """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget."""
+    """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget.
+
+    Without ``assisted`` HuggingFace's own speculation is left out: it takes longer than all else together.
+    """
     requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
     capacity = capacity_for(prompts, 1)
-    async with bare_ways(models, pair.cores, log) as bare, drafting_on_demand(pair, models, capacity, log) as on_demand:
+    bare_loops = bare_ways(models, pair.cores, log, assisted=assisted)
+    async with bare_loops as bare, drafting_on_demand(pair, models, capacity, log) as on_demand:
         ours = pair_ways(pair.orchestrator, models, request)
         if on_demand is not None:
             ours = ahead_ways(pair.orchestrator, on_demand, models, request)

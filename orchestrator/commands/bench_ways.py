@@ -55,13 +55,13 @@ def ahead_ways(
 
 @asynccontextmanager
 async def bare_ways(
-    models: ModelOptions, cores: tuple[int, int] | None, log: Console
+    models: ModelOptions, cores: tuple[int, int] | None, log: Console, *, assisted: bool = True
 ) -> AsyncIterator[dict[str, Decode]]:
     """Start HuggingFace's loops of the models whose files are known; idle, they take no core from the others.
 
     Where the library does not draft for this target with this draft, ``log`` is told, and those ways are missing.
     """
-    loops = _loops(models, cores)
+    loops = _loops(models, cores, assisted)
     async with AsyncExitStack() as stack:
         for loop in loops.values():
             stack.push_async_callback(loop.stop)
@@ -72,7 +72,7 @@ async def bare_ways(
         yield {way: decode for name, loop in loops.items() for way, decode in _ways(name, loop).items()}
 
 
-def _loops(models: ModelOptions, cores: tuple[int, int] | None) -> dict[str, BareLoop]:
+def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoop]:
     drafter_core, verifier_core = cores or (None, None)
     wanted = {
         DRAFT: (models.draft_model, models.threads, drafter_core),
@@ -86,7 +86,7 @@ def _loops(models: ModelOptions, cores: tuple[int, int] | None) -> dict[str, Bar
             device=models.device,
             threads=threads,
             cpu=core,
-            assistant=models.draft_model if name in _ASSISTED else None,
+            assistant=models.draft_model if assisted and name in _ASSISTED else None,
         )
         for name, (model, threads, core) in wanted.items()
         if model is not None
