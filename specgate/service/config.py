@@ -11,7 +11,7 @@ from specgate.types import check_range
 MAX_SESSIONS_LIMIT = 4096
 ATTENTIONS = ("auto", "varlen", "sdpa")
 MAX_RUN_AHEAD = 256
-DEFAULT_RUN_AHEAD = 8
+DEFAULT_RUN_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True)
