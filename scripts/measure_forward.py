@@ -4,7 +4,7 @@
     python scripts/measure_forward.py                         # SmolLM2-1.7B and -135M shapes, random weights
     python scripts/measure_forward.py --tiny --device cpu     # seconds, to try the script out
 
-Needs torch and transformers alone, and runs from the source tree. Each figure is the median microseconds of a forward
+Needs torch, transformers and rich, and runs from the source tree. Each figure is the median microseconds of a forward
 in which so many sequences, each behind the same context, bring so many rows and get the logits of all of them.
 """
 

@@ -10,13 +10,14 @@ from specgate.runtime.graphs import Replay
 from specgate.runtime.varlen_reference import varlen_attention
 
 _aten = torch.ops.aten
-_READ_ON_THE_HOST = {_aten.item.default, _aten._local_scalar_dense.default, _aten.is_nonzero.default}
+_READ_ON_THE_HOST = {_aten.item.default, _aten._local_scalar_dense.default, _aten.is_nonzero.default,
+                      _aten.nonzero.default, _aten.masked_select.default}  # fmt: skip
 
 
 class TapeCapturer:
     """As a CUDA graph: no Python runs in a replay, every operation reads and writes the tensors that it did at capture.
 
-    What would break a capture on the GPU breaks it here: a forward that reads a tensor on the host.
+    What would break a capture on the GPU breaks it here: a forward that reads a number, or a shape, on the host.
     """
 
     def __init__(self) -> None:

@@ -123,6 +123,12 @@ def to_device(host: torch.Tensor, device: torch.device) -> torch.Tensor:
     return host if device.type == "cpu" else host.pin_memory().to(device, non_blocking=True)
 
 
+def wait_for(device: torch.device) -> None:
+    """Return once the device has done all that it was given. Raises RuntimeError where it is lost."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def _refuse_unknown(module: torch.nn.Module, arguments: dict[str, object]) -> None:
     if arguments.keys() <= _HARMLESS:
         return

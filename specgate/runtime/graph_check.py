@@ -2,7 +2,7 @@
 
 import logging
 
-from specgate.errors import SpecgateError
+from specgate.runtime.attention import wait_for
 from specgate.runtime.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import Progress
@@ -15,16 +15,21 @@ _HEAD = 5
 """Cached tokens before the rows that are compared."""
 
 
-def add_graphs(runner: ModelRunner, capturer: Capturer, max_sessions: int, progress: Progress) -> bool:
-    """Capture a graph for each bucket and check each; False: the device or the model does not let us, none are used."""
+def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, progress: Progress) -> bool:
+    """Capture a graph for each bucket and check each; False: the device or the model does not let us, none are used.
+
+    Raises:
+        RuntimeError: the device is lost, and with it everything.
+    """
     try:
-        runner.capture(buckets_for(max_sessions), capturer, progress)
+        runner.capture(buckets_for(num_sequences), capturer, progress)
         for bucket in runner.buckets:
             _check(runner, bucket)
     # Whatever keeps a model from being captured, it serves without.
-    except (RuntimeError, ValueError, TypeError, SpecgateError) as error:
+    except Exception as error:
         _log.warning("CUDA graphs are not used: %s: %s", type(error).__name__, str(error).partition("\n")[0])
         runner.drop_graphs()
+        wait_for(runner.device)
         return False
     return True
 

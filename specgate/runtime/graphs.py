@@ -49,12 +49,26 @@ class CudaCapturer:
         with torch.cuda.stream(self._stream):
             for _ in range(WARM_UPS):
                 function()
+            self._refuse_host_reads(function)
         current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process, a health check's among them, may use CUDA meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+        recording = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
+        # Torch leaves the capture's stream current where a capture fails.
+        with torch.cuda.stream(current), recording:
             function()
         return graph.replay
+
+    def _refuse_host_reads(self, function: Callable[[], object]) -> None:
+        """Raise RuntimeError for a forward that waits for the device, as a capture would.
+
+        A capture that fails leaves torch's allocator in it for good, so what would make it fail is found before.
+        """
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            function()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 class EagerCapturer:

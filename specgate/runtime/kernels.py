@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from specgate.errors import InvalidArgument
-from specgate.runtime.attention import Kernel
+from specgate.runtime.attention import Kernel, wait_for
 from specgate.runtime.loading import LoadedModel
 from specgate.runtime.spans import SpanKernel
 from specgate.runtime.varlen import VarlenAttention, VarlenKernel
@@ -91,6 +91,7 @@ def first_right(ways: List[VarlenAttention], device: torch.device, dtype: torch.
             error = max(_errors(attention, device, dtype))
         except (RuntimeError, TypeError, ValueError) as refusal:
             reasons.append(str(refusal).partition("\n")[0])
+            wait_for(device)
             continue
         if error <= _PROBE_TOLERANCE:
             return attention

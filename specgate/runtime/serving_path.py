@@ -19,6 +19,7 @@ def build(
     kv_tokens: int | None,
     page_size: int,
     max_sessions: int,
+    max_guesses: int = 0,
     capturer: Capturer | None,
     progress: Progress,
 ) -> ModelRunner:
@@ -27,6 +28,7 @@ def build(
     Args:
         kernels: ways to compute attention, the most wanted first.
         kv_tokens: what the pages hold; None: as memory allows.
+        max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
         capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
 
     Raises:
@@ -39,5 +41,5 @@ def build(
     if kv_tokens is None:
         runner.resize(fitting_kv_tokens(runner, max_sessions))
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
-        add_graphs(runner, capturer, max_sessions, progress)
+        add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
     return runner

@@ -116,12 +116,12 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
     loaded = load(config.model, device, dtype, on_loading)
     if config.slow_us:
         loaded.model.register_forward_hook(lambda *_: time.sleep(config.slow_us / 1e6))
-    engine = Engine(_build(loaded, config, on_loading), _limits(config, device.type), on_failure=_die)
+    engine = Engine(_build(role, loaded, config, on_loading), _limits(config, device.type), on_failure=_die)
     engine.start()
     return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
 
 
-def _build(loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
+def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
     """Return a ModelRunner on the path that the flags and the device give; tell which, where there is a choice."""
     from specgate.runtime.graphs import CudaCapturer
     from specgate.runtime.kernels import kernels_for
@@ -134,7 +134,9 @@ def _build(loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
         kv_tokens=config.kv_tokens,
         page_size=CUDA_PAGE_SIZE if on_cuda else _cpu_page_size(config, loaded.context_length),
         max_sessions=config.max_sessions,
-        capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
+        max_guesses=config.run_ahead if role == "drafter" else 0,
+        # A replay would not wait for what slows a forward down.
+        capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs and not config.slow_us else None,
         progress=on_loading,
     )
     if on_cuda:

@@ -169,7 +169,7 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
     told: list[tuple[str, int, int]] = []
     config = replace(config_for(tmp_path), cuda_graphs=cuda_graphs)
     on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
-    runner = _build(on_cuda, config, lambda *stage: told.append(stage))
+    runner = _build("verifier", on_cuda, config, lambda *stage: told.append(stage))
     assert runner.pool.num_pages == 4
     assert told[-1] == (f"attention by varlen, {10 if cuda_graphs else 0} CUDA graphs", 1, 1)
     assert (("graphs", 10, 10) in told) == cuda_graphs
