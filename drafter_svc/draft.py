@@ -51,7 +51,7 @@ class Draft:
         return [token.token_id for token in self.tokens]
 
     def add(self, token: DraftToken, logits: torch.Tensor) -> None:
-        """Take a token over, with a copy of what it was chosen from: the engine writes over its own."""
+        """Take a token over. Its logits are copied: a view would keep those of the whole step alive."""
         self.tokens.append(token)
         self.logits.append(logits.clone())
 

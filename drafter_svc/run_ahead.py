@@ -58,6 +58,7 @@ class RunAhead:
         self._rejects = spec.verification is Verification.REJECTION and not spec.sampling.greedy
         self._acceptance = Acceptance()
         self._account = Account()
+        self._guesses = True
         self._stop_token_ids = spec.stop_token_ids
         self._pool = pool
         self._capacity = capacity
@@ -89,13 +90,15 @@ class RunAhead:
         self._proposed = draft
         if terms.gamma:
             self._coming = terms
+            # For the solo tokens of the round, too: only a round that drafts tells what guessing brought.
+            self._guesses = self._account.pays()
         if self._coming is not None:
             self._coming = self._coming._replace(round=terms.round + 1)
         return draft
 
     def start(self, num_rows: int, submit: Submit) -> None:
         """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread."""
-        if num_rows > 0 and self._coming is not None and self._account.pays():
+        if num_rows > 0 and self._coming is not None and self._guesses:
             self._jobs.append(submit(self._prepare(num_rows, submit)))
 
     def free(self) -> None:

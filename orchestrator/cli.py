@@ -1,4 +1,4 @@
-"""The command line: ``orchestrator generate | bench | prove | doctor | demo | serve | config``.
+"""The command line: ``orchestrator generate | bench | compare-gates | prove | doctor | demo | serve | config``.
 
 Who needs a heavy library imports it late.
 """
@@ -11,12 +11,15 @@ from typing import Annotated
 import typer
 
 from orchestrator.commands.bench import bench
+from orchestrator.commands.compare_gates import compare_gates
 from orchestrator.commands.config import config
 from orchestrator.commands.demo import demo
 from orchestrator.commands.doctor import doctor
+from orchestrator.commands.gate_options import GateOptions
 from orchestrator.commands.generate import generate
 from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.network_options import NetworkOptions
 from orchestrator.commands.prove import prove
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
 from orchestrator.commands.serve import serve
@@ -34,12 +37,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions)
+_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "samples", "json"}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, prove, doctor, demo, serve):
+for _command in (generate, bench, compare_gates, prove, doctor, demo, serve):
     app.command()(_command)
 app.add_typer(config)
 

@@ -171,6 +171,8 @@ class FakeVerifier:
             finish_reason=reason,
             verify_us=100,
             batch_sessions=1,
+            batch_rows=len(draft) + 1,
+            forward_us=90,
         )
 
     def _finish_reason(self, start: int) -> FinishReason | None:

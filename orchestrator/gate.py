@@ -119,18 +119,26 @@ def _target_alone(max_solo_tokens: int) -> RoundPlan:
     return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens)
 
 
-def make_policy(request: GenerationRequest, drafter: DrafterState) -> Policy:
+class PolicyMaker(Protocol):
+    """Makes the policies of ``auto``, which share what they learn."""
+
+    def policy(self, request: GenerationRequest) -> Policy: ...
+
+
+def make_policy(request: GenerationRequest, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
-    if request.gamma == 0:
+    if request.max_gamma == 0:
         return TargetAlone()
-    return WithinLimits(_gate(request), drafter)
+    return WithinLimits(_gate(request, learner), drafter)
 
 
-def _gate(request: GenerationRequest) -> Policy:
+def _gate(request: GenerationRequest, learner: PolicyMaker) -> Policy:
     match request.gate:
         case Gate.NONE:
-            return AlwaysDraft(request.gamma)
+            return AlwaysDraft(request.max_gamma)
         case Gate.TARGET_CONFIDENCE:
-            return TargetConfidence(request.gamma, request.threshold)
+            return TargetConfidence(request.max_gamma, request.threshold)
         case Gate.DRAFT_CONFIDENCE:
-            return DraftConfidence(request.gamma, request.threshold)
+            return DraftConfidence(request.max_gamma, request.threshold)
+        case Gate.AUTO:
+            return learner.policy(request)

@@ -5,6 +5,7 @@ from typing import Self
 from weakref import WeakSet
 
 from orchestrator.admission import make_spec
+from orchestrator.auto.learner import Learner
 from orchestrator.discovery import KnownDrafters, ask_one, check_pair
 from orchestrator.failover import FailoverVerifier
 from orchestrator.gate import make_policy
@@ -18,6 +19,7 @@ from orchestrator.session import Session
 from orchestrator.streams import ChannelCache
 from orchestrator.text import TextTokenizer
 from orchestrator.timeouts import Timeouts
+from orchestrator.traffic import Traffic
 from specgate.errors import SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
@@ -47,6 +49,7 @@ class Orchestrator:
         self._channels = ChannelCache(tls)
         self._dialer = GrpcDialer(self._channels, timeouts.open_s)
         self._known_drafters: KnownDrafters
+        self.learner = Learner()
         self._running: WeakSet[Generation] = WeakSet()
 
     @classmethod
@@ -106,6 +109,11 @@ class Orchestrator:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info
 
+    def count_traffic(self) -> Traffic:
+        """Return what counts the bytes of all sessions that open from now on, in place of any earlier counter."""
+        self._dialer.traffic = Traffic()
+        return self._dialer.traffic
+
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
         await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
@@ -118,15 +126,16 @@ class Orchestrator:
         """
         spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
         decoder = self.tokenizer.incremental() if self.tokenizer is not None else None
-        session = Session(spec, OutputText(decoder, request.stop))
+        output = OutputText(decoder, request.stop)
+        session = Session(spec, output, observer=self.learner.observer(request))
         drafter = self._drafter(request, session)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
-        generation = Generation(session, drafter, verifier, make_policy(request, drafter))
+        generation = Generation(session, drafter, verifier, make_policy(request, drafter, self.learner))
         self._running.add(generation)
         return generation
 
     def _drafter(self, request: GenerationRequest, session: Session) -> ReattachingDrafter | NoDrafter:
-        if self._drafters is None or request.gamma == 0:
+        if self._drafters is None or request.max_gamma == 0:
             return NoDrafter()
         return ReattachingDrafter(self._drafters, self._known_drafters, session, self._timeouts)
 

@@ -1,8 +1,10 @@
-"""A bare HuggingFace decode loop in a process of its own: what the benchmark is compared with.
+"""HuggingFace without us, in a process of its own: what the benchmark is compared with.
 
 One JSON object a line on standard input, ``{"token_ids": [...], "max_tokens": N}`` with sampling parameters where
-they are wanted, and one answer a line, ``{"token_ids": [...], "ttft_s": ..., "decode_s": ...}``. The loop is the
-model, its KV cache and the choice of a token, nothing else: what a careful person writes by hand.
+they are wanted, and one answer a line, ``{"token_ids": [...], "num_first": ..., "ttft_s": ..., "decode_s": ...}``:
+``num_first`` tokens came after ``ttft_s``, the others in the ``decode_s`` that followed. The loop is the model, its KV
+cache and the choice of a token, nothing else: what a careful person writes by hand. A request with a ``schedule`` is
+for the library's own assisted generation, with the model of ``--assistant``.
 """
 
 import argparse
@@ -13,25 +15,46 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.hf_loading import load_model, pick_device
+
 if TYPE_CHECKING:
     import torch
 
+    from orchestrator.hf_assisted import AssistedLoop
+
 
 def main() -> None:
-    """Load the model, say ``{"event": "ready"}``, then answer requests until standard input ends."""
+    """Load the models, say ``{"event": "ready"}``, then answer requests until standard input ends.
+
+    An assistant that the library cannot use is no error; ``ready`` tells under ``no_assistant`` why it is not.
+    """
     arguments = _parse_arguments()
     if arguments.cpu is not None:
         # Threads inherit the affinity of the one that makes them, so this comes before torch.
         os.sched_setaffinity(0, {arguments.cpu})
     loop = BareLoop(arguments.model, arguments.dtype, arguments.device, arguments.threads)
-    _answer({"event": "ready", "device": str(loop.device)})
+    assisted, problem = _assisted(loop, arguments) if arguments.assistant else (None, "")
+    _answer({"event": "ready", "device": str(loop.device), "no_assistant": problem})
     for line in sys.stdin:
-        _answer(loop.run(**json.loads(line)))
+        request = json.loads(line)
+        _answer(assisted.run(**request) if assisted and "schedule" in request else loop.run(**request))
+
+
+def _assisted(loop: "BareLoop", arguments: argparse.Namespace) -> "tuple[AssistedLoop | None, str]":
+    """Return the assisted loop, or None and why there is none."""
+    from orchestrator.hf_assisted import AssistedLoop
+
+    try:
+        return AssistedLoop(loop.model, arguments.assistant, arguments.dtype, loop.device), ""
+    # Which targets and assistants go together only the library knows, and it has no class for what it refuses.
+    except Exception as error:
+        return None, f"{type(error).__name__}: {error}"
 
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.hf_baseline", description=__doc__)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--assistant")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cpu", type=int)
     parser.add_argument("--dtype", default="float32")
@@ -50,11 +73,9 @@ class BareLoop:
         import torch
 
         torch.set_num_threads(threads)
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.device = torch.device(device)
-        self._model = _load(model, getattr(torch, dtype)).to(self.device).eval()
-        parameters = inspect.signature(self._model.forward).parameters
+        self.device = pick_device(device)
+        self.model = load_model(model, dtype, self.device)
+        parameters = inspect.signature(self.model.forward).parameters
         self._keep_last = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
 
     def run(
@@ -81,22 +102,14 @@ class BareLoop:
                 chosen += step
                 first_at = first_at if len(chosen) > 1 else time.perf_counter()
             end = time.perf_counter()
-        return {"token_ids": chosen, "ttft_s": first_at - start, "decode_s": end - first_at}
+        return {"token_ids": chosen, "num_first": 1, "ttft_s": first_at - start, "decode_s": end - first_at}
 
     def _forward(self, token_ids: list[int], cache: Any) -> tuple["torch.Tensor", Any]:
         import torch
 
         step = torch.tensor([token_ids], device=self.device)
-        out = self._model(input_ids=step, past_key_values=cache, use_cache=True, **self._keep_last)
+        out = self.model(input_ids=step, past_key_values=cache, use_cache=True, **self._keep_last)
         return out.logits[0, -1], out.past_key_values
-
-
-def _load(model: str, dtype: "torch.dtype") -> Any:
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    return AutoModelForCausalLM.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False)
 
 
 def _choose(logits: "torch.Tensor", temperature: float, top_k: int, top_p: float, generator: "torch.Generator") -> int:

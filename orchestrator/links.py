@@ -8,6 +8,7 @@ import grpc
 
 from orchestrator.ports import Lease
 from orchestrator.streams import ChannelCache, SessionStream, answered_by
+from orchestrator.traffic import Traffic
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import (
     draft_response_from_pb,
@@ -35,6 +36,7 @@ class GrpcDialer:
     def __init__(self, channels: ChannelCache, open_timeout_s: float) -> None:
         self._channels = channels
         self._open_timeout_s = open_timeout_s
+        self.traffic: Traffic | None = None
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "GrpcDrafter":
         """See ``ports.DrafterDialer``."""
@@ -72,6 +74,7 @@ class GrpcDialer:
     async def _opened(self, call: Any, opening: Any, peer: str) -> SessionStream:
         stream = SessionStream(call, peer)
         await stream.open(opening, self._open_timeout_s)
+        stream.traffic = self.traffic
         return stream
 
 

@@ -25,7 +25,10 @@ OnNotice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """What one service is started with; ``role`` is drafter or verifier, ``cpu`` None is no core of its own."""
+    """What one service is started with; ``role`` is drafter or verifier, ``cpu`` None is no core of its own.
+
+    ``slow_us`` is for measuring: what each of its forwards waits besides.
+    """
 
     role: str
     model: str
@@ -36,6 +39,7 @@ class LocalService:
     max_sessions: int = 16
     kv_tokens: int = 32_768
     prefill_chunk: int | None = None
+    slow_us: int = 0
     run_ahead: int | None = None
 
     @property
@@ -52,6 +56,8 @@ class LocalService:
             flags += ["--prefill-chunk", str(self.prefill_chunk)]
         if self.run_ahead is not None and self.role == "drafter":
             flags += ["--run-ahead", str(self.run_ahead)]
+        if self.slow_us:
+            flags += ["--slow-us", str(self.slow_us)]
         return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]
 
 

@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+STALL_S = 0.05
+"""A timer that is so much too late was held up by somebody who kept the event loop, a slow console for one."""
+MAX_STALLS = 5
 
 
 class Patience:
@@ -24,10 +27,17 @@ class Patience:
         self._slowest_s: float | None = None
 
     async def wait(self, answer: Awaitable[T]) -> T:
-        """Return the answer. Raises TimeoutError where it takes longer than ``limit_s``."""
+        """Return the answer. Raises TimeoutError where it takes longer than ``limit_s``.
+
+        Time in which nobody could look whether it has come, because the event loop was kept, does not count.
+        """
         start_s = self._clock()
-        async with asyncio.timeout(self.limit_s):
-            result = await answer
+        async with asyncio.timeout(None) as bound:
+            timer = _Timer(bound, self.limit_s)
+            try:
+                result = await answer
+            finally:
+                timer.cancel()
         self._learn(self._clock() - start_s)
         return result
 
@@ -35,3 +45,25 @@ class Patience:
         # The first one counts for nothing: a long prompt would make a hang look normal.
         self._slowest_s = 0.0 if self._slowest_s is None else max(self._slowest_s, seconds)
         self.limit_s = max(self._floor_s, self._factor * self._slowest_s)
+
+
+class _Timer:
+    """Lets ``bound`` end after ``limit_s`` of an event loop that runs."""
+
+    def __init__(self, bound: asyncio.Timeout, limit_s: float) -> None:
+        self._bound = bound
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._num_stalls = 0
+        self._handle = self._loop.call_later(limit_s, self._ring)
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def _ring(self) -> None:
+        now_s = self._loop.time()
+        if now_s - self._handle.when() > STALL_S and self._num_stalls < MAX_STALLS:
+            self._num_stalls += 1
+            self._handle = self._loop.call_later(self._limit_s, self._ring)
+        else:
+            self._bound.reschedule(now_s)

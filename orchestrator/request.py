@@ -25,19 +25,24 @@ class Gate(StrEnum):
     NONE = "none"
     TARGET_CONFIDENCE = "target_confidence"
     DRAFT_CONFIDENCE = "draft_confidence"
+    AUTO = "auto"
 
 
 MAX_CACHE_SALT = 256
-DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4}
+DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4, Gate.AUTO: 0.0}
+DEFAULT_GATE = Gate.TARGET_CONFIDENCE
+FIXED_GAMMA, AUTO_GAMMA = 5, 8
+"""Draft tokens a round where nothing is said: those of a gate that does not choose, and the most that ``auto`` may."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt and what to do with it.
 
-    ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone. ``gate_threshold`` None
-    is the policy's own default (0.5 for target_confidence, 0.4 for draft_confidence). Requests share what is cached of
-    equal beginnings with those of the same ``cache_salt`` alone.
+    ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone; under ``auto`` it is the most
+    that may be chosen. ``gamma`` and ``gate_threshold`` None are the gate's own: 8 for ``auto`` and 5 for the others;
+    0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no threshold). Requests share
+    what is cached of equal beginnings with those of the same ``cache_salt`` alone.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
@@ -50,15 +55,15 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
-    gamma: int = 5
-    gate: Gate = Gate.TARGET_CONFIDENCE
+    gamma: int | None = None
+    gate: Gate = DEFAULT_GATE
     gate_threshold: float | None = None
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
     cache_salt: str = ""
 
     def __post_init__(self) -> None:
-        check_range("gamma", self.gamma, 0, MAX_GAMMA)
+        check_range("gamma", self.max_gamma, 0, MAX_GAMMA)
         check_range("gate_threshold", self.threshold, 0.0, 1.0)
         check_range("cache_salt (characters)", len(self.cache_salt), 0, MAX_CACHE_SALT)
         check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
@@ -66,6 +71,13 @@ class GenerationRequest:
             if not text:
                 raise InvalidArgument("stop", "an empty stop string matches everywhere")
             check_range("stop (characters)", len(text), 1, MAX_STOP_CHARACTERS)
+
+    @property
+    def max_gamma(self) -> int:
+        """Draft tokens a round, at the most; 0 is the target alone."""
+        if self.gamma is None:
+            return AUTO_GAMMA if self.gate is Gate.AUTO else FIXED_GAMMA
+        return self.gamma
 
     @property
     def threshold(self) -> float:
@@ -79,7 +91,8 @@ class GenerationStats:
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
     never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
-    many sessions shared their forward, as far as the verifier tells.
+    many sessions shared their forward, as far as the verifier tells. ``draft_lengths`` are the tokens proposed in each
+    round, ``solo_us`` what the verifier took for each verdict without a proposal.
     """
 
     seed: int = 0
@@ -99,6 +112,8 @@ class GenerationStats:
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)
+    draft_lengths: list[int] = field(default_factory=list)
+    solo_us: list[int] = field(default_factory=list)
 
     @property
     def failures_survived(self) -> int:

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from orchestrator.gate import Policy, RoundPlan
 from orchestrator.ports import Drafter
 from orchestrator.session import Session
-from specgate.types import Proposal, Verdict
+from specgate.types import DraftRequest, Proposal, Verdict
 
 
 class _Begun(NamedTuple):
@@ -65,9 +65,9 @@ class Rounds:
 
     def _begin(self) -> _Begun:
         plan = self._policy.plan(self._session)
-        drafting = self._drafter.draft(self._session.draft_request(plan))
-        self._begun = _Begun(plan, asyncio.create_task(self._timed(drafting)))
+        request = self._session.draft_request(plan)
+        self._begun = _Begun(plan, asyncio.create_task(self._draft(request)))
         return self._begun
 
-    async def _timed(self, drafting: Coroutine[Any, Any, Proposal]) -> tuple[Proposal, float]:
-        return await drafting, self._clock()
+    async def _draft(self, request: DraftRequest) -> tuple[Proposal, float]:
+        return await self._drafter.draft(request), self._clock()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from orchestrator.auto.observation import Observation, Observer
 from orchestrator.gate import RoundPlan
 from orchestrator.output_text import OutputText
 from orchestrator.request import Delta, GenerationStats
@@ -34,12 +35,20 @@ class Session:
         spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
+        observer: told of every verdict once it is committed.
     """
 
-    def __init__(self, spec: SessionSpec, output: OutputText, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        output: OutputText,
+        clock: Callable[[], float] = time.perf_counter,
+        observer: Observer | None = None,
+    ) -> None:
         self.opening_spec = spec
         self._output = output
         self._clock = clock
+        self._observer = observer
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
@@ -105,10 +114,10 @@ class Session:
             tokens += (verdict.token_id,)
         ending = self._end(tokens)
         kept = tokens[: ending.num_tokens]
+        before, self.confidence = self.confidence, verdict.confidence
         self.committed += kept
-        self.confidence = verdict.confidence
         self.finish_reason = ending.finish_reason
-        self._count(proposal, verdict, len(kept))
+        self._count(proposal, verdict, len(kept), before)
         return Delta(
             token_ids=kept,
             sources=_sources(proposal, verdict)[: len(kept)],
@@ -129,15 +138,18 @@ class Session:
             text += self._output.finish()
         return Ending(num_tokens, text, FinishReason.STOP if self._output.stopped else reason)
 
-    def _count(self, proposal: Proposal, verdict: Verdict, num_kept: int) -> None:
+    def _count(self, proposal: Proposal, verdict: Verdict, num_kept: int, before: float | None) -> None:
         stats = self.stats
         stats.completion_tokens += num_kept
         stats.target_forwards += 1
         stats.near_ties += verdict.near_ties
         if verdict.batch_sessions:
             stats.batch_widths[verdict.batch_sessions] += 1
+        round_us = 0 if verdict.solo else int((self._clock() - self._round_start_s) * 1e6)
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
+            self._observe(Proposal(), verdict, before, (0, 0), round_us)
+            stats.solo_us.append(verdict.verify_us)
             return
         accepted = min(verdict.num_accepted, num_kept)
         rejected = accepted < num_kept and accepted < len(proposal)
@@ -146,9 +158,36 @@ class Session:
         stats.drafted += accepted + rejected
         stats.outcomes[len(proposal), accepted] += 1
         stats.prepared.append(proposal.from_run_ahead)
+        stats.draft_lengths.append(len(proposal))
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
-        stats.round_us.append(int((self._clock() - self._round_start_s) * 1e6))
+        stats.round_us.append(round_us)
+        self._observe(proposal, verdict, before, (accepted + rejected, accepted), round_us)
+
+    def _observe(
+        self, proposal: Proposal, verdict: Verdict, before: float | None, judged: tuple[int, int], round_us: int
+    ) -> None:
+        """Tell the observer of a verdict; an empty one says nothing."""
+        if self._observer is None or not verdict.num_emitted:
+            return
+        self._observer(
+            Observation(
+                before=before,
+                after=verdict.confidence,
+                proposed=len(proposal),
+                judged=judged[0],
+                accepted=judged[1],
+                streamed=verdict.solo,
+                settled=self.stats.target_forwards > 1,
+                finished=self.finished,
+                draft_us=proposal.draft_us,
+                verify_us=verdict.verify_us,
+                round_us=round_us,
+                batch_sessions=verdict.batch_sessions,
+                batch_rows=verdict.batch_rows,
+                forward_us=verdict.forward_us,
+            )
+        )
 
 
 def _sources(proposal: Proposal, verdict: Verdict) -> tuple[TokenSource, ...]:

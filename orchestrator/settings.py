@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 import specgate
-from orchestrator.request import Gate
+from orchestrator.request import DEFAULT_GATE, Gate
 from orchestrator.setting_keys import nearest_key
 from orchestrator.setting_listen import NODE, ClientTlsSettings, Listen, Strict
 from specgate.errors import InvalidArgument
@@ -101,10 +101,13 @@ class GatewaySettings(Strict):
 
 
 class Defaults(Strict):
-    """What a request gets that does not say otherwise. Sampling defaults are OpenAI's."""
+    """What a request gets that does not say otherwise. ``gamma`` and ``gate_threshold`` None are the gate's own.
 
-    gamma: int = Field(5, ge=0, le=MAX_GAMMA)
-    gate: Gate = Gate.TARGET_CONFIDENCE
+    Sampling defaults are OpenAI's.
+    """
+
+    gamma: int | None = Field(None, ge=0, le=MAX_GAMMA)
+    gate: Gate = DEFAULT_GATE
     gate_threshold: float | None = Field(None, ge=0, le=1)
     verification: Verification = Verification.SHARED_NOISE
     max_tokens: int = Field(128, ge=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from orchestrator.traffic import Traffic
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
 from specgate.rpc.channel import open_channel
 from specgate.rpc.status import from_rpc_error
@@ -50,6 +51,7 @@ class SessionStream:
     def __init__(self, call: Any, peer: str) -> None:
         self._call = call
         self.peer = peer
+        self.traffic: Traffic | None = None
 
     async def open(self, opening: Any, timeout_s: float) -> None:
         """Send ``opening`` and wait for its answer.
@@ -72,6 +74,8 @@ class SessionStream:
 
     async def write(self, message: Any) -> None:
         """Send one message. Raises SpecgateError where the stream has ended."""
+        if self.traffic is not None:
+            self.traffic.add(message)
         try:
             with self._translated():
                 await self._call.write(message)
@@ -91,6 +95,8 @@ class SessionStream:
             raise ServiceUnavailable(f"{self.peer} ended the session")
         if message is None:
             raise InternalError(f"{self.peer} sent what is not valid protobuf")
+        if self.traffic is not None:
+            self.traffic.add(message)
         return message
 
     def close(self) -> None:

@@ -200,10 +200,11 @@ class Verdict:
     """What one forward pass of the target decided.
 
     ``num_accepted`` draft tokens are committed, then ``token_id``, the target's own token: recovered after a
-    rejection, bonus after full acceptance, solo in a solo run. There is none when the run ended inside the
-    accepted tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted.
-    ``near_ties`` counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how
-    many sessions shared the forward, 0 where the verifier does not tell.
+    rejection, bonus after full acceptance, solo in a solo run. There is none when the run ended inside the accepted
+    tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted. ``near_ties``
+    counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how many sessions
+    shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
+    took; each 0 where the verifier does not tell.
     """
 
     round: int
@@ -217,6 +218,8 @@ class Verdict:
     verify_us: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
     batch_sessions: int = 0
+    batch_rows: int = 0
+    forward_us: int = 0
 
     @property
     def num_emitted(self) -> int:

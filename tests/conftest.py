@@ -1,4 +1,7 @@
-"""What every test gets: a clean environment, and one torch thread; and Ray, where a test asks for it."""
+"""What every test gets: a clean environment, and one torch thread; and Ray, where a test asks for it.
+
+The tests run in two processes. A file's tests stay together, for what they share; all that need Ray share one cluster.
+"""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +18,16 @@ if find_spec("torch"):
 
     torch.set_num_threads(1)
 
+RAY_FOLDERS = frozenset({"fleet", "chaos", "deploy"})
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests run one after the other, in one process."""
+    for item in items if find_spec("xdist") else ():
+        group = "ray" if item.path.parent.name in RAY_FOLDERS else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,13 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         def emit(verdict: Verdict) -> None:
             # On the engine's thread, before its next forward: the last one is still this verdict's.
             if verdict.num_emitted:
-                verdict = replace(verdict, batch_sessions=engine.runner.last_num_sequences)
+                runner = engine.runner
+                verdict = replace(
+                    verdict,
+                    batch_sessions=runner.last_num_sequences,
+                    batch_rows=runner.last_num_rows,
+                    forward_us=engine.forward_age_us,
+                )
             loop.call_soon_threadsafe(outbox.put_nowait, verdict)
 
         running = asyncio.create_task(_reporting(outbox, engine.run(session.prefill())))

@@ -1,6 +1,7 @@
 """The requests that measurements are made of: of one length, with the same seed, and with something to compare."""
 
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.request_options import (
@@ -9,7 +10,7 @@ from orchestrator.commands.request_options import (
     SamplingOptions,
     request_for,
 )
-from orchestrator.request import Gate, GenerationRequest
+from orchestrator.request import DEFAULT_GATE, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 
 
@@ -25,7 +26,7 @@ def bench_request(
         InvalidArgument: γ is 0, which leaves nothing to compare.
     """
     request = load_request(models, drafting, sampling, max_tokens)
-    return replace(request, gate=Gate.TARGET_CONFIDENCE) if request.gate is Gate.NONE else request
+    return replace(request, gate=DEFAULT_GATE) if request.gate is Gate.NONE else request
 
 
 def load_request(
@@ -36,7 +37,7 @@ def load_request(
 ) -> GenerationRequest:
     """Return the request with speculation on, its gate as it was asked for. Raises as ``bench_request`` does."""
     request = request_for(models, drafting, sampling, max_tokens)
-    if request.gamma == 0:
+    if request.max_gamma == 0:
         raise InvalidArgument("gamma", "0 leaves nothing to compare; the smallest value here is 1")
     return full_length(request)
 
@@ -44,3 +45,16 @@ def load_request(
 def full_length(request: GenerationRequest) -> GenerationRequest:
     """Return the request with nothing that ends it early, and a seed that all rows share."""
     return replace(request, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=request.seed or 0)
+
+
+def request_object(request: GenerationRequest) -> dict[str, Any]:
+    """Return what the requests of a measurement have in common, as ``--json`` writes it."""
+    return {
+        "max_tokens": request.max_tokens,
+        "gamma": request.max_gamma,
+        "gate": str(request.gate),
+        "gate_threshold": request.threshold,
+        "verification": str(request.verification),
+        "temperature": request.sampling.temperature,
+        "seed": request.seed,
+    }

@@ -1,38 +1,42 @@
-"""What the benchmark measures, and the rows that come of it. Pure."""
+"""The rows of the benchmark's table. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from orchestrator.commands.results import Result, hit_draft_shares, median_or_none, rest_us
+from orchestrator.commands.bench_ceiling import ModelTimes, ceiling_of, model_times
+from orchestrator.commands.bench_interval import Interval, ratio_interval
+from orchestrator.commands.bench_samples import (
+    ROW_NAMES,
+    SCHEDULED_ROWS,
+    TARGET,
+    TARGET_HF,
+    Sample,
+    Samples,
+    by_schedule,
+    rates_of,
+)
+from orchestrator.commands.results import hit_draft_shares, median_or_none, rest_us
 from orchestrator.request import GenerationStats
 
-DRAFT = "draft"
-TARGET_HF = "target-hf"
-TARGET_HF_ALL_CORES = "target-hf-all-cores"
-TARGET = "target"
-SPEC = "spec"
-SPEC_GATE = "spec+gate"
-ROW_NAMES = (DRAFT, TARGET_HF, TARGET_HF_ALL_CORES, TARGET, SPEC, SPEC_GATE)
 
+class Rate(NamedTuple):
+    """Tokens a second: the median over repeats, and its spread."""
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One prompt decoded once, in one way; prefill and the first delta are left out of the times."""
-
-    prompt: int
-    repeat: int
-    token_ids: tuple[int, ...]
-    decode_tokens: int
-    decode_s: float
-    stats: GenerationStats | None = None
+    median: float
+    min: float
+    max: float
 
     @classmethod
-    def of(cls, result: Result, prompt: int, repeat: int) -> "Sample":
-        """Return the sample that a finished request makes."""
-        seconds = result.last_s - result.first_s
-        return cls(prompt, repeat, result.token_ids, result.decode_tokens, seconds, result.stats)
+    def of(cls, samples: Sequence[Sample]) -> "Rate":
+        """Return the rate of one row's samples."""
+        rates = rates_of(samples)
+        return cls(median(rates), min(rates), max(rates))
+
+    def to_object(self) -> dict[str, float]:
+        """Return it as ``--json`` writes it."""
+        return {"tokens_per_s": self.median, "tokens_per_s_min": self.min, "tokens_per_s_max": self.max}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +50,18 @@ class RoundTimes:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. What has no meaning for a row is None."""
+    """One line of the table. What has no meaning for a row is None.
+
+    ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
+    ``bench_ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
+    the rates of the schedules that a scheduled row is the better one of.
+    """
 
     name: str
-    tokens_per_s: float
-    tokens_per_s_min: float
-    tokens_per_s_max: float
+    rate: Rate
     ratio_to_hf: float | None = None
     ratio_to_target: float | None = None
+    interval_to_target: Interval | None = None
     acceptance_rate: float | None = None
     tokens_per_forward: float | None = None
     solo_share: float | None = None
@@ -61,56 +69,71 @@ class Row:
     hit_draft_share: float | None = None
     round_us: RoundTimes = RoundTimes()
     near_ties: int | None = None
+    ceiling_tokens_per_s: float | None = None
+    model_us: ModelTimes | None = None
+    bytes_per_round: float | None = None
+    bytes_per_token: float | None = None
+    schedule: str | None = None
+    schedules: Mapping[str, Rate] = field(default_factory=dict)
+
+    @property
+    def share_of_ceiling(self) -> float | None:
+        return _ratio(self.rate.median, self.ceiling_tokens_per_s)
 
     def to_object(self) -> dict[str, Any]:
         """Return the row as ``--json`` writes it."""
-        times = {"draft": self.round_us.draft, "verify": self.round_us.verify, "rest": self.round_us.rest}
         return {
             "name": self.name,
-            "tokens_per_s": self.tokens_per_s,
-            "tokens_per_s_min": self.tokens_per_s_min,
-            "tokens_per_s_max": self.tokens_per_s_max,
+            **self.rate.to_object(),
             "ratio_to_hf": self.ratio_to_hf,
             "ratio_to_target": self.ratio_to_target,
+            "ratio_to_target_95": list(self.interval_to_target) if self.interval_to_target else None,
             "acceptance_rate": self.acceptance_rate,
             "tokens_per_forward": self.tokens_per_forward,
             "solo_share": self.solo_share,
             "run_ahead_hit_rate": self.run_ahead_hit_rate,
             "hit_draft_share": self.hit_draft_share,
-            "round_us": times,
+            "round_us": asdict(self.round_us),
             "near_ties": self.near_ties,
+            "ceiling_tokens_per_s": self.ceiling_tokens_per_s,
+            "share_of_ceiling": self.share_of_ceiling,
+            "model_us": asdict(self.model_us) if self.model_us else None,
+            "bytes_per_round": self.bytes_per_round,
+            "bytes_per_token": self.bytes_per_token,
+            "schedule": self.schedule,
+            "schedules": {name: rate.to_object() for name, rate in self.schedules.items()},
         }
 
 
-def rows_of(samples: Mapping[str, Sequence[Sample]]) -> list[Row]:
+def rows_of(samples: Samples) -> list[Row]:
     """Return one row a name, in the order of ``ROW_NAMES``."""
-    rates = {name: _rates(samples[name]) for name in ROW_NAMES if name in samples}
-    medians = {name: median(values) for name, values in rates.items()}
-    return [_row(name, values, medians, samples[name]) for name, values in rates.items()]
+    schedules = {name: found for name in SCHEDULED_ROWS if (found := by_schedule(samples, name))}
+    best = {name: max(found, key=lambda one: Rate.of(found[one]).median) for name, found in schedules.items()}
+    samples = {**samples, **{name: schedules[name][schedule] for name, schedule in best.items()}}
+    rates = {name: Rate.of(samples[name]) for name in ROW_NAMES if name in samples}
+    return [
+        _row(
+            name,
+            rates,
+            samples,
+            schedule=best.get(name),
+            schedules={schedule: Rate.of(own) for schedule, own in schedules.get(name, {}).items()},
+        )
+        for name in rates
+    ]
 
 
-def _rates(samples: Sequence[Sample]) -> list[float]:
-    """Tokens a second of each repeat, over all its prompts."""
-    rates = []
-    for repeat in sorted({sample.repeat for sample in samples}):
-        same = [sample for sample in samples if sample.repeat == repeat]
-        seconds = sum(sample.decode_s for sample in same)
-        rates.append(sum(sample.decode_tokens for sample in same) / seconds if seconds > 0 else 0.0)
-    return rates
-
-
-def _row(name: str, rates: Sequence[float], medians: Mapping[str, float], samples: Sequence[Sample]) -> Row:
-    rate = medians[name]
-    stats = [sample.stats for sample in samples if sample.stats]
+def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) -> Row:
+    rate, own = rates[name], samples[name]
+    stats = [sample.stats for sample in own if sample.stats]
     drafted, forwards = sum(one.drafted for one in stats), sum(one.target_forwards for one in stats)
-    tokens = sum(one.completion_tokens for one in stats)
+    tokens, traffic = sum(one.completion_tokens for one in stats), _traffic(own)
     return Row(
         name=name,
-        tokens_per_s=rate,
-        tokens_per_s_min=min(rates),
-        tokens_per_s_max=max(rates),
-        ratio_to_hf=_ratio(rate, medians.get(TARGET_HF)),
-        ratio_to_target=_ratio(rate, medians.get(TARGET)),
+        rate=rate,
+        ratio_to_hf=_ratio(rate.median, rates[TARGET_HF].median) if TARGET_HF in rates else None,
+        ratio_to_target=_ratio(rate.median, rates[TARGET].median) if TARGET in rates else None,
+        interval_to_target=ratio_interval(own, samples[TARGET]) if TARGET in rates and name != TARGET else None,
         acceptance_rate=_ratio(sum(one.accepted for one in stats), drafted),
         tokens_per_forward=_ratio(tokens, forwards),
         solo_share=_ratio(sum(one.solo_tokens for one in stats), tokens),
@@ -118,11 +141,20 @@ def _row(name: str, rates: Sequence[float], medians: Mapping[str, float], sample
         hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
         round_us=_round_times(stats),
         near_ties=sum(one.near_ties for one in stats) if stats else None,
+        ceiling_tokens_per_s=ceiling_of(stats),
+        model_us=model_times(stats) if stats else None,
+        bytes_per_round=_ratio(traffic, sum(one.rounds for one in stats)) if traffic else None,
+        bytes_per_token=_ratio(traffic, tokens) if traffic else None,
+        **more,
     )
 
 
 def _ratio(part: float, whole: float | None) -> float | None:
     return part / whole if whole else None
+
+
+def _traffic(samples: Sequence[Sample]) -> int:
+    return sum(sample.traffic_bytes or 0 for sample in samples)
 
 
 def _round_times(stats: Sequence[GenerationStats]) -> RoundTimes:
@@ -131,26 +163,3 @@ def _round_times(stats: Sequence[GenerationStats]) -> RoundTimes:
         verify=median_or_none([us for one in stats for us in one.verify_us]),
         rest=median_or_none([us for one in stats for us in rest_us(one)]),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """For how many prompts all of ``names`` gave the same tokens."""
-
-    names: tuple[str, ...]
-    equal: int
-    total: int
-
-    @property
-    def holds(self) -> bool:
-        return self.equal == self.total
-
-
-def agreement_of(samples: Mapping[str, Sequence[Sample]], names: Sequence[str]) -> Agreement:
-    """Compare the token ids of every prompt over ``names`` and all repeats."""
-    prompts = sorted({sample.prompt for name in names for sample in samples[name]})
-    equal = 0
-    for prompt in prompts:
-        texts = {sample.token_ids for name in names for sample in samples[name] if sample.prompt == prompt}
-        equal += len(texts) == 1
-    return Agreement(tuple(names), equal, len(prompts))

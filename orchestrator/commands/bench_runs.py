@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from orchestrator.bare_loop import BareLoop
-from orchestrator.commands.bench_rows import Sample
+from orchestrator.commands.bench_samples import Sample
 from orchestrator.commands.results import Collector
 from orchestrator.generator import Orchestrator
 from orchestrator.request import GenerationRequest
@@ -61,25 +61,25 @@ async def measure(
     return samples
 
 
-def bare_way(loop: BareLoop) -> Decode:
-    """Return the way of a bare loop."""
+def bare_way(loop: BareLoop, schedule: str | None = None) -> Decode:
+    """Return the way of a bare loop, or of its assistant with ``schedule``."""
 
     async def decode(request: GenerationRequest) -> Sample:
-        run = await loop.run(request)
-        return Sample(0, 0, run.token_ids, len(run.token_ids) - 1, run.decode_s)
+        run = await loop.run(request, schedule)
+        return Sample(0, 0, run.token_ids, len(run.token_ids) - run.num_first, run.decode_s)
 
     return decode
 
 
 def pair_way(orchestrator: Orchestrator, like: GenerationRequest) -> Decode:
-    """Return the way through our services, with the γ and the gate of ``like``."""
+    """Return the way through our services, with the γ and the gate of ``like``; nothing else may run meanwhile."""
 
     async def decode(request: GenerationRequest) -> Sample:
         own = replace(request, gamma=like.gamma, gate=like.gate, gate_threshold=like.gate_threshold)
-        collector = Collector()
+        collector, traffic = Collector(), orchestrator.count_traffic()
         async with orchestrator.generate(own) as generation:
             async for delta in generation:
                 collector.add(delta, time.perf_counter())
-            return Sample.of(collector.result(generation.stats), 0, 0)
+            return Sample.of(collector.result(generation.stats), 0, 0, traffic.num_bytes)
 
     return decode

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from orchestrator.commands.bench import measure_pair
+from orchestrator.commands.bench_pair import measure_pair
 from orchestrator.commands.bench_prompts import DEMO_PROMPTS
 from orchestrator.commands.bench_requests import bench_request
 from orchestrator.commands.bench_table import print_rows
@@ -42,7 +42,7 @@ async def _demo(models: ModelOptions, prompts: Sequence[Prompt], measured: Gener
     async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
         failures = await show_prompts(pair, prompts, 1, out, log)
         out.print("The same prompts again, in every way to decode, in turns:", style="bold")
-        report = await measure_pair(pair, models, prompts, measured, DEMO_REPEATS, log, DEMO_BUDGET_S)
+        report = await measure_pair(pair, models, prompts, measured, DEMO_REPEATS, log, DEMO_BUDGET_S, assisted=False)
         print_rows(out, report.rows, report.agreement)
     if not (models.verifier or models.drafter):
         await demo_serve(settings_for(models), prompts[0].request, DEMO_PROMPTS[0], pair.tokenizer, out)

@@ -60,7 +60,7 @@ async def _generate(
 ) -> list[SpecgateError]:
     """Return why prompts failed, where they did."""
     log = Console(stderr=True)
-    with_draft = any(prompt.request.gamma for prompt in prompts)
+    with_draft = any(prompt.request.max_gamma for prompt in prompts)
     capacity = capacity_for(prompts, concurrency)
     async with open_pair(models, with_draft=with_draft, capacity=capacity, log=log) as pair:
         if as_json:

@@ -40,11 +40,13 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A running pair, and the cores that its services are pinned to (drafter, verifier)."""
+    """A running pair: the cores that its services are pinned to (drafter, verifier), and their endpoints."""
 
     orchestrator: Orchestrator
     tokenizer: TextTokenizer | None
     cores: tuple[int, int] | None = None
+    verifiers: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
 
 
 @asynccontextmanager
@@ -63,20 +65,19 @@ async def open_pair(
         _check_tls(models)
     cores = _pinned_cores(models, log)
     async with AsyncExitStack() as stack:
-        started = [_supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
+        started = [supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
         with loading_bars(log, [one.role for one in started]) as on_loading:
             tokenizer = await _load(models, started, on_loading)
-        local = {one.role: (one.endpoint,) for one in started}
+        endpoints = {"verifier": models.verifier, "drafter": models.drafter if with_draft else ()}
+        endpoints |= {one.role: (one.endpoint,) for one in started}
         tls = client_tls(models)
-        verifiers = StaticPool(local.get("verifier", models.verifier), grpc_health(tls), field="verifier")
-        drafters = None
-        if with_draft:
-            drafters = StaticPool(local.get("drafter", models.drafter), grpc_health(tls), field="drafter")
+        verifiers = StaticPool(endpoints["verifier"], grpc_health(tls), field="verifier")
+        drafters = StaticPool(endpoints["drafter"], grpc_health(tls), field="drafter") if with_draft else None
         if models.target_model is None:
             tokenizer = await _served_tokenizer(verifiers, tls, log)
         connecting = Orchestrator.connect(verifiers, drafters, tokenizer, tls=tls, timeouts=timeouts)
         async with await connecting as orchestrator:
-            yield Pair(orchestrator, tokenizer, cores)
+            yield Pair(orchestrator, tokenizer, cores, endpoints["verifier"], endpoints["drafter"])
 
 
 def _check_tls(models: ModelOptions) -> None:
@@ -110,24 +111,30 @@ def _missing(
     if with_draft:
         wanted.append(("drafter", models.draft_model, drafter_core))
     return [
-        LocalService(
-            role=role,
-            model=model,
-            dtype=models.dtype,
-            device=models.device,
-            threads=models.threads,
-            cpu=core,
-            max_sessions=capacity.sessions,
-            kv_tokens=capacity.kv_tokens,
-            prefill_chunk=models.prefill_chunk,
-            run_ahead=models.run_ahead,
-        )
+        local_service(models, role, model, core, capacity)
         for role, model, core in wanted
         if model is not None and not getattr(models, role)
     ]
 
 
-def _supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
+def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
+    """Return what one service of our own is started with."""
+    return LocalService(
+        role=role,
+        model=model,
+        dtype=models.dtype,
+        device=models.device,
+        threads=models.threads,
+        cpu=core,
+        max_sessions=capacity.sessions,
+        kv_tokens=capacity.kv_tokens,
+        prefill_chunk=models.prefill_chunk,
+        run_ahead=models.run_ahead,
+    )
+
+
+def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
+    """Return a service that is started again when it dies, and ended with ``stack``."""
     supervised = Supervised(service, on_notice=lambda notice: log.print(notice, style="yellow", markup=False))
     stack.push_async_callback(supervised.stop)
     return supervised

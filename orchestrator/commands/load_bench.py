@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.commands.bench_prompts import mixed_prompts
-from orchestrator.commands.bench_requests import full_length
+from orchestrator.commands.bench_requests import full_length, request_object
 from orchestrator.commands.launch import Capacity, Pair, open_pair
 from orchestrator.commands.load_options import LoadOptions
 from orchestrator.commands.load_plots import draw
@@ -35,17 +35,8 @@ class LoadReport:
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as ``--json`` writes it."""
-        request = self.request
         return {
-            "request": {
-                "max_tokens": request.max_tokens,
-                "gamma": request.gamma,
-                "gate": str(request.gate),
-                "gate_threshold": request.threshold,
-                "verification": str(request.verification),
-                "temperature": request.sampling.temperature,
-                "seed": request.seed,
-            },
+            "request": request_object(self.request),
             "rows": [row.to_object() for row in self.rows],
             "long_prompt": [row.to_object() for row in self.neighbours],
         }

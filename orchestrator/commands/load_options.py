@@ -62,9 +62,7 @@ class LoadOptions:
     ] = None
     plots: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Draw the load tables as PNG; needs specgate[bench].", rich_help_panel=_LOAD
-        ),
+        typer.Option(metavar="FOLDER", help="Draw the tables as PNG; needs specgate[bench].", rich_help_panel=_LOAD),
     ] = None
 
     def __post_init__(self) -> None:
@@ -73,7 +71,7 @@ class LoadOptions:
         check_range("long_prompt", 1 if self.long_prompt is None else self.long_prompt, 1, MAX_PROMPT_TOKENS)
         if self.requests is not None and not levels:
             raise InvalidArgument("requests", "is for --concurrency and --rate; neither is given")
-        if self.plots is not None and not levels:
+        if self.plots is not None and self.long_prompt is not None and not levels:
             raise InvalidArgument("plots", "is for --concurrency and --rate; neither is given")
 
     @property
@@ -83,8 +81,8 @@ class LoadOptions:
     @property
     def levels(self) -> tuple[Level, ...]:
         """All levels, as they were given, the closed loops first."""
-        clients = _listed("concurrency", self.concurrency, int, 1, MAX_CONCURRENCY)
-        rates = _listed("rate", self.rate, float, MIN_RATE, MAX_RATE)
+        clients = listed("concurrency", self.concurrency, int, 1, MAX_CONCURRENCY)
+        rates = listed("rate", self.rate, float, MIN_RATE, MAX_RATE)
         return (
             *(Level(Sweep.CONCURRENCY, value) for value in clients),
             *(Level(Sweep.RATE, value) for value in rates),
@@ -114,7 +112,7 @@ class LoadOptions:
         """
         if self.plots is None:
             return
-        if find_spec("matplotlib") is None:
+        if not can_draw():
             raise InvalidArgument("plots", "needs matplotlib: pip install 'specgate[bench]'")
         try:
             self.plots.mkdir(parents=True, exist_ok=True)
@@ -122,7 +120,12 @@ class LoadOptions:
             raise InvalidArgument("plots", f"{self.plots} cannot be made: {error.strerror}") from error
 
 
-def _listed(flag: str, given: str | None, number: Callable[[str], float], low: float, high: float) -> tuple[float, ...]:
+def can_draw() -> bool:
+    """Say whether matplotlib, an extra, is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def listed(flag: str, given: str | None, number: Callable[[str], float], low: float, high: float) -> tuple[float, ...]:
     """Return the numbers between commas. Raises InvalidArgument for what is none, is out of range or comes twice."""
     if given is None:
         return ()

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from orchestrator.commands.figures import Line, draw_lines
 from orchestrator.load.levels import Mode, Sweep
 from orchestrator.load.summary import Percentiles, Summary
-from specgate.errors import InvalidArgument
 
-Line = tuple[str, str, Callable[[Summary], float | None]]
+Measure = tuple[str, str, Callable[[Summary], float | None]]
 """The end of its label, how it is drawn, and its value in a row."""
 
 _COLOURS = {Mode.OFF: "tab:blue", Mode.ON: "tab:green"}
 _AXES = {Sweep.CONCURRENCY: "clients", Sweep.RATE: "requests per second"}
 
 
-def _latency(of: Callable[[Summary], Percentiles | None]) -> tuple[Line, ...]:
+def _latency(of: Callable[[Summary], Percentiles | None]) -> tuple[Measure, ...]:
     def p50(row: Summary) -> float | None:
         times = of(row)
         return times.p50 * 1e3 if times else None
@@ -26,7 +26,7 @@ def _latency(of: Callable[[Summary], Percentiles | None]) -> tuple[Line, ...]:
     return (" p50", "-", p50), (" p99", "--", p99)
 
 
-_PLOTS: dict[str, tuple[str, tuple[Line, ...]]] = {
+_PLOTS: dict[str, tuple[str, tuple[Measure, ...]]] = {
     "throughput": ("tokens per second, all requests", (("", "-", lambda row: row.tokens_per_s),)),
     "per_request": ("tokens per second, one request", (("", "-", lambda row: row.request_tokens_per_s),)),
     "ttft": ("time to first token, ms", _latency(lambda row: row.ttft_s)),
@@ -44,31 +44,18 @@ def draw(folder: Path, rows: Sequence[Summary]) -> list[Path]:
         InvalidArgument: a file cannot be written.
     """
     return [
-        _draw(folder / f"{sweep}_{name}.png", sweep, title, lines, own)
+        _draw(folder / f"{sweep}_{name}.png", sweep, title, measures, own)
         for sweep in Sweep
         if (own := [row for row in rows if row.level.sweep is sweep])
-        for name, (title, lines) in _PLOTS.items()
+        for name, (title, measures) in _PLOTS.items()
     ]
 
 
-def _draw(path: Path, sweep: Sweep, title: str, lines: Sequence[Line], rows: Sequence[Summary]) -> Path:
-    # No pyplot: it keeps figures for the whole process, and looks for a screen.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
+def _draw(path: Path, sweep: Sweep, title: str, measures: Sequence[Measure], rows: Sequence[Summary]) -> Path:
+    lines = []
     for mode in Mode:
         own = sorted((row for row in rows if row.mode is mode), key=lambda row: row.level.value)
-        for ending, style, value in lines:
+        for ending, style, value in measures:
             points = [(row.level.value, y) for row in own if (y := value(row)) is not None]
-            label, colour = f"speculation {mode}{ending}", _COLOURS[mode]
-            axes.plot([x for x, _ in points], [y for _, y in points], style, marker="o", label=label, color=colour)
-    axes.set(xlabel=_AXES[sweep], ylabel=title, ylim=(0, None))
-    axes.set_xticks(sorted({row.level.value for row in rows}))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    try:
-        figure.savefig(path, format="png", dpi=120)
-    except OSError as error:
-        raise InvalidArgument("plots", f"{path} cannot be written: {error.strerror}") from error
-    return path
+            lines.append(Line(f"speculation {mode}{ending}", points, style, _COLOURS[mode]))
+    return draw_lines(path, _AXES[sweep], title, lines)

@@ -6,10 +6,17 @@ from typing import Annotated
 import typer
 
 from orchestrator.commands.model_options import ModelOptions
-from orchestrator.request import DEFAULT_THRESHOLD, MAX_STOP_STRINGS, Gate, GenerationRequest
+from orchestrator.request import (
+    AUTO_GAMMA,
+    DEFAULT_GATE,
+    DEFAULT_THRESHOLD,
+    FIXED_GAMMA,
+    MAX_STOP_STRINGS,
+    Gate,
+    GenerationRequest,
+)
 from specgate.types import MAX_GAMMA, MAX_LOGPROBS, SamplingParams, SessionSpec, Verification
 
-DEFAULT_GAMMA = 5
 BUNDLED_GAMMA = 3
 DEFAULT_MAX_TOKENS = 128
 _DRAFTING = "Drafting"
@@ -25,14 +32,12 @@ class DraftingOptions:
         int | None,
         typer.Option(
             metavar="N",
-            help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. "
-            f"[default: {DEFAULT_GAMMA}; {BUNDLED_GAMMA} for the bundled pair]",
+            help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. --gate auto picks up to N. "
+            f"[default: {AUTO_GAMMA} for auto; {FIXED_GAMMA} for the others, {BUNDLED_GAMMA} with the bundled pair]",
             rich_help_panel=_DRAFTING,
         ),
     ] = None
-    gate: Annotated[Gate, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = (
-        Gate.TARGET_CONFIDENCE
-    )
+    gate: Annotated[Gate, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = DEFAULT_GATE
     gate_threshold: Annotated[
         float | None,
         typer.Option(
@@ -104,7 +109,6 @@ def request_for(
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
     """
-    gamma = BUNDLED_GAMMA if models.is_bundled_pair else DEFAULT_GAMMA
     request = GenerationRequest(
         prompt_token_ids=(),
         sampling=_sampling_params(sampling),
@@ -113,7 +117,7 @@ def request_for(
         stop=sampling.stop,
         stop_token_ids=frozenset(sampling.stop_token_id),
         ignore_eos=sampling.ignore_eos,
-        gamma=gamma if drafting.gamma is None else drafting.gamma,
+        gamma=drafting.gamma if drafting.gate is Gate.AUTO else fixed_gamma(models, drafting.gamma),
         gate=drafting.gate,
         gate_threshold=drafting.gate_threshold,
         verification=drafting.verification,
@@ -121,6 +125,11 @@ def request_for(
     )
     check_limits(request)
     return request
+
+
+def fixed_gamma(models: ModelOptions, given: int | None) -> int | None:
+    """Return γ under a gate that does not choose it; the bundled pair has one of its own."""
+    return BUNDLED_GAMMA if given is None and models.is_bundled_pair else given
 
 
 def check_limits(request: GenerationRequest) -> None:

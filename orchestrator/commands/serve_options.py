@@ -69,9 +69,10 @@ class ServeOptions:
         bool,
         typer.Option("--insecure", help="Let the doors listen beyond loopback without TLS.", rich_help_panel=_DOORS),
     ] = False
-    gamma: Annotated[int | None, typer.Option(metavar="N", help="Draft tokens a round.", rich_help_panel=_DRAFTING)] = (
-        None
-    )
+    gamma: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Draft tokens a round; auto picks up to N.", rich_help_panel=_DRAFTING),
+    ] = None
     gate: Annotated[Gate | None, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = None
     gate_threshold: Annotated[
         float | None, typer.Option(metavar="P", help="The gate's confidence, 0 to 1.", rich_help_panel=_DRAFTING)

@@ -59,11 +59,11 @@ def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) 
     """Return the ``metrics`` of one answer; ``specgate`` is our own part of it."""
     return {
         **timing.summary(stats.completion_tokens),
-        "speculative_decoding": speculative_decoding(request, stats) if request.gamma else None,
+        "speculative_decoding": speculative_decoding(request, stats) if request.max_gamma else None,
         "specgate": {
             "seed": stats.seed,
             "verification": request.verification,
-            "gamma": request.gamma,
+            "gamma": request.max_gamma,
             "gate": request.gate,
             "gate_threshold": request.threshold,
             "rounds": stats.rounds,
@@ -83,7 +83,7 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
     accepted = sum(number * count for (_, number), count in stats.outcomes.items())
     drafted = sum(length * count for (length, _), count in stats.outcomes.items())
     lengths = sorted({length for length, _ in stats.outcomes})
-    histogram = [0] * (request.gamma + 1)
+    histogram = [0] * (request.max_gamma + 1)
     for (_, number), count in stats.outcomes.items():
         histogram[number] += count
     return {
@@ -96,5 +96,5 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
         "num_spec_steps": steps,
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": drafted,
-        "num_spec_tokens": request.gamma,
+        "num_spec_tokens": request.max_gamma,
     }

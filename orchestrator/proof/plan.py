@@ -1,13 +1,14 @@
 """What is asked of a pair: the requests of every check, and the settings under which they are repeated."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import MAX_LOGPROBS, SamplingParams, Verification
 
 GAMMAS = (1, 4, 8)
-GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE)
+GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE, Gate.AUTO)
 BATCH = 8
 """How many requests run at once where they run together; the references run one by one."""
 SAMPLINGS = {"temperature 1": SamplingParams(), "top-p 0.9": SamplingParams(top_p=0.9)}
@@ -36,8 +37,8 @@ class Setting:
 
 
 GREEDY_SETTINGS = tuple(Setting(gamma, gate) for gamma in GAMMAS for gate in GATES)
-ONE_BY_ONE = tuple(Setting(gamma, gate, 1) for gamma, gate in zip(GAMMAS, GATES, strict=True))
-"""Every γ and every gate once; to run all nine alone takes longer than all the rest of a proof."""
+ONE_BY_ONE = tuple(Setting(gamma, gate, 1) for gamma, gate in zip(cycle(GAMMAS), GATES, strict=False))
+"""Every γ and every gate; to run all of them alone takes longer than all the rest of a proof."""
 SEEDED_SETTINGS = GREEDY_SETTINGS + ONE_BY_ONE
 
 
@@ -61,14 +62,9 @@ def rejection_requests(
     alone = [_sampled(prompt_token_ids, seed) for seed in range(samples)]
     speculating = [
         replace(_sampled(prompt_token_ids, samples + seed), gamma=REJECTION_GAMMA, gate=gate, logprobs=MAX_LOGPROBS)
-        for seed, gate in zip(range(samples), _in_turn(), strict=False)
+        for seed, gate in zip(range(samples), cycle(GATES), strict=False)
     ]
     return alone, speculating
-
-
-def _in_turn() -> Iterator[Gate]:
-    while True:
-        yield from GATES
 
 
 def _sampled(prompt_token_ids: Sequence[int], seed: int) -> GenerationRequest:

@@ -182,6 +182,8 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         verify_us=min(verdict.verify_us, MAX_UINT32),
         logprobs=[token_logprobs_to_pb(logprobs) for logprobs in verdict.logprobs],
         batch_sessions=verdict.batch_sessions,
+        batch_rows=verdict.batch_rows,
+        forward_us=min(verdict.forward_us, MAX_UINT32),
     )
 
 
@@ -201,6 +203,8 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         verify_us=pb.verify_us,
         logprobs=tuple(map(token_logprobs_from_pb, pb.logprobs)),
         batch_sessions=pb.batch_sessions,
+        batch_rows=pb.batch_rows,
+        forward_us=pb.forward_us,
     )
     if verdict.logprobs:
         check_length("logprobs", verdict.logprobs, verdict.num_emitted, verdict.num_emitted)

@@ -65,7 +65,7 @@ class Chosen(NamedTuple):
 class Answer(NamedTuple):
     """What a task receives: logits [num_logits, vocabulary] on the device, and what was chosen, if it asked for that.
 
-    The logits are the engine's: good until the task yields again.
+    The logits are the task's own: a later forward leaves them alone.
     """
 
     logits: torch.Tensor

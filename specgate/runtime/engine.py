@@ -63,6 +63,7 @@ class Engine:
         self._batch: dict[Job, Rows] = {}
         self._checked = True
         self._beat = time.monotonic()
+        self._forward_start_s = 0.0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._stopping = False
         self._ended = False
@@ -81,6 +82,11 @@ class Engine:
     def heartbeat_age_s(self) -> float:
         """Seconds since the loop last came round; infinite where the thread is not alive."""
         return time.monotonic() - self._beat if self._thread.is_alive() else math.inf
+
+    @property
+    def forward_age_us(self) -> int:
+        """Since the last forward began. For tasks, to which it is the one that they were just given logits of."""
+        return int((time.monotonic() - self._forward_start_s) * 1e6)
 
     @property
     def num_jobs(self) -> int:
@@ -206,6 +212,7 @@ class Engine:
         Running rows twice is harmless, the same keys and values are written to the same places; but once they are
         marked cached, only the choice is made again.
         """
+        self._forward_start_s = time.monotonic()
         outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
         sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
         chosen = each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])

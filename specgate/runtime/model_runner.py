@@ -1,15 +1,19 @@
 """The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
 
-import inspect
 from collections.abc import Sequence as List
 
 import torch
 
 from specgate.errors import ResourceExhausted
-from specgate.runtime.attention import KVPages, RaggedBatch, Span
+from specgate.runtime import graphs
+from specgate.runtime.attention import Batch, Kernel
+from specgate.runtime.graphs import Bucket, Capturer, Graphs
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.loading import LoadedModel
+from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.model_call import ModelCall
 from specgate.runtime.scheduler import Rows
+from specgate.runtime.spans import SpanKernel
+from specgate.runtime.varlen import VarlenKernel
 
 
 class ModelRunner:
@@ -19,30 +23,39 @@ class ModelRunner:
         loaded: the model with the paged attention set.
         kv_tokens: how many tokens the pages hold in all.
         page_size: tokens a page; on CPU large enough that most sequences lie in one page and are read as a view.
+        kernel: how attention is computed; one sequence after the other where absent.
     """
 
-    def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int) -> None:
+    def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int, kernel: Kernel | None = None) -> None:
         self.loaded = loaded
+        self.kernel: Kernel = kernel or SpanKernel()
         self.pool = PagePool(max(1, kv_tokens // page_size), page_size)
         self.vocab_size = loaded.vocab_size
         self.device = loaded.device
-        self._pages = KVPages(self.pool.num_pages, page_size)
-        self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
-        self.last_num_calls = self.last_num_windows = self.last_num_sequences = 0
+        self._pages = self.kernel.pages(self.pool.num_pages, page_size)
+        self._call = ModelCall(loaded)
+        self._graphs: Graphs | None = None
+        self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
     def kv_bytes_a_token(self) -> int:
         """Bytes of all layers' keys and values, known from the first forward on."""
-        return self._pages.num_bytes // (self.pool.num_pages * self.pool.page_size)
+        return self._pages.bytes_a_token
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        """What has a graph, the smallest first."""
+        return self._graphs.buckets if self._graphs else []
 
     def resize(self, kv_tokens: int) -> None:
-        """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open.
+        """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open; graphs are dropped.
 
         Their memory is taken now, where a forward has told their shapes: nobody else can take it later.
 
         Raises:
             ResourceExhausted: the memory is not there.
         """
+        self.drop_graphs()
         num_pages = max(1, kv_tokens // self.pool.page_size)
         try:
             self._pages = self._pages.resized(num_pages)
@@ -50,49 +63,53 @@ class ModelRunner:
             raise ResourceExhausted(f"no memory for KV pages of {kv_tokens} tokens: {error}") from error
         self.pool = PagePool(num_pages, self.pool.page_size)
 
+    def capture(self, buckets: List[Bucket], capturer: Capturer, progress: Progress) -> None:
+        """Record a graph for each bucket, the largest first, over the pages as they are now.
+
+        Raises:
+            RuntimeError: the kernel cannot be recorded, or the device refuses.
+        """
+        if not isinstance(self.kernel, VarlenKernel):
+            raise RuntimeError(f"attention by {self.kernel.name} reads numbers that a graph would freeze")
+        if not self._pages.layers:
+            raise RuntimeError("the pages are made by the first forward, which was not run yet")
+        shape = (max(bucket.num_rows for bucket in buckets), self.vocab_size)
+        logits = torch.empty(shape, dtype=self.loaded.dtype, device=self.device)
+        self._graphs = graphs.capture(buckets, self.kernel, self._call, self._pages, logits, capturer, progress)
+
+    def drop_graphs(self) -> None:
+        """Run everything without graphs from now on."""
+        self._graphs = None
+
     @torch.inference_mode()
-    def forward(self, batch: List[Rows]) -> list[torch.Tensor]:
-        """Run all rows in one pass and mark them cached; return each entry's float logits [num_logits, vocabulary].
+    def forward(self, batch: List[Rows], *, use_graphs: bool = True) -> list[torch.Tensor]:
+        """Run all rows in one pass and mark them cached; return each entry's logits [num_logits, vocabulary].
+
+        The logits are the caller's: a later forward does not change them, whether it was replayed or not.
 
         Nobody has looked at them: whether they are finite is told when they come to the host, with what is chosen.
         """
         self._pages.copy_rows(self.pool.take_copies())
-        ragged = RaggedBatch(self._spans(batch), self._pages)
-        logits = self._logits(batch, ragged)
-        self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
-        self.last_num_sequences = len(batch)
+        graph = self._graphs.fitting(batch) if self._graphs and use_graphs else None
+        logits = self._run(batch) if graph is None else graph.run(batch)
+        if graph is not None:
+            self._tell(graph, batch)
         for sequence, num_rows, _ in batch:
             sequence.num_cached += num_rows
             self.pool.remember(sequence)
         return list(logits.split([rows.num_logits for rows in batch]))
 
-    def _spans(self, batch: List[Rows]) -> list[Span]:
-        spans, first = [], 0
-        for sequence, num_rows, _ in batch:
-            spans.append(Span(first, num_rows, sequence.num_cached, tuple(sequence.block_table)))
-            first += num_rows
-        return spans
+    def _run(self, batch: List[Rows]) -> torch.Tensor:
+        inputs = self.kernel.inputs(batch, self._pages, self.device)
+        logits = self._call(inputs)
+        self._tell(inputs.ragged, batch)
+        return logits
 
-    def _logits(self, batch: List[Rows], ragged: RaggedBatch) -> torch.Tensor:
-        token_ids: list[int] = []
-        positions: list[int] = []
-        keep: list[int] = []
-        for span, (sequence, num_rows, num_logits) in zip(ragged.spans, batch, strict=True):
-            token_ids += sequence.token_ids[span.start : span.end]
-            positions += range(span.start, span.end)
-            keep += range(span.first_row + num_rows - num_logits, span.first_row + num_rows)
-        everything = len(keep) == len(token_ids)
-        kept = slice(None) if everything else self._tensor(keep)
-        # To transformers 0 means all rows, and spares a copy.
-        extra = {"logits_to_keep": 0 if everything else kept} if self._keeps_some else {}
-        logits = self.loaded.model(
-            input_ids=self._tensor(token_ids)[None],
-            position_ids=self._tensor(positions)[None],
-            use_cache=False,
-            ragged=ragged,
-            **extra,
-        ).logits[0]
-        return (logits if self._keeps_some else logits[kept])[:, : self.vocab_size]
+    def _tell(self, ragged: "Batch | graphs.Graph", batch: List[Rows]) -> None:
+        self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
+        self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
 
-    def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self.device)
+
+def _num_rows(batch: List[Rows]) -> int:
+    """Return how many rows there are; 0 where tokens of prompts are among them, which want no logits."""
+    return sum(rows.num_rows for rows in batch) if all(rows.num_rows == rows.num_logits for rows in batch) else 0

@@ -73,7 +73,8 @@ def log_probs(adjusted: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 def _keep_top_p(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
     """Keep the smallest set of tokens whose mass reaches ``top_p``; the likeliest always stays."""
     ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
-    probs = ordered.softmax(-1)
+    # In float64: a GPU adds up one row and several rows in different orders.
+    probs = ordered.softmax(-1, dtype=torch.float64)
     mass_before = probs.cumsum(-1) - probs
     dropped = (mass_before >= top_p).scatter(1, order, mass_before >= top_p)
     dropped.scatter_(1, order[:, :1], False)

@@ -5,18 +5,23 @@ silently wrong. So a ragged forward in two steps, on the very runner that will s
 own eager forward: several sequences, past 256 tokens and past any sliding window.
 """
 
+import logging
 from collections.abc import Sequence as List
 
 import torch
 
 from specgate.errors import ModelLoadError, SpecgateError, UnsupportedArchitecture
 from specgate.runtime import attention
+from specgate.runtime.attention import Kernel
 from specgate.runtime.choosing import check_finite
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.narrow import speed_up_narrow_rows
 from specgate.runtime.scheduler import Rows
+from specgate.runtime.spans import SpanKernel
+
+_log = logging.getLogger(__name__)
 
 # Relative Frobenius error. Correct float32 paths stay below 1e-6; bfloat16 rounds to 8 bits in every layer.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
@@ -26,8 +31,13 @@ _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
 _FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexError)
 
 
-def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress) -> ModelRunner:
+def prepare(
+    loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress, kernels: List[Kernel] | None = None
+) -> ModelRunner:
     """Return a runner whose logits were compared with the model's own.
+
+    Args:
+        kernels: ways to compute attention, the most wanted first; the first one that passes serves.
 
     Raises:
         UnsupportedArchitecture: the paged attention does not compute what the model asks for.
@@ -39,11 +49,23 @@ def prepare(loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progr
     expected = [_eager_logits(loaded, ids) for ids in rows]
     _switch_attention(loaded)
     speed_up_narrow_rows(loaded.model)
-    runner = ModelRunner(loaded, kv_tokens, page_size)
+    *wanted, last = kernels or [SpanKernel()]
+    for kernel in wanted:
+        try:
+            runner = _checked(ModelRunner(loaded, kv_tokens, page_size, kernel), rows, expected)
+            break
+        except UnsupportedArchitecture as error:
+            _log.warning("attention by %s is not used: %s", kernel.name, error)
+    else:
+        runner = _checked(ModelRunner(loaded, kv_tokens, page_size, last), rows, expected)
+    progress("self-check", 1, 1)
+    return runner
+
+
+def _checked(runner: ModelRunner, rows: List[list[int]], expected: List[torch.Tensor]) -> ModelRunner:
     actual = _paged_logits(runner, rows)
     _refuse_lost_windows(runner)
-    _compare(loaded, expected, actual)
-    progress("self-check", 1, 1)
+    compare(runner.loaded, expected, actual)
     return runner
 
 
@@ -146,7 +168,8 @@ def _free(runner: ModelRunner, sequences: List[Sequence]) -> None:
         runner.pool.free(sequence)
 
 
-def _compare(loaded: LoadedModel, expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+def compare(loaded: LoadedModel, expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+    """Raise UnsupportedArchitecture if the logits of some rows, [rows, vocabulary] each, are too far apart."""
     reference, served = torch.cat(list(expected)).float(), torch.cat(list(actual)).float()
     error = float((served - reference).norm() / reference.norm().clamp_min(1e-12))
     limit = TOLERANCE[loaded.dtype]

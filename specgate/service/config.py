@@ -9,6 +9,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
 MAX_SESSIONS_LIMIT = 4096
+ATTENTIONS = ("auto", "varlen", "sdpa")
 MAX_RUN_AHEAD = 256
 DEFAULT_RUN_AHEAD = 4
 
@@ -16,6 +17,8 @@ DEFAULT_RUN_AHEAD = 4
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """One service: which model, where it listens, how much it may hold.
+
+    ``slow_us`` is for measuring: what every forward waits besides, as if the model were that much larger.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the flag.
@@ -32,6 +35,8 @@ class ServiceConfig:
     kv_tokens: int | None = None
     max_batch_tokens: int = 2048
     prefill_chunk: int | None = None
+    attention: str = "auto"
+    cuda_graphs: bool = True
     run_ahead: int = DEFAULT_RUN_AHEAD
     tls_certificate: str | None = None
     tls_key: str | None = None
@@ -40,6 +45,7 @@ class ServiceConfig:
     drain_s: float = 30.0
     json_events: bool = False
     exit_with_stdin: bool = False
+    slow_us: int = 0
 
     def __post_init__(self) -> None:
         check_range("--port", self.port, 0, 65_535)
@@ -47,9 +53,12 @@ class ServiceConfig:
         check_range("--kv-tokens", 16 if self.kv_tokens is None else self.kv_tokens, 16, 1 << 40)
         check_range("--max-batch-tokens", self.max_batch_tokens, 64, 1 << 20)
         check_range("--prefill-chunk", 1 if self.prefill_chunk is None else self.prefill_chunk, 1, 1 << 20)
+        if self.attention not in ATTENTIONS:
+            raise InvalidArgument("--attention", f"{self.attention!r} is not one of {', '.join(ATTENTIONS)}")
         check_range("--run-ahead", self.run_ahead, 0, MAX_RUN_AHEAD)
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
+        check_range("--slow-us", self.slow_us, 0, 10_000_000)
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidArgument("--tls-certificate", "and --tls-key go together; one of them is missing")
         if self.tls_client_ca is not None and self.tls_certificate is None:
@@ -76,6 +85,9 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--kv-tokens", type=int, help="tokens that the KV pages hold in all; as memory allows where absent")
     add("--max-batch-tokens", type=int, default=2048, help="tokens of all sessions in one forward pass")
     add("--prefill-chunk", type=int, help="tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA")
+    add("--attention", default="auto", choices=ATTENTIONS, help="varlen: one fused call, CUDA and bfloat16; sdpa: any")
+    graphs = argparse.BooleanOptionalAction
+    add("--cuda-graphs", action=graphs, default=True, help="replay recorded forwards, where attention is varlen")
     if role == "drafter":
         help_text = "outcomes of the pending verdict to draft for side by side; 0 is off"
         add("--run-ahead", metavar="ROWS", type=int, default=DEFAULT_RUN_AHEAD, help=help_text)
@@ -86,4 +98,5 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--drain-s", type=float, default=30.0, help="seconds that running sessions get on SIGTERM")
     add("--json-events", action="store_true", help="tell loading progress as JSON lines on stdout")
     add("--exit-with-stdin", action="store_true", help="exit when standard input ends: the parent is gone")
+    add("--slow-us", type=int, default=0, help=argparse.SUPPRESS)
     return ServiceConfig(**vars(parser.parse_args(argv)))

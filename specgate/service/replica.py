@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ OnLoading = Callable[[str, int, int], None]
 CPU_PAGE_SIZE = 2048
 """One page holds most sequences whole on the CPU, so that attention reads a view and copies nothing."""
 CUDA_PAGE_SIZE = 256
+"""The smallest that torch's fused attention takes."""
 CPU_PREFILL_CHUNK = 64
 CUDA_PREFILL_CHUNK = 512
 LONE_CHUNKS = 4
@@ -106,24 +108,44 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
 
     from specgate.runtime.engine import Engine
     from specgate.runtime.loading import load, pick_device, pick_dtype
-    from specgate.runtime.self_check import kv_tokens_to_check, prepare
-    from specgate.runtime.sizing import fitting_kv_tokens
     from specgate.service.model import ServedModel
 
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     device, dtype = pick_device(config.device), pick_dtype(config.dtype)
     loaded = load(config.model, device, dtype, on_loading)
-    largest = CPU_PAGE_SIZE if device.type == "cpu" else CUDA_PAGE_SIZE
-    page_size = min(largest, loaded.context_length, config.kv_tokens or largest)
-    # Until the check has told how much memory a page takes.
-    kv_tokens = config.kv_tokens or kv_tokens_to_check(loaded, page_size)
-    runner = prepare(loaded, kv_tokens, page_size, on_loading)
-    if config.kv_tokens is None:
-        runner.resize(fitting_kv_tokens(runner, config.max_sessions))
-    engine = Engine(runner, _limits(config, device.type), on_failure=_die)
+    if config.slow_us:
+        loaded.model.register_forward_hook(lambda *_: time.sleep(config.slow_us / 1e6))
+    engine = Engine(_build(role, loaded, config, on_loading), _limits(config, device.type), on_failure=_die)
     engine.start()
     return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
+
+
+def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
+    """Return a ModelRunner on the path that the flags and the device give; tell which, where there is a choice."""
+    from specgate.runtime.graphs import CudaCapturer
+    from specgate.runtime.kernels import kernels_for
+    from specgate.runtime.serving_path import build
+
+    on_cuda = loaded.device.type == "cuda"
+    runner = build(
+        loaded,
+        kernels_for(config.attention, loaded),
+        kv_tokens=config.kv_tokens,
+        page_size=CUDA_PAGE_SIZE if on_cuda else _cpu_page_size(config, loaded.context_length),
+        max_sessions=config.max_sessions,
+        max_guesses=config.run_ahead if role == "drafter" else 0,
+        # A replay would not wait for what slows a forward down.
+        capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs and not config.slow_us else None,
+        progress=on_loading,
+    )
+    if on_cuda:
+        on_loading(f"attention by {runner.kernel.name}, {len(runner.buckets)} CUDA graphs", 1, 1)
+    return runner
+
+
+def _cpu_page_size(config: ServiceConfig, context_length: int) -> int:
+    return min(CPU_PAGE_SIZE, context_length, config.kv_tokens or CPU_PAGE_SIZE)
 
 
 def _limits(config: ServiceConfig, device_type: str) -> Any:

@@ -13,6 +13,7 @@ class Gate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GATE_NONE: _ClassVar[Gate]
     GATE_TARGET_CONFIDENCE: _ClassVar[Gate]
     GATE_DRAFT_CONFIDENCE: _ClassVar[Gate]
+    GATE_AUTO: _ClassVar[Gate]
 
 class TokenSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -25,6 +26,7 @@ GATE_UNSPECIFIED: Gate
 GATE_NONE: Gate
 GATE_TARGET_CONFIDENCE: Gate
 GATE_DRAFT_CONFIDENCE: Gate
+GATE_AUTO: Gate
 TOKEN_SOURCE_UNSPECIFIED: TokenSource
 TOKEN_SOURCE_ACCEPTED: TokenSource
 TOKEN_SOURCE_RECOVERED: TokenSource

@@ -21,7 +21,7 @@ SIZES = [
     pytest.param(*QUICK, id="quick"),
     pytest.param(*FULL, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
 ]
-GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE)
+GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.AUTO)
 GAMMAS = (1, 4, 8)
 
 

@@ -27,6 +27,7 @@ CASES = {
     "gate none": GenerationRequest(PROMPT, gamma=2, gate=Gate.NONE),
     "run-ahead": GenerationRequest(PROMPT, gamma=1, gate=Gate.NONE),
     "target confidence": GenerationRequest(PROMPT, gamma=2, gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3),
+    "auto": GenerationRequest(PROMPT, gamma=3, gate=Gate.AUTO),
     "draft confidence": GenerationRequest(PROMPT, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.4),
     "eos inside drafts": GenerationRequest(PROMPT, gamma=3, gate=Gate.NONE, stop_token_ids=frozenset({EOS})),
     "filters": GenerationRequest(PROMPT, SamplingParams(temperature=0.8, top_k=4), gamma=2, gate=Gate.NONE),

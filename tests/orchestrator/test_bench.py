@@ -13,17 +13,19 @@ import pytest
 from rich.console import Console
 
 from orchestrator.bare_loop import BareLoop
-from orchestrator.commands.bench import write_rows
+from orchestrator.commands.bench_agreement import Agreement, agreement_of, promised_agreement
+from orchestrator.commands.bench_plots import draw_rows
 from orchestrator.commands.bench_prompts import BENCH_PROMPTS, DEMO_PROMPTS
 from orchestrator.commands.bench_requests import bench_request, full_length
-from orchestrator.commands.bench_rows import ROW_NAMES, Agreement, Row, Sample, agreement_of, rows_of
+from orchestrator.commands.bench_rows import Row, rows_of
 from orchestrator.commands.bench_runs import WARM_UP_TOKENS, Decode, measure, turns
+from orchestrator.commands.bench_samples import PAIR_ROWS, ROW_NAMES, SCHEDULED_ROWS, Sample, scheduled
 from orchestrator.commands.bench_table import print_rows
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
 from orchestrator.request import Gate, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument, ServiceUnavailable
-from specgate.types import SamplingParams
+from specgate.types import SamplingParams, Verification
 from tests.models import write_llama
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -62,11 +64,14 @@ async def test_the_warm_up_is_short_and_thrown_away() -> None:
 
 
 def sample(repeat: int, tokens: int, seconds: float, stats: GenerationStats | None = None) -> Sample:
-    return Sample(0, repeat, (1,), tokens, seconds, stats)
+    return Sample(0, repeat, (1,), tokens, seconds, stats, traffic_bytes=240 if stats else None)
 
 
 def rows() -> dict[str, Row]:
     stats = GenerationStats(
+        draft_lengths=[4, 4],
+        solo_us=[90, 90],
+        outcomes=Counter({(4, 4): 1, (4, 2): 1}),
         completion_tokens=10,
         drafted=8,
         accepted=6,
@@ -89,8 +94,8 @@ def rows() -> dict[str, Row]:
 
 def test_rates_are_medians_over_repeats_with_their_spread() -> None:
     target_hf = rows()["target-hf"]
-    assert (target_hf.tokens_per_s, target_hf.tokens_per_s_min, target_hf.tokens_per_s_max) == (100, 50, 100)
-    assert rows()["target"].tokens_per_s == 40
+    assert target_hf.rate == (100, 50, 100)
+    assert rows()["target"].rate.median == 40
 
 
 def test_ratios_and_shares() -> None:
@@ -102,10 +107,31 @@ def test_ratios_and_shares() -> None:
     assert (spec.run_ahead_hit_rate, spec.hit_draft_share) == (0.5, 20 / 135)
 
 
-def test_rows_as_json(tmp_path: Path) -> None:
-    file = tmp_path / "rows.json"
-    write_rows(file, list(rows().values()))
-    target_hf, target, spec = json.loads(file.read_text())
+def test_bytes_are_of_a_round_and_the_ceiling_of_the_rows_own_rounds() -> None:
+    spec, target = rows()["spec"], rows()["target"]
+    assert (spec.bytes_per_round, spec.bytes_per_token) == (120, 24)
+    assert target.bytes_per_round is target.ceiling_tokens_per_s is target.share_of_ceiling is None
+    # A run: rounds of 5 and of 3 tokens that take 10 + 100 us each, half of the drafts hidden, and two tokens of 90 us.
+    assert spec.ceiling_tokens_per_s == pytest.approx(10 / 390e-6)
+    assert spec.share_of_ceiling == pytest.approx(85 / (10 / 390e-6))
+
+
+def test_the_better_schedule_is_the_row() -> None:
+    samples = {
+        scheduled("hf-assisted", "default"): [sample(0, 10, 1.0), sample(1, 30, 1.0), sample(2, 20, 1.0)],
+        scheduled("hf-assisted", "gamma5"): [sample(repeat, 25, 1.0) for repeat in range(3)],
+        "target": [sample(repeat, 10, 1.0) for repeat in range(3)],
+    }
+    assisted, target = rows_of(samples)
+    assert (assisted.name, assisted.schedule, assisted.rate.median) == ("hf-assisted", "gamma5", 25)
+    assert assisted.ratio_to_target == 2.5
+    assert assisted.schedules == {"default": (20, 10, 30), "gamma5": (25, 25, 25)}
+    assert (target.schedule, target.schedules) == (None, {})
+    assert assisted.to_object()["schedules"]["default"]["tokens_per_s_max"] == 30
+
+
+def test_rows_as_json() -> None:
+    target_hf, target, spec = json.loads(json.dumps([row.to_object() for row in rows().values()]))
     assert [row["name"] for row in (target_hf, target, spec)] == ["target-hf", "target", "spec"]
     assert target_hf["round_us"] == {"draft": None, "verify": None, "rest": None}
     assert target_hf["acceptance_rate"] is target_hf["solo_share"] is target_hf["tokens_per_forward"] is None
@@ -113,11 +139,8 @@ def test_rows_as_json(tmp_path: Path) -> None:
     assert spec["run_ahead_hit_rate"] == 0.5
     assert target["ratio_to_target"] == 1.0
     assert spec["round_us"] == {"draft": 15, "verify": 100, "rest": 10}
-
-
-def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"json: .* cannot be written"):
-        write_rows(tmp_path / "missing" / "rows.json", [])
+    assert spec["model_us"] == {"draft_us": {"4": 10}, "verify_us": {"1": 90, "5": 100}}
+    assert (spec["bytes_per_round"], spec["schedule"], target["ratio_to_target_95"]) == (120, None, None)
 
 
 def test_agreement_is_counted_by_prompt() -> None:
@@ -126,13 +149,34 @@ def test_agreement_is_counted_by_prompt() -> None:
     assert agreement_of(samples, ("target", "spec")) == Agreement(("target", "spec"), equal=1, total=2)
 
 
-@pytest.mark.parametrize("width", [80, 120])
+def test_what_must_agree_depends_on_the_requests() -> None:
+    names = ("target-hf", *(scheduled("hf-assisted", one) for one in ("default", "gamma5")), "target", "spec")
+    samples = {name: [Sample(0, 0, (1, 2), 1, 1.0)] for name in names}
+    greedy = GenerationRequest((1,), sampling=GREEDY)
+    told = promised_agreement(samples, [greedy])
+    assert told == Agreement(("target-hf", "hf-assisted", "target", "spec"), equal=1, total=1)
+    odd = {**samples, scheduled("hf-assisted", "gamma5"): [Sample(0, 0, (1, 3), 1, 1.0)]}
+    assert promised_agreement(odd, [greedy]) == replace(told, equal=0)
+    shared = promised_agreement(odd, [GenerationRequest((1,))])
+    assert shared == Agreement(("target", "spec"), equal=1, total=1)
+    assert promised_agreement(samples, [GenerationRequest((1,), verification=Verification.REJECTION)]) is None
+
+
+def test_rows_as_a_picture(tmp_path: Path) -> None:
+    path = draw_rows(tmp_path, list(rows().values()))
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(InvalidArgument, match=r"plots: .* cannot be written"):
+        draw_rows(tmp_path / "missing", list(rows().values()))
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_the_table_shows_every_number_at_any_width(width: int) -> None:
     stream = io.StringIO()
     agreement = Agreement(("target", "spec"), 8, 8)
-    print_rows(Console(file=stream, width=width), list(rows().values()), agreement)
+    longest = replace(rows()["target-hf"], name=max(ROW_NAMES, key=len), schedule="default")
+    print_rows(Console(file=stream, width=width), [longest, *rows().values()], agreement)
     shown = stream.getvalue()
-    for words in ("tokens/s", "× target", "verify µs", "85.0", "2.12", "75%", "█", "8 of 8 prompts"):
+    for words in ("tokens/s", "× target", "verify µs", "85.0", "2.12", "75%", "█", "8 of 8 prompts", "bytes", "of it"):
         assert words in shown
     assert "…" not in shown
 
@@ -198,4 +242,7 @@ def test_the_baseline_is_free_of_our_runtime() -> None:
 
 
 def test_the_rows_have_the_names_of_the_origin_experiment() -> None:
-    assert ROW_NAMES == ("draft", "target-hf", "target-hf-all-cores", "target", "spec", "spec+gate")
+    origin = ("draft", "target-hf", "target-hf-all-cores", "target", "spec", "spec+gate")
+    assert [name for name in ROW_NAMES if name in origin] == list(origin)
+    assert {*PAIR_ROWS, *SCHEDULED_ROWS} <= set(ROW_NAMES)
+    assert len(set(ROW_NAMES)) == len(ROW_NAMES)

@@ -73,6 +73,12 @@ def test_version_and_help(orchestrator: Cli) -> None:
         ("bench --rate fast", "--rate: 'fast' is no list of numbers"),
         ("bench --requests 9", "--requests: is for --concurrency and --rate"),
         ("bench --long-prompt 0", "--long-prompt: 0 is outside"),
+        ("bench --added-delay-ms 1,x", "--added-delay-ms: '1,x' is no list of numbers"),
+        ("bench --added-delay-ms 1 --rate 1", "--added-delay-ms: does not go with --concurrency"),
+        (
+            "bench --added-delay-ms 1 --tls-ca ca.pem --verifier a:1 --drafter b:1",
+            "--added-delay-ms: does not go with --tls-ca",
+        ),
         ("bench --concurrency 1 --json /missing/rows.json", "--json: /missing/rows.json cannot be written"),
         ("fly", "No such command 'fly'"),
     ],
@@ -174,10 +180,28 @@ def test_the_bench_over_running_services(orchestrator: Cli, services: list[str],
     assert "the same text from target, spec, spec+gate: 2 of 2 prompts" in shown
 
 
+def test_the_bench_over_a_longer_way(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    prompts, told = tmp_path / "prompts.jsonl", tmp_path / "network.json"
+    prompts.write_text('{"prompt": "in the"}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "12", "--json", str(told)]
+    plots = tmp_path / "plots"
+    code, shown, _ = orchestrator("bench", "--added-delay-ms", "0,2", "--plots", str(plots), *flags, *services)
+    assert code == 0
+    report = json.loads(told.read_text())
+    names = ["target", "spec", "spec+gate"]
+    assert [(row["added_delay_ms"], row["name"]) for row in report["rows"]] == [
+        (ms, name) for ms in (0, 2) for name in names
+    ]
+    assert (report["request"]["max_tokens"], report["request"]["gamma"]) == (12, 5)
+    assert "the same text from target, spec, spec+gate: 1 of 1 prompts" in shown
+    assert {path.name for path in plots.iterdir()} == {"network_throughput.png", "network_speedup.png"}
+
+
 def test_the_bench_under_load(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
     prompts, told = tmp_path / "prompts.jsonl", tmp_path / "load.json"
     prompts.write_text('{"prompt": "in the"}\n{"prompt": "on the one in the other", "gamma": 2}')
     flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "12", "--json", str(told), "--requests", "3"]
+    flags += ["--gate", "none"]
     code, shown, _ = orchestrator(
         "bench", "--concurrency", "1,2", "--rate", "500", "--long-prompt", "99", *flags, *services
     )

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from orchestrator.auto.learner import Learner
+from orchestrator.auto.policy import Auto
 from orchestrator.gate import (
     ABSENT_DRAFTER_SOLO_TOKENS,
     AlwaysDraft,
@@ -96,10 +98,16 @@ def test_closed_gate_needs_no_drafter() -> None:
     ],
 )
 def test_make_policy(gate: Gate, policy: object) -> None:
-    made = make_policy(GenerationRequest((1,), gamma=4, gate=gate), NoDrafter())
+    made = make_policy(GenerationRequest((1,), gamma=4, gate=gate), NoDrafter(), Learner())
     assert isinstance(made, WithinLimits)
     assert made.policy == policy
 
 
+def test_auto_is_held_to_limits_too() -> None:
+    made = make_policy(GenerationRequest((1,), gamma=4, gate=Gate.AUTO), NoDrafter(), Learner())
+    assert isinstance(made, WithinLimits)
+    assert isinstance(made.policy, Auto)
+
+
 def test_gamma_0_is_the_target_alone() -> None:
-    assert make_policy(GenerationRequest((1,), gamma=0), NoDrafter()) == TargetAlone()
+    assert make_policy(GenerationRequest((1,), gamma=0), NoDrafter(), Learner()) == TargetAlone()

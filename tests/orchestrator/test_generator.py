@@ -407,3 +407,16 @@ async def test_failure_of_a_verifier_is_not_hidden(drafter: FakeService) -> None
 
 def test_fake_target_alone_is_what_it_says() -> None:
     assert target_alone(SessionSpec(PROMPT, SamplingParams(), 7, Verification.SHARED_NOISE, 60)) == expected(REQUEST)
+
+
+async def test_auto_learns_from_the_rounds_of_all_requests(verifier: FakeService, drafter: FakeService) -> None:
+    async with connected([verifier], [drafter]) as orchestrator:
+        for gate in (Gate.NONE, Gate.AUTO, Gate.AUTO):
+            request = GenerationRequest(PROMPT, max_tokens=60, seed=7, gate=gate, gamma=8, ignore_eos=True)
+            generation = orchestrator.generate(request)
+            assert tuple([token async for delta in generation for token in delta.token_ids]) == expected(request)
+        prices = orchestrator.learner.costs.now()
+    assert prices is not None
+    # What the fake says of its forwards came over the wire.
+    assert prices.forward(1) == pytest.approx(90, rel=0.1)
+    assert prices.sessions == 1

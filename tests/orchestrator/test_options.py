@@ -15,13 +15,12 @@ from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.request_options import (
     BUNDLED_GAMMA,
-    DEFAULT_GAMMA,
     DraftingOptions,
     SamplingOptions,
     request_for,
 )
-from orchestrator.request import Gate, GenerationRequest
-from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
+from orchestrator.request import AUTO_GAMMA, FIXED_GAMMA, Gate, GenerationRequest
+from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET, Defaults
 from orchestrator.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
@@ -115,11 +114,28 @@ def test_a_target_of_ones_own_needs_a_draft() -> None:
         ModelOptions(target="t").check_draft()
 
 
-def test_the_bundled_pair_has_a_gamma_of_its_own() -> None:
-    own = ModelOptions(target="t", draft="d")
-    assert request_for(ModelOptions(), DraftingOptions(), SamplingOptions()).gamma == BUNDLED_GAMMA
-    assert request_for(own, DraftingOptions(), SamplingOptions()).gamma == DEFAULT_GAMMA
-    assert request_for(ModelOptions(), DraftingOptions(gamma=0), SamplingOptions()).gamma == 0
+@pytest.mark.parametrize(
+    ("drafting", "bundled", "own"),
+    [
+        (DraftingOptions(), BUNDLED_GAMMA, FIXED_GAMMA),
+        (DraftingOptions(gate=Gate.AUTO), AUTO_GAMMA, AUTO_GAMMA),
+        (DraftingOptions(gamma=2), 2, 2),
+        (DraftingOptions(gamma=0), 0, 0),
+        (DraftingOptions(gate=Gate.NONE), BUNDLED_GAMMA, FIXED_GAMMA),
+        (DraftingOptions(gate=Gate.TARGET_CONFIDENCE), BUNDLED_GAMMA, FIXED_GAMMA),
+        (DraftingOptions(gate=Gate.DRAFT_CONFIDENCE, gamma=7), 7, 7),
+    ],
+)
+def test_gamma_is_the_gates_own_where_none_is_given(drafting: DraftingOptions, bundled: int, own: int) -> None:
+    for models, expected in ((ModelOptions(), bundled), (ModelOptions(target="t", draft="d"), own)):
+        assert request_for(models, drafting, SamplingOptions()).max_gamma == expected
+
+
+def test_who_says_nothing_gets_the_same_gate_everywhere() -> None:
+    request = request_for(ModelOptions(), DraftingOptions(), SamplingOptions())
+    assert request.gate is Gate.TARGET_CONFIDENCE
+    assert (GenerationRequest((1,)).gate, GenerationRequest((1,)).max_gamma) == (request.gate, FIXED_GAMMA)
+    assert Defaults().gate is request.gate
 
 
 def test_all_flags_reach_the_request() -> None:
@@ -162,7 +178,7 @@ def test_lines_override_the_flags(tmp_path: Path) -> None:
     )
     assert first.text == "a\u2028b"
     assert first.request.sampling == SamplingParams(temperature=1.0, logit_bias={3: 1.5})
-    assert (first.request.gate, first.request.stop) == (Gate.NONE, ("x",))
+    assert (first.request.gate, first.request.max_gamma, first.request.stop) == (Gate.NONE, FIXED_GAMMA, ("x",))
     assert second.token_ids == (1, 2)
     assert second.request.sampling == DEFAULTS.sampling
     assert second.request.seed == 18446744073709551615

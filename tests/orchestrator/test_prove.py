@@ -41,7 +41,7 @@ def test_the_bundled_pair_passes(orchestrator: Cli, prompts: list[str], tmp_path
     proof = json.loads(file.read_text())
     assert proof["lossless"]
     assert set(outcomes(proof).values()) == {"pass"}
-    assert "68 of 68 texts are exactly what the target alone writes" in proof["verdict"]
+    assert "90 of 90 texts are exactly what the target alone writes" in proof["verdict"]
     assert proof["verdict"] in shown
     alone, greedy, *_, law = proof["checks"]
     assert [len(margins) for margins in alone["margins"]] == [8, 8]
@@ -115,4 +115,4 @@ def test_a_prompt_that_sets_what_the_proof_sets_is_refused(orchestrator: Cli, tm
 
 
 def test_the_bar_knows_how_many_texts_there_are() -> None:
-    assert Sizes(max_tokens=8, samples=50).num_texts(2) == 2 * (1 + 9 + 2 * (1 + 12)) + 2 * 50 * 2
+    assert Sizes(max_tokens=8, samples=50).num_texts(2) == 2 * (1 + 12 + 2 * (1 + 16)) + 2 * 50 * 2

@@ -1,6 +1,8 @@
 """Services that die, hang and lie: the stream goes on, with no gap and no repeat."""
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +15,7 @@ from orchestrator.failover import MAX_FAILURES_WITHOUT_PROGRESS, FailoverVerifie
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
 from orchestrator.fakes import FakeDrafter, FakeVerifier, Fault
 from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence, WithinLimits
-from orchestrator.patience import Patience
+from orchestrator.patience import MAX_STALLS, STALL_S, Patience
 from orchestrator.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.request import Delta
 from orchestrator.session import Session
@@ -491,3 +493,25 @@ async def test_patience() -> None:
 async def test_patience_ends() -> None:
     with pytest.raises(TimeoutError):
         await Patience(0.01, 0.01, 1.0).wait(asyncio.Event().wait())
+
+
+async def test_time_in_which_the_loop_was_kept_is_no_fault_of_who_answers() -> None:
+    """A reader that blocks, a slow console for one, must not cost the request its drafter."""
+    arrived = asyncio.get_running_loop().create_future()
+
+    async def answer() -> str:
+        return str(await arrived)
+
+    waiting = asyncio.create_task(Patience(0.2, 0.2, 1.0).wait(answer()))
+    await asyncio.sleep(0)
+    threading.Timer(0.1, arrived.get_loop().call_soon_threadsafe, (arrived.set_result, "here")).start()
+    time.sleep(0.5)  # noqa: ASYNC251
+    assert await waiting == "here"
+
+
+async def test_a_loop_that_is_kept_again_and_again_does_not_wait_for_ever() -> None:
+    waiting = asyncio.create_task(Patience(0.01, 0.01, 1.0).wait(asyncio.Event().wait()))
+    for _ in range(MAX_STALLS + 10):
+        await asyncio.sleep(0)
+        time.sleep(STALL_S + 0.02)  # noqa: ASYNC251
+    assert isinstance(waiting.exception(), TimeoutError)

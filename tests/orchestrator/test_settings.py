@@ -10,7 +10,7 @@ import yaml
 from orchestrator import cli
 from orchestrator.request import Gate
 from orchestrator.setting_keys import all_keys, nearest_key
-from orchestrator.settings import Settings, load_settings, parse_set, settings_of, to_yaml
+from orchestrator.settings import Defaults, Settings, load_settings, parse_set, settings_of, to_yaml
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
 
@@ -44,9 +44,12 @@ def test_nothing_given_is_the_bundled_pair_on_loopback() -> None:
     assert Path(settings.drafter.model).name == "draft"
     doors = (settings.gateway.http, settings.gateway.grpc)
     assert [(door.host, door.port) for door in doors] == [("127.0.0.1", 8000), ("127.0.0.1", 8001)]
-    assert (settings.defaults.gate, settings.defaults.verification) == (
-        Gate.TARGET_CONFIDENCE,
-        Verification.SHARED_NOISE,
+    assert settings.defaults == Defaults(
+        gamma=None,
+        gate=Gate.TARGET_CONFIDENCE,
+        gate_threshold=None,
+        verification=Verification.SHARED_NOISE,
+        max_tokens=128,
     )
 
 
@@ -95,7 +98,7 @@ def test_a_section_that_is_off_by_default_begins_with_its_own_defaults() -> None
         ({"verifier": None}, "verifier", "it is None"),
         ({"verifier": {"endpoints": "h:1"}}, "verifier.endpoints", "it is 'h:1'"),
         ({"gateway": {"grpc": {"port": 65536}}}, "gateway.grpc.port", "it is 65536"),
-        ({"defaults": {"gate": "maybe"}}, "defaults.gate", "'none', 'target_confidence' or 'draft_confidence'"),
+        ({"defaults": {"gate": "maybe"}}, "defaults.gate", "'none', 'target_confidence', 'draft_confidence' or 'auto'"),
         ({"defaults": {"gamma": 65}}, "defaults.gamma", "it is 65"),
         ({"drain_s": float("inf")}, "drain_s", "finite"),
         ({"drain_s": float("nan")}, "drain_s", "it is nan"),

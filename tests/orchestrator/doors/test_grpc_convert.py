@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.doors.grpc_convert import delta_to_pb, deltas_to_pb, request_from_pb, stats_to_pb
-from orchestrator.request import Delta, Gate, GenerationRequest, GenerationStats
+from orchestrator.request import AUTO_GAMMA, Delta, Gate, GenerationRequest, GenerationStats
 from orchestrator.settings import Defaults
 from specgate.types import FinishReason, SamplingParams, TokenLogprobs, TokenSource, Verification
 from specgate.v1 import generation_service_pb2 as pb
@@ -27,6 +27,13 @@ def test_what_is_absent_is_the_servers_default() -> None:
         (), SamplingParams(), 9, None, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3,
         verification=Verification.REJECTION,
     )  # fmt: skip
+
+
+def test_gamma_is_the_gates_own_where_nothing_was_configured() -> None:
+    unsaid = request_from_pb(pb.GenerationParams(), Defaults())
+    assert (unsaid.gate, unsaid.max_gamma) == (Gate.TARGET_CONFIDENCE, 5)
+    auto = request_from_pb(pb.GenerationParams(gate=pb.GATE_AUTO), Defaults())
+    assert (auto.gate, auto.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
 
 
 def test_absent_and_empty_sampling_are_the_same() -> None:
@@ -68,6 +75,16 @@ def test_what_is_given_is_taken() -> None:
 def test_the_default_threshold_belongs_to_the_default_gate(value: pb.Gate, gate: Gate, threshold: float) -> None:
     asked = request(gate=value)
     assert (asked.gate, asked.threshold) == (gate, threshold)
+
+
+def test_every_gate_has_its_name_on_the_wire() -> None:
+    assert {f"GATE_{gate.name}" for gate in Gate} == set(pb.Gate.keys()) - {"GATE_UNSPECIFIED"}
+    assert {request(gate=pb.Gate.Value(f"GATE_{gate.name}")).gate for gate in Gate} == set(Gate)
+
+
+def test_a_configured_gamma_holds_for_every_gate() -> None:
+    assert request(gate=pb.GATE_AUTO).gamma == request(gate=pb.GATE_NONE).gamma == 3
+    assert request(gate=pb.GATE_AUTO, gamma=2).gamma == 2
 
 
 SOURCES = tuple(TokenSource)

@@ -21,7 +21,8 @@ async def test_completion(site: Site) -> None:
 
 
 async def test_metrics_of_an_answer(site: Site) -> None:
-    answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=60, gamma=4, seed=(1 << 64) - 1)
+    gated = {"gamma": 4, "gate": "target_confidence"}
+    answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=60, seed=(1 << 64) - 1, **gated)
     metrics = answer["metrics"]
     told, ours = metrics["speculative_decoding"], metrics["specgate"]
     assert ours["seed"] == (1 << 64) - 1
@@ -114,8 +115,15 @@ async def test_length_left_open_is_the_default_or_what_the_context_has_left(site
 async def test_a_threshold_belongs_to_its_gate(site: Site) -> None:
     answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=2, gate="draft_confidence")
     assert answer["metrics"]["specgate"]["gate_threshold"] == 0.4
-    answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=2, gate_threshold=0.75)
+    answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=2, gate="target_confidence", gate_threshold=0.75)
     assert answer["metrics"]["specgate"]["gate_threshold"] == 0.75
+
+
+async def test_auto_chooses_up_to_a_gamma_of_its_own(site: Site) -> None:
+    answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=30, gate="auto")
+    assert answer["choices"][0]["text"] == TOKENIZER.decode(said((5, 17, 3), 30))
+    ours = answer["metrics"]["specgate"]
+    assert (ours["gamma"], ours["gate"], ours["gate_threshold"]) == (8, "auto", 0.0)
 
 
 async def test_stop_string(site: Site) -> None:

@@ -87,7 +87,7 @@ async def refused(site: Site, path: str, body: bytes, status: int = 400) -> dict
         ("stream", "yes", "invalid_type"),
         ("stream_options", {"include_usage": True}, "invalid_value"),
         ("gamma", 65, "invalid_value"),
-        ("gate", "auto", "invalid_value"),
+        ("gate", "maybe", "invalid_value"),
         ("gate_threshold", 1.5, "invalid_value"),
         ("verification", "none", "invalid_value"),
         ("user", "u" * 513, "invalid_value"),

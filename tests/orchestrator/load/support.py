@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.auto.learner import Learner
 from orchestrator.failover import FailoverVerifier
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeVerifier
 from orchestrator.fakes import VOCAB_SIZE, FakeVerifier
@@ -31,6 +32,7 @@ class FakeStart:
 
     verifiers: Sequence[MakeVerifier | Exception] = (FakeVerifier,)
     asked: list[GenerationRequest] = field(default_factory=list)
+    learner: Learner = field(default_factory=Learner)
     dialer: FakeDialer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,6 +40,9 @@ class FakeStart:
         self.pool = FakePool()
 
     def __call__(self, request: GenerationRequest) -> Generation:
+        return self.generate(request)
+
+    def generate(self, request: GenerationRequest) -> Generation:
         self.asked.append(request)
         spec = SessionSpec(
             request.prompt_token_ids,
@@ -47,10 +52,11 @@ class FakeStart:
             request.max_tokens,
             vocab_size=VOCAB_SIZE,
         )
-        session = Session(spec, OutputText(None, ()))
-        drafter = NoDrafter() if not request.gamma else ReattachingDrafter(FakePool(), self.dialer, session, PATIENT)
+        session = Session(spec, OutputText(None, ()), observer=self.learner.observer(request))
+        drafts = request.max_gamma > 0
+        drafter = ReattachingDrafter(FakePool(), self.dialer, session, PATIENT) if drafts else NoDrafter()
         verifier = FailoverVerifier(self.pool, self.dialer, session, PATIENT)
-        return Generation(session, drafter, verifier, make_policy(request, drafter))
+        return Generation(session, drafter, verifier, make_policy(request, drafter, self.learner))
 
 
 @dataclass

@@ -68,7 +68,18 @@ def test_accepted_tokens_are_not_sent_again(num_accepted: int) -> None:
 
 VERDICTS = [
     Verdict(1, last=True),
-    Verdict(1, num_accepted=2, token_id=0, confidence=0.5, near_ties=1, verify_us=77, last=False, batch_sessions=9),
+    Verdict(
+        1,
+        num_accepted=2,
+        token_id=0,
+        confidence=0.5,
+        near_ties=1,
+        verify_us=77,
+        last=False,
+        batch_sessions=9,
+        batch_rows=40,
+        forward_us=66,
+    ),
     Verdict(2, token_id=4_000_000_000, confidence=1.0, solo=True, finish_reason=FinishReason.LENGTH),
     Verdict(3, num_accepted=1, confidence=0.25, finish_reason=FinishReason.STOP),
     Verdict(

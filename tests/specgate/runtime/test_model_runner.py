@@ -62,14 +62,16 @@ def llama(folder_of: Callable[[str], Path]) -> ModelRunner:
     return make_runner(folder_of("llama"), kv_tokens=4096, page_size=64)
 
 
-def test_it_tells_how_many_sequences_shared_the_last_forward(llama: ModelRunner) -> None:
+def test_it_tells_how_many_sequences_and_rows_shared_the_last_forward(llama: ModelRunner) -> None:
     sequences = [llama.pool.open((1, 2, 3), 8) for _ in range(3)]
     for sequence in sequences:
         llama.pool.extend(sequence, 3)
-    llama.forward([Rows(sequence, 2, 1) for sequence in sequences])
-    assert llama.last_num_sequences == 3
-    llama.forward([Rows(sequences[0], 1, 1)])
-    assert llama.last_num_sequences == 1
+    llama.forward([Rows(sequence, 2, 2) for sequence in sequences[:2]])
+    assert (llama.last_num_sequences, llama.last_num_rows) == (2, 4)
+    llama.forward([Rows(sequences[0], 1, 1), Rows(sequences[2], 2, 0)])
+    assert (llama.last_num_sequences, llama.last_num_rows) == (2, 0)
+    llama.forward([Rows(sequences[1], 1, 1)])
+    assert (llama.last_num_sequences, llama.last_num_rows) == (1, 1)
     for sequence in sequences:
         llama.pool.free(sequence)
 

@@ -68,6 +68,7 @@ class Traffic(RuleBasedStateMachine):
     @rule()
     def forward(self) -> None:
         """One step of an engine: copies, then every row is written and every row before it read."""
+        # A branch that there are no pages for is closed.
         self.waiting = [need for need in self.waiting if self.pool.is_open(need.sequence)]
         plan = self.scheduler.plan(self.waiting)
         self.num_stalls = 0 if plan or not self.waiting else self.num_stalls + 1

@@ -3,20 +3,28 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from orchestrator.links import GrpcDialer
 from orchestrator.ports import Lease
 from orchestrator.streams import ChannelCache
 from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ModelLoadError, ServiceUnavailable
+from specgate.runtime import graphs, kernels, serving_path
+from specgate.runtime.attention import Kernel
+from specgate.runtime.graphs import EagerCapturer
+from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits
+from specgate.runtime.serving_path import build
 from specgate.runtime.sizing import COLD_FACTOR
-from specgate.service.config import ServiceConfig
+from specgate.runtime.varlen_reference import varlen_attention
+from specgate.service.config import ServiceConfig, parse_flags
 from specgate.service.leases import LeaseBook
-from specgate.service.replica import Replica, _limits
+from specgate.service.replica import Replica, _build, _limits
 from specgate.types import ModelInfo, SamplingParams, SessionSpec, Verification
-from tests.models import write_llama
+from tests.models import load_float32, write_llama
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 
@@ -122,3 +130,46 @@ def test_no_chunk_passes_a_forward_nor_fills_it(
 ) -> None:
     config = ServiceConfig("m", max_batch_tokens=max_batch_tokens, prefill_chunk=prefill_chunk)
     assert _limits(config, device) == expected
+
+
+async def test_attention_that_the_device_cannot_compute_is_refused_by_name(tmp_path: Path) -> None:
+    config = replace(config_for(write_llama(tmp_path)), attention="varlen")
+    with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs a CUDA device"):
+        await Replica("verifier", config).start(lambda stage, done, total: None)
+
+
+def test_an_attention_that_there_is_not_is_refused_at_the_flag() -> None:
+    with pytest.raises(InvalidArgument, match="--attention: 'flash' is not one of auto, varlen, sdpa"):
+        ServiceConfig("m", attention="flash")
+
+
+def test_graphs_are_a_flag_to_turn_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse_flags("verifier", ["--model", "m"]).cuda_graphs
+    config = parse_flags("verifier", ["--model", "m", "--no-cuda-graphs", "--attention", "sdpa"])
+    assert (config.cuda_graphs, config.attention) == (False, "sdpa")
+    with pytest.raises(SystemExit):
+        parse_flags("verifier", ["--model", "m", "--attention", "flash"])
+    assert "invalid choice: 'flash'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cuda_graphs", [True, False])
+def test_on_a_gpu_the_path_is_another_one_and_is_told(
+    cuda_graphs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that is decided before the device is touched; the CPU goes the same way with what stands in for it."""
+    loaded = load_float32(write_llama(tmp_path))
+
+    def on_the_cpu(_: object, wanted: list[Kernel], **options: Any) -> ModelRunner:
+        assert options["page_size"] == 256
+        return build(loaded, wanted, **options)
+
+    monkeypatch.setattr(kernels, "_fused_attention", lambda _: varlen_attention)
+    monkeypatch.setattr(graphs, "CudaCapturer", lambda device: EagerCapturer())
+    monkeypatch.setattr(serving_path, "build", on_the_cpu)
+    told: list[tuple[str, int, int]] = []
+    config = replace(config_for(tmp_path), cuda_graphs=cuda_graphs)
+    on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
+    runner = _build("verifier", on_cuda, config, lambda *stage: told.append(stage))
+    assert runner.pool.num_pages == 4
+    assert told[-1] == (f"attention by varlen, {10 if cuda_graphs else 0} CUDA graphs", 1, 1)
+    assert (("graphs", 10, 10) in told) == cuda_graphs

@@ -1,0 +1,122 @@
+"""What one gateway has learned of all its sessions, and the choices that follow. One event loop, no threads."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from orchestrator.auto.choice import Chooser, Table
+from orchestrator.auto.costs import Costs
+from orchestrator.auto.observation import Mode, Observation, Observer
+from orchestrator.auto.policy import Auto
+from orchestrator.auto.survival import NUM_BUCKETS, Survival, bucket_of
+from orchestrator.request import Gate, GenerationRequest
+
+PROBE_BUDGET = 0.01
+"""Of the time: what may be lost by drafting where it does not seem to pay."""
+MAX_CHOICE = 16
+"""Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
+PROBE_HORIZON = 3.0
+"""Probes that may be saved up, so that a long time without one does not end in a row of them."""
+VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 16, 64
+"""Between two searches for a table, at first and later on."""
+MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
+ROUND_TRIP_SHARE = 0.01
+"""Of a solo run's time, what coming back to ask may cost."""
+VISITS_KEPT = 0.995
+
+
+@dataclass(slots=True)
+class ModeKnowledge:
+    """What is particular to requests of one mode."""
+
+    survival: Survival = field(default_factory=Survival)
+    visits: list[float] = field(default_factory=lambda: [1.0] * NUM_BUCKETS)
+    tables: dict[int, Table] = field(default_factory=dict)
+    """By the most draft tokens that a request allows."""
+    due_at: dict[int, int] = field(default_factory=dict)
+    """At which verdict each of them is searched for again."""
+    credit_us: float = 0.0
+
+
+class Learner:
+    """Learns from the rounds of all sessions; plans for those whose gate is ``auto``.
+
+    How drafts survive is known per mode. What rounds cost depends on the two models, not on the mode.
+    """
+
+    def __init__(self) -> None:
+        self.costs = Costs()
+        self._modes: dict[Mode, ModeKnowledge] = {}
+        self._num_verdicts = 0
+        self._sessions = count()
+
+    def policy(self, request: GenerationRequest) -> Auto:
+        """Return the policy of one session."""
+        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE))
+
+    def observer(self, request: GenerationRequest) -> Observer | None:
+        """Return whom to tell of a session's verdicts; None where they would teach nothing.
+
+        ``draft_confidence`` ends a draft where it is unsure: the tokens that are left survive better than others.
+        """
+        return (
+            None
+            if request.gate is Gate.DRAFT_CONFIDENCE
+            else partial(self.observe, _mode(request), next(self._sessions))
+        )
+
+    def observe(self, mode: Mode, session: int, seen: Observation) -> None:
+        """Learn from one verdict."""
+        known = self.knowledge(mode)
+        self._num_verdicts += 1
+        self.costs.observe(seen, session)
+        bucket = bucket_of(seen.after)
+        known.visits[:] = [count * VISITS_KEPT for count in known.visits]
+        known.visits[bucket] += 1
+        if seen.judged:
+            known.survival.observe(bucket_of(seen.before), seen.judged, seen.accepted)
+        known.credit_us += PROBE_BUDGET * (seen.round_us or seen.verify_us)
+
+    def knowledge(self, mode: Mode) -> ModeKnowledge:
+        """Return what is known of a mode."""
+        return self._modes.setdefault(mode, ModeKnowledge())
+
+    def table(self, mode: Mode, max_gamma: int) -> Table | None:
+        """Return the choices of this moment; None while no cost is known."""
+        known = self.knowledge(mode)
+        last = known.tables.get(max_gamma)
+        if last is not None and self._num_verdicts < known.due_at[max_gamma]:
+            return last
+        prices = self.costs.now()
+        if prices is None:
+            return None
+        tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
+        gammas = last.gammas if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
+        known.tables[max_gamma] = Chooser(tokens, known.visits, prices).best(gammas)
+        pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
+        known.due_at[max_gamma] = self._num_verdicts + pause
+        return known.tables[max_gamma]
+
+    def solo_run(self) -> int:
+        """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
+        prices = self.costs.now()
+        if prices is None:
+            return MIN_SOLO_TOKENS
+        worthwhile = (prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait) / ROUND_TRIP_SHARE
+        return min(max(round(worthwhile), MIN_SOLO_TOKENS), MAX_SOLO_TOKENS)
+
+    def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
+        """Say whether a probe that loses ``loss_us`` is within the budget, and if so book it.
+
+        ``floor_us`` is the least that a probe is booked with: an estimate of no loss is no reason to probe always.
+        """
+        known, price_us = self.knowledge(mode), max(loss_us, floor_us)
+        known.credit_us = min(known.credit_us, PROBE_HORIZON * price_us)
+        if known.credit_us < price_us:
+            return False
+        known.credit_us -= price_us
+        return True
+
+
+def _mode(request: GenerationRequest) -> Mode:
+    return Mode.of(request.verification, request.sampling)

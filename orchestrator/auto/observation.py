@@ -1,0 +1,55 @@
+"""What the learner is told of each verdict, once it is committed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specgate.types import SamplingParams, Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One committed verdict, with nothing in it of what the tokens are.
+
+    ``before`` and ``after`` are the target's confidence in the last token committed before and by this verdict, None
+    before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
+    those that stand. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the time from
+    the plan to this verdict, 0 for a streamed one. ``forward_us`` and ``batch_rows`` are of the forward that it was
+    decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may have been waited for,
+    ``finished`` True for a session's last verdict.
+    """
+
+    before: float | None
+    after: float
+    proposed: int = 0
+    judged: int = 0
+    accepted: int = 0
+    streamed: bool = False
+    settled: bool = True
+    finished: bool = False
+    draft_us: int = 0
+    verify_us: int = 0
+    round_us: int = 0
+    batch_sessions: int = 0
+    batch_rows: int = 0
+    forward_us: int = 0
+
+
+Observer = Callable[[Observation], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Requests whose drafts are expected to survive alike: what is learned of one is used for the other.
+
+    ``heat`` is the temperature in quarters, 0 for greedy alone and 8 for all that is hotter than 1.75.
+    """
+
+    verification: Verification
+    heat: int
+
+    @classmethod
+    def of(cls, verification: Verification, sampling: SamplingParams) -> "Mode":
+        """Return the mode of a request; greedy is one mode, however it would be verified."""
+        if sampling.greedy:
+            return cls(Verification.SHARED_NOISE, 0)
+        return cls(verification, min(max(round(sampling.temperature * 4), 1), 8))

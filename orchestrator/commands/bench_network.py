@@ -1,0 +1,114 @@
+"""``orchestrator bench --added-delay-ms``: what a longer way between the orchestrator and its services costs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.child import Child
+from orchestrator.commands.bench_agreement import Agreement, promised_agreement
+from orchestrator.commands.bench_requests import full_length, request_object
+from orchestrator.commands.bench_runs import measure
+from orchestrator.commands.bench_samples import PAIR_ROWS, Samples
+from orchestrator.commands.bench_ways import pair_ways
+from orchestrator.commands.launch import Pair, open_pair
+from orchestrator.commands.loading_bars import counting_bar
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.network_rows import NetworkRow, network_rows
+from orchestrator.commands.network_table import draw_network, print_network
+from orchestrator.commands.prompts import Prompt, capacity_for, with_token_ids
+from orchestrator.commands.render import output_console
+from orchestrator.generator import Orchestrator
+from orchestrator.pool import StaticPool
+from orchestrator.request import GenerationRequest
+from specgate.errors import ServiceUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkReport:
+    """The rows of all delays, what their requests had in common, and whether texts were equal where they must be."""
+
+    request: GenerationRequest
+    rows: Sequence[NetworkRow]
+    agreement: Agreement | None
+
+    def to_object(self) -> dict[str, Any]:
+        """Return all of it as ``--json`` writes it."""
+        return {"request": request_object(self.request), "rows": [row.to_object() for row in self.rows]}
+
+
+def run_network(
+    models: ModelOptions,
+    delays_ms: Sequence[float],
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    plots: Path | None,
+) -> NetworkReport:
+    """Start or reach the pair, measure it at every added round-trip delay, print the table and draw the plots."""
+    report = asyncio.run(_run(models, delays_ms, prompts, request, repeats))
+    print_network(output_console(), report.rows, report.agreement)
+    if plots is not None:
+        draw_network(plots, report.rows)
+    return report
+
+
+async def _run(
+    models: ModelOptions,
+    delays_ms: Sequence[float],
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+) -> NetworkReport:
+    log = Console(stderr=True)
+    async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
+        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        async with delayed(pair, delays_ms) as orchestrators:
+            ways = {
+                _way(name, delay_ms): decode
+                for delay_ms, orchestrator in zip(delays_ms, orchestrators, strict=True)
+                for name, decode in pair_ways(orchestrator, models, request).items()
+            }
+            with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
+                samples = await measure(ways, requests, repeats, on_turn)
+    by_delay = {delay_ms: _at(samples, delay_ms) for delay_ms in delays_ms}
+    together = {name: [one for own in by_delay.values() for one in own.get(name, ())] for name in PAIR_ROWS}
+    return NetworkReport(request, network_rows(by_delay), promised_agreement(together, requests))
+
+
+@asynccontextmanager
+async def delayed(pair: Pair, delays_ms: Sequence[float]) -> AsyncIterator[list[Orchestrator]]:
+    """Yield one orchestrator a delay, each connected to the pair's services through proxies that add it.
+
+    A delay of 0 goes through a proxy too, so that what the proxy itself costs is the same in all of them.
+
+    Raises:
+        ServiceUnavailable: the proxies did not start, or a service does not answer through them.
+    """
+    services = (*pair.verifiers, *pair.drafters)
+    routes = [f"--route={endpoint},{delay_ms}" for delay_ms in delays_ms for endpoint in services]
+    async with AsyncExitStack() as stack:
+        child = await Child.start("orchestrator.delay_proxy", routes)
+        stack.push_async_callback(child.stop)
+        ready = await child.next_event()
+        if ready is None:
+            raise ServiceUnavailable(f"the delaying proxy did not start:\n{child.last_words}")
+        endpoints, orchestrators = ready["endpoints"], []
+        for index in range(len(delays_ms)):
+            own = endpoints[index * len(services) : (index + 1) * len(services)]
+            verifiers, drafters = own[: len(pair.verifiers)], own[len(pair.verifiers) :]
+            connecting = Orchestrator.connect(StaticPool(verifiers), StaticPool(drafters), pair.tokenizer)
+            orchestrators.append(await stack.enter_async_context(await connecting))
+        yield orchestrators
+
+
+def _way(name: str, delay_ms: float) -> str:
+    return f"{name} +{delay_ms:g} ms"
+
+
+def _at(samples: Samples, delay_ms: float) -> Samples:
+    return {name: samples[way] for name in PAIR_ROWS if (way := _way(name, delay_ms)) in samples}

@@ -1,0 +1,54 @@
+"""All rows of the benchmark, measured beside a running pair."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from orchestrator.commands.bench_agreement import Agreement, promised_agreement
+from orchestrator.commands.bench_drafters import drafting_on_demand
+from orchestrator.commands.bench_requests import full_length
+from orchestrator.commands.bench_rows import Row, rows_of
+from orchestrator.commands.bench_runs import measure
+from orchestrator.commands.bench_ways import ahead_ways, bare_ways, pair_ways
+from orchestrator.commands.launch import Pair
+from orchestrator.commands.loading_bars import counting_bar
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.prompts import Prompt, capacity_for, with_token_ids
+from orchestrator.request import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The rows, and for how many prompts the texts were equal where they must be."""
+
+    rows: list[Row]
+    agreement: Agreement | None
+
+
+async def measure_pair(
+    pair: Pair,
+    models: ModelOptions,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    log: Console,
+    budget_s: float = math.inf,
+    assisted: bool = True,
+) -> Report:
+    """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget.
+
+    Without ``assisted`` HuggingFace's own speculation is left out: it takes longer than all else together.
+    """
+    requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+    capacity = capacity_for(prompts, 1)
+    bare_loops = bare_ways(models, pair.cores, log, assisted=assisted)
+    async with bare_loops as bare, drafting_on_demand(pair, models, capacity, log) as on_demand:
+        ours = pair_ways(pair.orchestrator, models, request)
+        if on_demand is not None:
+            ours = ahead_ways(pair.orchestrator, on_demand, models, request)
+        ways = bare | ours
+        with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
+            samples = await measure(ways, requests, repeats, on_turn, budget_s)
+    return Report(rows_of(samples), promised_agreement(samples, requests))

@@ -1,0 +1,100 @@
+"""The ways to decode that the benchmark puts side by side."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from rich.console import Console
+
+from orchestrator.bare_loop import BareLoop
+from orchestrator.commands.bench_runs import Decode, bare_way, pair_way
+from orchestrator.commands.bench_samples import (
+    DRAFT,
+    HF_ASSISTED,
+    HF_ASSISTED_ALL_CORES,
+    SPEC,
+    SPEC_AHEAD,
+    SPEC_AHEAD_AUTO,
+    SPEC_GATE,
+    TARGET,
+    TARGET_HF,
+    TARGET_HF_ALL_CORES,
+    scheduled,
+)
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.request_options import fixed_gamma
+from orchestrator.generator import Orchestrator
+from orchestrator.hf_assisted import SCHEDULES
+from orchestrator.request import Gate, GenerationRequest
+
+_ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
+"""One process is both: what decodes with the target alone, and with an assistant."""
+
+
+def pair_ways(orchestrator: Orchestrator, models: ModelOptions, request: GenerationRequest) -> dict[str, Decode]:
+    """Return the ways through our services; ``request`` brings the γ, and the gate of the gated row."""
+    always = replace(request, gate=Gate.NONE, gate_threshold=None)
+    requests = {
+        TARGET: replace(always, gamma=0),
+        SPEC: replace(always, gamma=fixed_gamma(models, request.gamma)),
+        SPEC_GATE: request,
+    }
+    return {name: pair_way(orchestrator, like) for name, like in requests.items()}
+
+
+def ahead_ways(
+    ahead: Orchestrator, on_demand: Orchestrator, models: ModelOptions, request: GenerationRequest
+) -> dict[str, Decode]:
+    """Return the same ways with a drafter that waits to be asked, and those with one that runs ahead."""
+    ways = pair_ways(on_demand, models, request)
+    auto = replace(request, gate=Gate.AUTO, gate_threshold=None, gamma=None)
+    return ways | {SPEC_AHEAD: pair_ways(ahead, models, request)[SPEC], SPEC_AHEAD_AUTO: pair_way(ahead, auto)}
+
+
+@asynccontextmanager
+async def bare_ways(
+    models: ModelOptions, cores: tuple[int, int] | None, log: Console, *, assisted: bool = True
+) -> AsyncIterator[dict[str, Decode]]:
+    """Start HuggingFace's loops of the models whose files are known; idle, they take no core from the others.
+
+    Where the library does not draft for this target with this draft, ``log`` is told, and those ways are missing.
+    """
+    loops = _loops(models, cores, assisted)
+    async with AsyncExitStack() as stack:
+        for loop in loops.values():
+            stack.push_async_callback(loop.stop)
+        await asyncio.gather(*(loop.start() for loop in loops.values()))
+        for name, loop in loops.items():
+            if loop.no_assistant:
+                log.print(f"no {_ASSISTED[name]}: {loop.no_assistant}", style="yellow", markup=False)
+        yield {way: decode for name, loop in loops.items() for way, decode in _ways(name, loop).items()}
+
+
+def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoop]:
+    drafter_core, verifier_core = cores or (None, None)
+    wanted = {
+        DRAFT: (models.draft_model, models.threads, drafter_core),
+        TARGET_HF: (models.target_model, models.threads, verifier_core),
+        TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
+    }
+    return {
+        name: BareLoop(
+            model,
+            dtype=models.dtype,
+            device=models.device,
+            threads=threads,
+            cpu=core,
+            assistant=models.draft_model if assisted and name in _ASSISTED else None,
+        )
+        for name, (model, threads, core) in wanted.items()
+        if model is not None
+    }
+
+
+def _ways(name: str, loop: BareLoop) -> dict[str, Decode]:
+    ways = {name: bare_way(loop)}
+    if loop.has_assistant:
+        ways |= {scheduled(_ASSISTED[name], schedule): bare_way(loop, schedule) for schedule in SCHEDULES}
+    return ways

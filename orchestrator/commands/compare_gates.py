@@ -1,0 +1,83 @@
+"""``orchestrator compare-gates``: the gate auto against every fixed choice, on real services, in turns."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.commands.bench_prompts import BENCH_PROMPTS
+from orchestrator.commands.bench_requests import full_length
+from orchestrator.commands.gate_options import GateOptions
+from orchestrator.commands.gate_pairs import starter_of
+from orchestrator.commands.gate_plots import draw
+from orchestrator.commands.launch import open_pair
+from orchestrator.commands.loading_bars import counting_bar
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.option_groups import takes_groups
+from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
+from orchestrator.commands.render import output_console
+from orchestrator.commands.results import write_json
+from orchestrator.gate_bench.measure import Outcome, measure_case
+from orchestrator.gate_bench.report import markdown
+from orchestrator.request import GenerationRequest
+from specgate.errors import InvalidArgument
+from specgate.types import SamplingParams
+
+
+@takes_groups
+def compare_gates(
+    models: ModelOptions,
+    gates: GateOptions,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON lines. [default: short Python beginnings]")
+    ] = None,
+) -> None:
+    """Compare the gate auto with every fixed choice: tokens/s, case by case, block by block in turns.
+
+    auto learns from its own rounds alone, from nothing in every case.
+    """
+    gates.prepare()
+    request = GenerationRequest((), SamplingParams(temperature=0.0), max_tokens=gates.max_tokens, seed=gates.seed)
+    todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
+    outcomes = asyncio.run(_compare(models, gates, todo))
+    out = output_console()
+    out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
+    if lost := sum(outcome.num_survived for outcome in outcomes):
+        told = f"Services were lost, or too slow to answer, {lost} times while this was measured: these are no rates."
+        out.print(told, style="red", soft_wrap=True)
+    if gates.out is not None:
+        _write(gates.out, outcomes)
+        if gates.draws:
+            draw(gates.out, outcomes)
+
+
+async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> list[Outcome]:
+    log, cases, choices = Console(stderr=True), gates.cases, gates.choices
+    # What is freed may be taken again before it is free.
+    capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
+    num_turns = len(cases) * len(choices) * (gates.blocks + gates.warm_up)
+    async with (
+        open_pair(models, with_draft=True, capacity=capacity, log=log) as pair,
+        AsyncExitStack() as stack,
+    ):
+        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        starters = {
+            kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log) for kind in gates.kinds
+        }
+        with counting_bar(log, "measuring", num_turns) as on_block:
+            return [
+                await measure_case(starters[case.draft], case, choices, requests, gates.blocks, gates.warm_up, on_block)
+                for case in cases
+            ]
+
+
+def _write(folder: Path, outcomes: Sequence[Outcome]) -> None:
+    write_json(folder / "gates.json", [outcome.to_object() for outcome in outcomes])
+    try:
+        (folder / "gates.md").write_text(markdown(outcomes), "utf-8")
+    except OSError as error:
+        raise InvalidArgument("out", f"{folder} cannot be written: {error.strerror}") from error

@@ -1,0 +1,70 @@
+"""Pictures of measurements, as PNG files. Needs matplotlib, which is an extra."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specgate.errors import InvalidArgument
+
+
+class Line(NamedTuple):
+    """Points (x, y) with what the legend calls them; ``style`` is matplotlib's, without a colour it picks one."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    style: str = "-"
+    colour: str | None = None
+
+
+def draw_lines(path: Path, x_label: str, y_label: str, lines: Sequence[Line]) -> Path:
+    """Draw lines with a marker at each point, from y = 0 up; return ``path``.
+
+    Raises:
+        InvalidArgument: the file cannot be written.
+    """
+    figure, axes = _figure()
+    for line in lines:
+        xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
+        axes.plot(xs, ys, line.style, marker="o", label=line.label, color=line.colour)
+    axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, None))
+    axes.set_xticks(sorted({x for line in lines for x, _ in line.points}))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return _save(figure, path)
+
+
+class Bar(NamedTuple):
+    """A value, and how far it was found to reach down and up."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+def draw_bars(path: Path, x_label: str, bars: Sequence[Bar]) -> Path:
+    """Draw horizontal bars with their spread, the first one at the top. Raises as ``draw_lines`` does."""
+    figure, axes = _figure()
+    labels, values = [bar.label for bar in bars], [bar.value for bar in bars]
+    spread = [[bar.value - bar.low for bar in bars], [bar.high - bar.value for bar in bars]]
+    axes.barh(labels, values, xerr=spread, color="tab:green", ecolor="black", capsize=3)
+    axes.invert_yaxis()
+    axes.set(xlabel=x_label, xlim=(0, None))
+    axes.grid(axis="x", alpha=0.3)
+    return _save(figure, path)
+
+
+def _figure() -> tuple[Any, Any]:
+    # No pyplot: it keeps figures for the whole process, and looks for a screen.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    return figure, figure.subplots()
+
+
+def _save(figure: Any, path: Path) -> Path:
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        raise InvalidArgument("plots", f"{path} cannot be written: {error.strerror}") from error
+    return path

@@ -1,0 +1,120 @@
+"""One verifier and several drafters on it: the draft as it is, slowed down, and with its weights shuffled."""
+
+import json
+import shutil
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from rich.console import Console
+
+from orchestrator.commands.launch import Capacity, Pair, supervise
+from orchestrator.commands.model_options import ModelOptions
+from orchestrator.commands.results import Collector
+from orchestrator.gate_bench.cases import DraftKind
+from orchestrator.generator import Orchestrator
+from orchestrator.local_services import LocalService
+from orchestrator.pool import StaticPool, grpc_health
+from orchestrator.request import Gate, GenerationRequest
+from specgate.errors import InvalidArgument
+
+SLOW_SHARE = 1 / 3
+"""Of a target forward: what a token of the slow draft takes."""
+PROBE_GAMMA = 4
+_LENGTH_BYTES = 8
+_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+async def starter_of(
+    kind: DraftKind,
+    pair: Pair,
+    models: ModelOptions,
+    capacity: Capacity,
+    probe: GenerationRequest,
+    stack: AsyncExitStack,
+    log: Console,
+) -> Orchestrator:
+    """Return what runs requests with a draft of this kind: the pair itself, or its verifier with another drafter.
+
+    Raises:
+        InvalidArgument: a drafter that somebody else started cannot be changed.
+    """
+    if kind is DraftKind.GOOD:
+        return pair.orchestrator
+    if models.draft_model is None:
+        raise InvalidArgument("drafts", f"{kind} needs a drafter of our own; leave --drafter out")
+    model, slow_us = models.draft_model, 0
+    if kind is DraftKind.SLOW:
+        slow_us = await slowness_us(pair, probe)
+        log.print(f"the slow draft waits {slow_us} µs a token besides")
+    else:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="specgate-random-"))
+        model = str(shuffle_weights(Path(model), Path(folder)))
+    drafter = supervise(
+        LocalService(
+            role="drafter",
+            model=model,
+            dtype=models.dtype,
+            device=models.device,
+            threads=models.threads,
+            cpu=pair.cores[0] if pair.cores else None,
+            max_sessions=capacity.sessions,
+            kv_tokens=capacity.kv_tokens,
+            slow_us=slow_us,
+        ),
+        log,
+        stack,
+    )
+    await drafter.start(lambda *_: None)
+    verifiers, drafters = (StaticPool(at, grpc_health(None)) for at in (pair.verifiers, (drafter.endpoint,)))
+    return await stack.enter_async_context(await Orchestrator.connect(verifiers, drafters, pair.tokenizer))
+
+
+async def slowness_us(pair: Pair, probe: GenerationRequest) -> int:
+    """Return what a draft forward must wait for a draft token to take ``SLOW_SHARE`` of a token of the target alone."""
+    collector = Collector()
+    async with pair.orchestrator.generate(replace(probe, gamma=0, gate=Gate.NONE)) as generation:
+        async for delta in generation:
+            collector.add(delta, time.perf_counter())
+        rate = collector.result(generation.stats).tokens_per_s
+    async with pair.orchestrator.generate(replace(probe, gamma=PROBE_GAMMA, gate=Gate.NONE)) as drafting:
+        async for _ in drafting:
+            pass
+        token_us = median(drafting.stats.draft_us) / PROBE_GAMMA
+    return max(round(SLOW_SHARE * 1e6 / (rate or 1.0) - token_us), 0)
+
+
+def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> Path:
+    """Copy a model with the numbers of every matrix in another order: as large, as fast, and it knows nothing.
+
+    Raises:
+        InvalidArgument: the model is no folder with safetensors of floating-point numbers.
+    """
+    files = sorted(model.glob("*.safetensors"))
+    if not files:
+        raise InvalidArgument("draft", f"{model} is no folder with safetensors, which the random draft is made of")
+    draw = np.random.default_rng(seed)
+    for file in model.iterdir():
+        if file.is_file() and file not in files:
+            shutil.copy(file, folder)
+    for file in files:
+        (folder / file.name).write_bytes(_shuffled(bytearray(file.read_bytes()), draw))
+    return folder
+
+
+def _shuffled(content: bytearray, draw: np.random.Generator) -> bytes:
+    start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
+    header = json.loads(content[_LENGTH_BYTES:start])
+    for name, tensor in header.items():
+        if name == "__metadata__" or len(tensor["shape"]) < 2:
+            continue
+        if tensor["dtype"] not in _ITEM_BYTES:
+            raise InvalidArgument("draft", f"{name} is of the type {tensor['dtype']}; floating-point ones are shuffled")
+        begin, end = tensor["data_offsets"]
+        count = (end - begin) // _ITEM_BYTES[tensor["dtype"]]
+        draw.shuffle(np.frombuffer(content, f"u{_ITEM_BYTES[tensor['dtype']]}", count, start + begin))
+    return bytes(content)

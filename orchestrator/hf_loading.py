@@ -1,0 +1,28 @@
+"""How the benchmark's HuggingFace baselines load a model: as anybody would, from safetensors alone."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def pick_device(device: str) -> "torch.device":
+    """Return the device that ``device`` names; "auto" is a GPU where there is one."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
+
+
+def load_model(model: str, dtype: str, device: "torch.device") -> Any:
+    """Return the causal language model in the folder or hub id ``model``, ready to decode. No code of its own runs."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        model, dtype=getattr(torch, dtype), use_safetensors=True, trust_remote_code=False
+    )
+    return loaded.to(device).eval()

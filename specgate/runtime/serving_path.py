@@ -1,0 +1,45 @@
+"""From a loaded model to the runner that serves it: attention checked, pages sized, graphs recorded and checked."""
+
+from collections.abc import Sequence as List
+
+from specgate.runtime.attention import Kernel
+from specgate.runtime.graph_check import add_graphs
+from specgate.runtime.graphs import Capturer
+from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.self_check import kv_tokens_to_check, prepare
+from specgate.runtime.sizing import fitting_kv_tokens
+from specgate.runtime.varlen import VarlenKernel
+
+
+def build(
+    loaded: LoadedModel,
+    kernels: List[Kernel],
+    *,
+    kv_tokens: int | None,
+    page_size: int,
+    max_sessions: int,
+    max_guesses: int = 0,
+    capturer: Capturer | None,
+    progress: Progress,
+) -> ModelRunner:
+    """Bring a model onto its serving path.
+
+    Args:
+        kernels: ways to compute attention, the most wanted first.
+        kv_tokens: what the pages hold; None: as memory allows.
+        max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
+        capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
+
+    Raises:
+        UnsupportedArchitecture, ModelLoadError: see ``self_check.prepare``.
+        ResourceExhausted: the pages do not fit into memory.
+    """
+    # Until the check has told how much memory a page takes.
+    to_check = kv_tokens or kv_tokens_to_check(loaded, page_size)
+    runner = prepare(loaded, to_check, page_size, progress, kernels)
+    if kv_tokens is None:
+        runner.resize(fitting_kv_tokens(runner, max_sessions))
+    if capturer is not None and isinstance(runner.kernel, VarlenKernel):
+        add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
+    return runner

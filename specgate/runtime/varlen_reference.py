@@ -1,0 +1,64 @@
+"""What ``torch.nn.attention.varlen.varlen_attn`` computes, written out for every device and dtype.
+
+The fused kernel is compared with this one before it serves, and tests on the CPU run the whole path with it.
+"""
+
+import torch
+import torch.nn.functional as F
+
+
+def varlen_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seq_q: torch.Tensor,
+    cu_seq_k: torch.Tensor | None,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: torch.Tensor,
+    block_table: torch.Tensor,
+    num_splits: int | None = None,
+) -> torch.Tensor:
+    """Attend per sequence over its pages, aligned at the end: a sequence's last row sees its last token.
+
+    Args:
+        query: [rows, heads, head_dim]; key and value [num_pages, page_size, kv_heads, head_dim].
+        cu_seq_q: int32 [sequences + 1]; sequence i has the rows from ``cu_seq_q[i]`` to ``cu_seq_q[i + 1]``.
+        cu_seq_k, max_q, max_k, num_splits: change how the fused kernel works, not what it gives.
+        window_size: tokens that a row sees to its left and right, beside itself; -1 is all.
+        seqused_k: int32 [sequences], tokens of each sequence.
+        block_table: int32 [sequences, pages of a sequence].
+
+    Returns:
+        [rows, heads, head_dim] in the dtype of ``query``; zeros for rows that see nothing.
+    """
+    out = torch.zeros_like(query)
+    firsts = cu_seq_q.tolist()
+    for i, length in enumerate(seqused_k.tolist()):
+        rows = slice(firsts[i], firsts[i + 1])
+        seen = _visible(firsts[i + 1] - firsts[i], length, window_size).to(query.device)
+        pages = block_table[i, : -(-length // key.shape[1])].long()
+        keys, values = (x[pages].flatten(0, 1)[:length].transpose(0, 1)[None].float() for x in (key, value))
+        of_rows = query[rows].transpose(0, 1)[None].float()
+        found = F.scaled_dot_product_attention(
+            of_rows, keys, values, attn_mask=seen | ~seen.any(1, keepdim=True), scale=scale, enable_gqa=enable_gqa
+        )
+        out[rows] = (found[0].transpose(0, 1) * seen.any(1)[:, None, None]).to(query.dtype)
+    return out
+
+
+def _visible(num_rows: int, length: int, window_size: tuple[int, int]) -> torch.Tensor:
+    """Return which tokens each row sees, bool [num_rows, length]."""
+    left, right = window_size
+    row = torch.arange(length - num_rows, length)[:, None]
+    column = torch.arange(length)[None]
+    seen = torch.ones(num_rows, length, dtype=torch.bool)
+    if left >= 0:
+        seen &= column >= row - left
+    if right >= 0:
+        seen &= column <= row + right
+    return seen

@@ -1,0 +1,79 @@
+"""Sessions of all kinds on engines whose forwards are replayed write what they write without graphs."""
+
+import asyncio
+from random import Random
+
+import pytest
+
+from specgate.runtime.graphs import Bucket
+from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.scheduler import Limits
+from specgate.runtime.self_check import prepare
+from specgate.runtime.varlen import VarlenKernel
+from specgate.types import SessionSpec, Verification
+from tests.engines import decode_on, served
+from tests.equal_texts import expect_equal
+from tests.mixed import PLANS, SAMPLINGS, sharing_prompts
+from tests.models import Mix, load_float32, make_runner, quiet, run_all, write_llama
+from tests.sessions import Pair, Plan, decode
+from tests.tape import TapeCapturer, one_operation
+
+VOCAB_SIZE = 64
+KV_TOKENS, PAGE_SIZE = 4096, 32
+LIMITS = Limits(max_batch_tokens=64, prefill_chunk=16, lone_chunk=32)
+BUCKETS = [Bucket(8, 4), Bucket(4, 2), Bucket(1, 1)]
+"""Proposals of 8 fit none of them."""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair, list[TapeCapturer]]:
+    folder = tmp_path_factory.mktemp("pair")
+    paths = [
+        write_llama(folder / "target", VOCAB_SIZE, seed=1),
+        write_llama(folder / "draft", VOCAB_SIZE, seed=2, mix=Mix(1, 0.99)),
+    ]
+    tapes = [TapeCapturer() for _ in paths]
+    recorded: list[ModelRunner] = []
+    for path, tape in zip(paths, tapes, strict=True):
+        loaded = load_float32(path)
+        kernel = VarlenKernel(one_operation, loaded.context_length)
+        recorded.append(prepare(loaded, KV_TOKENS, PAGE_SIZE, quiet, [kernel]))
+        recorded[-1].capture(BUCKETS, tape, quiet)
+    return Pair(*(make_runner(path, KV_TOKENS, PAGE_SIZE) for path in paths)), Pair(*recorded), tapes
+
+
+def requests() -> list[tuple[SessionSpec, Plan]]:
+    rng = Random(11)
+    stream = [rng.randrange(VOCAB_SIZE) for _ in range(400)]
+    prompts = sharing_prompts(stream, [rng.randint(3, 60) for _ in SAMPLINGS], num_groups=3)
+    return [
+        (
+            SessionSpec(
+                prompt_token_ids=prompt,
+                sampling=sampling,
+                seed=rng.getrandbits(64),
+                verification=Verification.REJECTION if index % 3 == 2 else Verification.SHARED_NOISE,
+                max_tokens=24,
+            ),
+            plan,
+        )
+        for index, (prompt, sampling, plan) in enumerate(zip(prompts, SAMPLINGS.values(), PLANS.values(), strict=True))
+    ]
+
+
+async def test_every_text_is_what_it_is_without_graphs(pairs: tuple[Pair, Pair, list[TapeCapturer]]) -> None:
+    plain, recorded, tapes = pairs
+    mixed = requests()
+    expected = [run_all([decode(plain, *request)])[0] for request in mixed]
+    opened = asyncio.Barrier(len(mixed))
+    async with served(*recorded, LIMITS) as pair:
+        generations = await asyncio.gather(*(decode_on(pair, *request, opened) for request in mixed))
+    expect_equal(
+        "replayed forwards",
+        [generation.token_ids for generation in generations],
+        [generation.token_ids for generation in expected],
+        [one.near_ties + other.near_ties for one, other in zip(generations, expected, strict=True)],
+        most_excused=1,
+    )
+    assert sum(generation.num_accepted for generation in generations) > 20
+    assert min(tape.num_replays for tape in tapes) > 20

@@ -1,0 +1,45 @@
+"""What a round of five draft tokens weighs on both links together."""
+
+import pytest
+
+from orchestrator.commands.bench_rows import rows_of
+from orchestrator.commands.bench_runs import measure, pair_way
+from orchestrator.request import Gate, GenerationRequest
+from specgate.rpc.convert import draft_response_to_pb, verify_round_to_pb
+from specgate.types import Proposal, SamplingParams, SparseDistribution, Verification, VerifyRequest
+from tests.orchestrating import PATIENT, connected
+from tests.services import HELD_OUT_PROMPTS, Service
+
+SHARED_NOISE_BYTES, REJECTION_BYTES = 200, 6_000
+
+
+@pytest.mark.parametrize(
+    ("verification", "limit"),
+    [(Verification.SHARED_NOISE, SHARED_NOISE_BYTES), (Verification.REJECTION, REJECTION_BYTES)],
+)
+async def test_bytes_of_a_round(drafter: Service, verifier: Service, verification: Verification, limit: int) -> None:
+    async with connected([drafter], [verifier], PATIENT) as orchestrator:
+        like = GenerationRequest(
+            orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0]),
+            SamplingParams(temperature=1.0),
+            max_tokens=48,
+            seed=1,
+            ignore_eos=True,
+            gamma=5,
+            gate=Gate.NONE,
+            verification=verification,
+        )
+        (row,) = rows_of(await measure({"spec": pair_way(orchestrator, like)}, [like], 1, lambda: None))
+    assert row.bytes_per_round is not None
+    # Five tokens there and back are 20 bytes at the least; 64 probabilities for each are 2,560.
+    assert (20 if verification is Verification.SHARED_NOISE else 2_560) < row.bytes_per_round < limit
+
+
+def test_the_largest_vocabularies_keep_within_it() -> None:
+    """Token ids of three bytes, and a round far into a long text; what is left of the limit is for the verdict."""
+    token_ids = tuple(range(250_000, 250_064))
+    distribution = SparseDistribution(token_ids, (1 / 64,) * 64)
+    proposal = Proposal(token_ids[:5], (distribution,) * 5, draft_us=100_000)
+    answer = draft_response_to_pb(1_000_000, proposal)
+    asked = verify_round_to_pb(VerifyRequest(1_000_000, 1_000_000, proposal, 0.5, 1_000_000))
+    assert answer.ByteSize() + asked.ByteSize() < REJECTION_BYTES - 200

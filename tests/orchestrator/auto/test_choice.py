@@ -1,0 +1,68 @@
+"""The best table for given odds and prices."""
+
+from itertools import product
+
+import pytest
+
+from orchestrator.auto.choice import Chooser
+from orchestrator.auto.costs import Prices
+
+CHEAP = Prices(8000, 240, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
+DEAR = CHEAP._replace(token_us=2640)
+VISITS = (1.0, 1.0, 2.0)
+
+
+def odds(*acceptance: float, gamma: int = 8) -> list[list[float]]:
+    """Per bucket the tokens of a round with γ 0 to ``gamma``, each token being accepted with one probability."""
+    return [[sum(chance**index for index in range(count + 1)) for count in range(gamma + 1)] for chance in acceptance]
+
+
+def test_no_other_table_is_faster_for_a_lone_session() -> None:
+    for prices, acceptance in product((CHEAP, DEAR), ((0.2, 0.5, 0.9), (0.1, 0.1, 0.3), (0.6, 0.7, 0.8))):
+        chooser = Chooser(odds(*acceptance, gamma=4), VISITS, prices)
+        best = chooser.best((2, 2, 2))
+        rates = {gammas: chooser.load(gammas).rate for gammas in product(range(5), repeat=3)}
+        assert best.rate >= 0.995 * max(rates.values())
+
+
+def test_a_surer_target_is_drafted_further_for() -> None:
+    gammas = Chooser(odds(0.3, 0.6, 0.9), VISITS, CHEAP).best((3, 3, 3)).gammas
+    assert gammas[0] < gammas[1] < gammas[2]
+
+
+def test_a_dear_draft_goes_less_far() -> None:
+    cheap = Chooser(odds(0.5, 0.7, 0.9), VISITS, CHEAP).best((3, 3, 3))
+    dear = Chooser(odds(0.5, 0.7, 0.9), VISITS, DEAR).best((3, 3, 3))
+    assert all(one < other for one, other in zip(dear.gammas, cheap.gammas, strict=True))
+    assert dear.gammas[0] == 0
+
+
+@pytest.mark.parametrize("sessions", [1, 8])
+def test_a_draft_that_never_survives_is_not_asked(sessions: int) -> None:
+    table = Chooser(odds(0.02, 0.02, 0.05), VISITS, CHEAP._replace(sessions=sessions)).best((3, 3, 3))
+    assert table.gammas == (0, 0, 0)
+    assert table.num_closed == 3
+    assert all(loss > 0 for loss in table.losses_us)
+
+
+def test_rows_cost_everybody_who_shares_the_forward() -> None:
+    heavy = CHEAP._replace(row_us=1000)
+    alone = Chooser(odds(0.6, 0.6, 0.6), VISITS, heavy).best((3, 3, 3))
+    crowd = Chooser(odds(0.6, 0.6, 0.6), VISITS, heavy._replace(sessions=16)).best((3, 3, 3))
+    assert alone.gammas[0] > 0
+    assert crowd.gammas == (0, 0, 0)
+
+
+def test_a_crowd_leaves_a_table_that_nobody_would_leave_alone() -> None:
+    chooser = Chooser(odds(0.5, 0.5, 0.5), VISITS, DEAR._replace(sessions=8, row_us=300))
+    best = chooser.best((5, 5, 5))
+    even = max(chooser.load((gamma,) * 3).rate for gamma in range(9))
+    assert best.rate >= 0.99 * even
+
+
+def test_about_as_good_is_no_reason_to_change() -> None:
+    chooser = Chooser(odds(0.7, 0.7, 0.7), VISITS, CHEAP)
+    best = chooser.best((3, 3, 3)).gammas[0]
+    near = [gamma for gamma in (best - 1, best + 1) if chooser.best((gamma,) * 3).gammas == (gamma,) * 3]
+    assert chooser.best((best,) * 3).gammas == (best,) * 3
+    assert all(chooser.load((gamma,) * 3).rate > 0.98 * chooser.load((best,) * 3).rate for gamma in near)

@@ -1,0 +1,163 @@
+"""Prices from rounds: lines, outliers, load."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs, Prices
+from orchestrator.auto.fit import Line, Mean, solved
+from orchestrator.auto.observation import Observation
+from tests.orchestrator.auto.support import a_round, solo
+
+GAMMAS = (3, 1, 5, 2, 8, 4)
+
+
+def prices_of(*seen: Observation, costs: Costs | None = None) -> Prices:
+    costs = costs or Costs()
+    for observation in seen:
+        costs.observe(observation)
+    prices = costs.now()
+    assert prices is not None
+    return prices
+
+
+def test_equations_are_solved() -> None:
+    assert solved([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]], [6.0, 10.0, 8.0]) == pytest.approx([1, 2, 3])
+
+
+def test_a_line_has_no_unit() -> None:
+    lines = [Line(2, (((-0.05, 1), 1.0),), half_life=60) for _ in range(2)]
+    for rows in (2, 4, 6, 3, 9):
+        lines[0].add((1, rows), 100 + 3 * rows)
+        lines[1].add((1, rows), 1e6 * (100 + 3 * rows))
+    assert lines[1].coefficients == pytest.approx([1e6 * value for value in lines[0].coefficients])
+
+
+def test_groups_push_out_their_own_kind_only() -> None:
+    line = Line(2, (((0, 1), 1e-6),), half_life=10, groups=2)
+    for _ in range(10):
+        line.add((1, 9), 190, group=1)
+    for _ in range(1000):
+        line.add((1, 1), 110, group=0)
+    assert line.at((1, 9)) == pytest.approx(190, rel=0.01)
+    assert line.at((1, 1)) == pytest.approx(110, rel=0.01)
+
+
+def test_a_mean_is_not_moved_far_by_an_outlier() -> None:
+    mean = Mean(half_life=60)
+    for _ in range(50):
+        mean.add(100)
+    mean.add(1e9)
+    assert mean.value < 110
+
+
+def test_nothing_is_known_before_there_were_rounds() -> None:
+    costs = Costs()
+    for _ in range(MIN_ROUNDS - 1):
+        costs.observe(a_round())
+    costs.observe(solo())
+    assert costs.now() is None
+    costs.observe(a_round())
+    assert costs.now() is not None
+
+
+def test_prices_are_what_rounds_took() -> None:
+    prices = prices_of(*(a_round(gamma) for gamma in GAMMAS * 4), *[solo()] * 8)
+    assert prices.forward(1) == pytest.approx(8000, rel=0.01)
+    assert prices.forward(9) == pytest.approx(8000 * 1.24, rel=0.01)
+    assert prices.besides(4, 8000) == pytest.approx(4 * 800 + 400, rel=0.02)
+    assert prices.besides(0, 8000) == 0
+    assert prices.sessions == 1
+
+
+def test_a_further_session_costs_something_else_than_a_further_row() -> None:
+    def seen(gamma: int, batch: int) -> Observation:
+        rows = batch * (gamma + 1)
+        forward_us = 8000 + 1500 * (batch - 1) + 200 * (rows - batch)
+        return replace(a_round(gamma, batch=batch), batch_rows=rows, forward_us=forward_us, verify_us=forward_us)
+
+    prices = prices_of(*(seen(gamma, batch) for batch in (1, 4, 8, 3) for gamma in GAMMAS * 3))
+    assert prices.session_us == pytest.approx(1500, rel=0.02)
+    assert prices.row_us == pytest.approx(200, rel=0.02)
+    assert prices.forward(24, 8) == pytest.approx(8000 + 1500 * 7 + 200 * 16, rel=0.01)
+
+
+@pytest.mark.parametrize("odd", [0, 2**32 - 1])
+def test_odd_times_are_got_over(odd: int) -> None:
+    """A clock that jumped, or a service that tells nonsense, right at the start, when nothing is known yet."""
+    strange = replace(a_round(), draft_us=odd, verify_us=odd, round_us=3 * odd, forward_us=odd)
+    costs = Costs()
+    prices_of(*[strange] * 4, *(a_round(gamma) for gamma in GAMMAS * 60), costs=costs)
+    prices = prices_of(*(a_round(gamma) for gamma in GAMMAS * 60), costs=costs)
+    assert prices.forward(5) == pytest.approx(8000 * 1.12, rel=0.1)
+    assert prices.besides(4, 8000) == pytest.approx(4 * 800 + 400, rel=0.3)
+
+
+def test_another_drafter_is_learned_within_a_few_hundred_rounds() -> None:
+    costs = Costs()
+    prices_of(*(a_round(gamma) for gamma in GAMMAS * 50), costs=costs)
+    for token_us in (8000, 200):
+        prices = prices_of(*(a_round(gamma, token_us=token_us) for gamma in GAMMAS * 50), costs=costs)
+        assert prices.token_us == pytest.approx(token_us, rel=0.15)
+
+
+def test_one_stall_changes_little() -> None:
+    rounds = [a_round(gamma) for gamma in GAMMAS * 4]
+    stalled = replace(a_round(4), verify_us=2_000_000, forward_us=2_000_000, round_us=2_100_000, draft_us=90_000)
+    calm, shaken = prices_of(*rounds), prices_of(*rounds, stalled)
+    assert shaken.forward(5) == pytest.approx(calm.forward(5), rel=0.1)
+    assert shaken.besides(4, 8000) == pytest.approx(calm.besides(4, 8000), rel=0.2)
+
+
+def test_what_waited_for_a_prefill_is_left_out() -> None:
+    rounds = [a_round(gamma) for gamma in GAMMAS * 2]
+    slow = replace(a_round(4), verify_us=500_000, forward_us=500_000, round_us=600_000)
+    expected = prices_of(*rounds)
+    assert prices_of(replace(slow, settled=False), *rounds) == expected
+    assert prices_of(replace(slow, batch_rows=0), *rounds) == expected
+
+
+def test_a_verifier_that_tells_nothing_of_its_forwards_is_taken_at_the_rounds_word() -> None:
+    silent = [replace(a_round(gamma), batch_sessions=0, batch_rows=0, forward_us=0) for gamma in GAMMAS * 4]
+    prices = prices_of(*silent)
+    assert prices.forward(6) == pytest.approx(8000 * 1.15, rel=0.01)
+    assert prices.sessions == 1
+
+
+def test_sessions_are_counted_until_they_finish() -> None:
+    costs = Costs()
+    for session in range(5):
+        for gamma in (2, 4, 6):
+            costs.observe(a_round(gamma), session)
+    prices = costs.now()
+    assert prices is not None
+    assert prices.sessions == 5
+    costs.observe(replace(a_round(), finished=True), 0)
+    costs.observe(replace(a_round(), finished=True), 1)
+    prices = costs.now()
+    assert prices is not None
+    assert prices.sessions == 3
+
+
+def test_sessions_of_other_gateways_are_seen_in_the_forwards() -> None:
+    assert prices_of(*(a_round(gamma, batch=6) for gamma in GAMMAS * 2)).sessions == 6
+
+
+def test_sessions_that_broke_off_are_forgotten() -> None:
+    costs = Costs()
+    for session in range(4):
+        costs.observe(a_round(), session)
+    for _ in range(1100):
+        costs.observe(a_round(), 9)
+    prices = costs.now()
+    assert prices is not None
+    assert prices.sessions == 1
+
+
+def test_a_wait_is_told_from_the_forward_and_bounded() -> None:
+    rounds = [a_round(gamma, batch=4) for gamma in GAMMAS * 4]
+    waited = [replace(seen, verify_us=seen.verify_us + 2000, round_us=seen.round_us + 2000) for seen in rounds]
+    late = [replace(seen, verify_us=seen.verify_us * 3, round_us=seen.round_us * 3) for seen in rounds]
+    assert prices_of(*rounds).wait == 0
+    assert 0 < prices_of(*waited).wait < MAX_WAIT
+    assert prices_of(*late).wait == MAX_WAIT

@@ -1,0 +1,22 @@
+"""The table of gates on traces, as a command."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.auto.__main__ import main
+from orchestrator.auto.synthetic import KINDS, machine, trace
+from orchestrator.auto.trace import write_trace
+
+
+def test_a_row_a_trace_and_concurrency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "one.jsonl"
+    write_trace(file, trace(KINDS["warm, good draft"], machine(0.09), 6, 48))
+    monkeypatch.setattr("sys.argv", ["replay_gates", str(file), "--concurrency", "1", "2"])
+    main()
+    _, _, one, two = capsys.readouterr().out.splitlines()
+    assert one.startswith("| one.jsonl | 1 |")
+    assert two.startswith("| one.jsonl | 2 |")
+    assert all(float(row.split("|")[-2]) > 0.5 for row in (one, two))

@@ -1,0 +1,139 @@
+"""Plans of ``auto``: what they may look at, when it stops drafting, how it comes back."""
+
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
+from orchestrator.auto.observation import Mode, Observation
+from orchestrator.auto.survival import BUCKET_EDGES, bucket_of
+from orchestrator.gate import RoundPlan
+from orchestrator.request import Gate, GenerationRequest
+from specgate.types import ALWAYS_SOLO, SamplingParams
+from tests.orchestrator.auto.support import REQUEST, Progress, a_round, solo, taught
+
+GAMMAS = (3, 1, 5, 2, 8, 4)
+SURE, UNSURE = 0.99, 0.1
+
+
+def rounds(accepted: Callable[[int], int], times: int = 60, confidence: float = SURE) -> list[Observation]:
+    return [
+        a_round(gamma, accepted(gamma), before=confidence, after=confidence)
+        for gamma in (GAMMAS * times)[: times * len(GAMMAS)]
+    ]
+
+
+def useless(times: int = 60) -> Learner:
+    learner = taught(*rounds(lambda gamma: 0, times))
+    return taught(*rounds(lambda gamma: 0, times, UNSURE), learner=learner)
+
+
+def plan_of(learner: Learner, request: GenerationRequest = REQUEST, session: Progress | None = None) -> RoundPlan:
+    """Return the plan that comes once the probes that were saved up are spent."""
+    policy = learner.policy(request)
+    return [policy.plan(session or Progress(SURE)) for _ in range(8)][-1]
+
+
+def test_without_knowledge_it_tries_several_gammas() -> None:
+    policy = Learner().policy(REQUEST)
+    assert len({policy.plan(Progress()).gamma for _ in range(6)}) == 6
+
+
+def test_a_good_draft_is_asked_for_as_much_as_is_allowed() -> None:
+    learner = taught(*rounds(lambda gamma: gamma))
+    assert plan_of(learner).gamma == 8
+    few = GenerationRequest((1,), gate=Gate.AUTO, gamma=2)
+    many = GenerationRequest((1,), gate=Gate.AUTO, gamma=60)
+    assert plan_of(learner, few).gamma == 2
+    assert plan_of(learner, many).gamma == MAX_CHOICE
+
+
+def test_a_useless_draft_is_not_asked_and_the_target_streams() -> None:
+    plan = plan_of(useless(), session=Progress(SURE, remaining=5))
+    assert plan == RoundPlan(0, solo_below=ALWAYS_SOLO, max_solo_tokens=5)
+
+
+def test_unsure_places_are_left_to_the_verifier() -> None:
+    learner = taught(*rounds(lambda gamma: gamma))
+    learner = taught(*rounds(lambda gamma: 0, confidence=UNSURE), learner=learner)
+    # No probe is due.
+    learner.knowledge(Mode.of(REQUEST.verification, REQUEST.sampling)).credit_us = 0
+    policy = learner.policy(REQUEST)
+    plan = policy.plan(Progress(SURE))
+    assert policy.plan(Progress(UNSURE)).gamma == 0
+    assert plan.gamma > 3
+    assert plan.solo_below in BUCKET_EDGES
+    assert UNSURE < plan.solo_below < SURE
+    assert plan.max_solo_tokens > 0
+
+
+def test_modes_are_learned_apart() -> None:
+    learner = useless()
+    warm = GenerationRequest((1,), SamplingParams(temperature=1.0), gate=Gate.AUTO, gamma=8)
+    cold = GenerationRequest((1,), SamplingParams(temperature=0.0), gate=Gate.AUTO, gamma=8)
+    assert plan_of(learner, warm).gamma == 0
+    assert plan_of(learner, cold).gamma > 0
+
+
+def drive(learner: Learner, accepted: Callable[[int], int], num_tokens: int) -> tuple[list[int], float, float]:
+    """Decode with ``auto``; return γ by round, and the simulated time of drafted rounds and of all, in µs."""
+    policy, observer = learner.policy(REQUEST), learner.observer(REQUEST)
+    assert observer is not None
+    gammas, drafted_us, all_us, emitted = [], 0.0, 0.0, 0
+    while emitted < num_tokens:
+        plan = policy.plan(Progress(SURE))
+        gammas.append(plan.gamma)
+        if plan.gamma:
+            seen = a_round(plan.gamma, accepted(plan.gamma), before=SURE, after=SURE)
+            drafted_us += seen.round_us
+            all_us += seen.round_us
+            observer(seen)
+            emitted += accepted(plan.gamma) + 1
+        for _ in range(plan.max_solo_tokens if plan.solo_below > SURE else not plan.gamma):
+            observer(solo(SURE, SURE))
+            all_us += 8000
+            emitted += 1
+    return gammas, drafted_us, all_us
+
+
+def test_probes_are_rare_while_nothing_is_to_be_gained() -> None:
+    learner = useless()
+    drive(learner, lambda gamma: 0, 1000)
+    gammas, drafted_us, all_us = drive(learner, lambda gamma: 0, 20_000)
+    assert any(gammas)
+    # A probe emits a token too: what is lost is its time beyond that of a solo one.
+    assert drafted_us - 8000 * sum(gamma > 0 for gamma in gammas) < 2 * PROBE_BUDGET * all_us
+
+
+def test_it_comes_back_when_drafts_survive_again() -> None:
+    learner = useless()
+    assert plan_of(learner).gamma == 0
+    drive(learner, lambda gamma: gamma, 12_000)
+    gammas, *_ = drive(learner, lambda gamma: gamma, 1000)
+    assert sum(gamma >= 7 for gamma in gammas) > 0.9 * len(gammas)
+
+
+def test_it_stops_when_drafts_survive_no_more() -> None:
+    learner = taught(*rounds(lambda gamma: gamma))
+    drive(learner, lambda gamma: 0, 2000)
+    gammas, *_ = drive(learner, lambda gamma: 0, 5000)
+    assert sum(gammas) < 0.1 * 5000
+
+
+def test_draft_confidence_teaches_nothing() -> None:
+    assert Learner().observer(GenerationRequest((1,), gate=Gate.DRAFT_CONFIDENCE)) is None
+
+
+@pytest.mark.parametrize("gate", [Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.AUTO])
+def test_other_gates_teach_it(gate: Gate) -> None:
+    learner = Learner()
+    observer = learner.observer(GenerationRequest((1,), gate=gate))
+    assert observer is not None
+    for seen in rounds(lambda gamma: gamma):
+        observer(seen)
+    assert plan_of(learner).gamma == 8
+
+
+def test_a_bucket_is_open_before_the_first_token() -> None:
+    assert bucket_of(None) == len(BUCKET_EDGES)
+    assert plan_of(taught(*rounds(lambda gamma: gamma)), session=Progress(None)).gamma == 8

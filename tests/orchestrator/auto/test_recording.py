@@ -1,0 +1,122 @@
+"""Traces of texts: what the tokens' sources tell, and what two runs tell together."""
+
+import json
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.auto.costs import Costs
+from orchestrator.auto.machine import Machine
+from orchestrator.auto.recording import machine_of, merge, record, text_of
+from orchestrator.auto.trace import Text, Trace, read_trace, write_trace
+from orchestrator.request import Delta, Gate, GenerationRequest
+from specgate.errors import InvalidArgument
+from specgate.types import TokenLogprobs, TokenSource
+from tests.orchestrator.auto.support import a_round
+
+AGREES = (True, True, False, True, True, True, True, False, True, True, True, True, True, True, False, True)
+CONFIDENCES = tuple(0.5 + index / 40 for index in range(len(AGREES)))
+
+
+class Running:
+    """What a pair would answer whose draft agrees at the positions of AGREES."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        assert (request.gate, request.logprobs) == (Gate.NONE, 0)
+        self._gamma = request.max_gamma
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        position = 0
+        while position < len(AGREES):
+            gamma = min(self._gamma, len(AGREES) - position - 1)
+            accepted = next((n for n in range(gamma) if not AGREES[position + n]), gamma)
+            own = TokenSource.SOLO if not gamma else TokenSource.BONUS if accepted == gamma else TokenSource.RECOVERED
+            sources = (TokenSource.ACCEPTED,) * accepted + (own,)
+            logprobs = tuple(TokenLogprobs(math.log(CONFIDENCES[position + n])) for n in range(accepted + 1))
+            yield Delta((7,) * (accepted + 1), sources, logprobs=logprobs)
+            position += accepted + 1
+
+
+async def test_two_runs_know_what_one_does_not() -> None:
+    request = GenerationRequest((1,), gamma=5, seed=3)
+    one = await record(Running, request, gammas=(3,))
+    both = await record(Running, request, gammas=(3, 2))
+    assert one.num_unknown > both.num_unknown
+    assert all(known in (None, agrees) for known, agrees in zip(both.agrees, AGREES, strict=True))
+    assert both.confidences == pytest.approx(CONFIDENCES)
+
+
+def test_sources_tell_where_the_draft_agrees() -> None:
+    logprobs = (TokenLogprobs(math.log(0.5)),)
+    sources = (TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS, TokenSource.SOLO)
+    text = text_of(Delta((1,), (source,), logprobs=logprobs) for source in sources)
+    assert text.agrees == (True, False, None, None)
+    assert text.confidences == pytest.approx([0.5] * 4)
+
+
+def test_a_trace_needs_log_probabilities() -> None:
+    with pytest.raises(InvalidArgument, match="logprobs"):
+        text_of([Delta((1,), (TokenSource.SOLO,))])
+
+
+def test_runs_of_different_texts_are_refused() -> None:
+    one, other = Text((0.5, 0.9), (True, None)), Text((0.5, 0.8), (None, True))
+    with pytest.raises(InvalidArgument, match="the runs differ"):
+        merge([one, other])
+    with pytest.raises(InvalidArgument, match="the runs differ"):
+        merge([one, Text((0.5,), (True,))])
+
+
+def test_survivors_are_the_run_of_agreements() -> None:
+    text = Text((0.5,) * 6, (True, True, False, True, None, True))
+    assert [text.survivors(position, 8) for position in range(6)] == [2, 1, 0, 1, 0, 1]
+    assert text.survivors(0, 1) == 1
+
+
+def test_the_machine_is_what_the_prices_say() -> None:
+    costs = Costs()
+    for gamma in (3, 1, 5, 2, 8, 4) * 4:
+        costs.observe(a_round(gamma))
+    prices = costs.now()
+    assert prices is not None
+    machine = machine_of(prices)
+    assert machine.forward_us == pytest.approx(8000, rel=0.01)
+    assert machine.row_us == pytest.approx(240, rel=0.05)
+    assert machine.draft_us == pytest.approx(800, rel=0.02)
+    assert machine.network_us == pytest.approx(400, rel=0.1)
+
+
+def test_a_trace_survives_its_file(tmp_path: Path) -> None:
+    trace = Trace(Machine(1000, 90, 10, 100, 9, 5), (Text((0.5, 0.25), (True, None)), Text((1.0,), (False,))))
+    write_trace(tmp_path / "trace.jsonl", trace)
+    assert read_trace(tmp_path / "trace.jsonl") == trace
+
+
+NAMES = ("forward_us", "session_us", "row_us", "draft_us", "draft_session_us", "network_us")
+MACHINE_LINE = json.dumps({"machine": dict.fromkeys(NAMES, 1)}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "line 1"),
+        (MACHINE_LINE + '{"text": {"confidences": [1]}}', "line 2"),
+        (MACHINE_LINE + '{"text": {"confidences": [1], "agrees": []}}', "agrees"),
+        (MACHINE_LINE.replace(": 1,", ": 0,"), "forward_us"),
+        (MACHINE_LINE + "[]", "line 2"),
+        (MACHINE_LINE, "no text"),
+        ("", "no machine"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidArgument, match=problem):
+        read_trace(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"none\.jsonl cannot be read"):
+        read_trace(tmp_path / "none.jsonl")

@@ -1,0 +1,61 @@
+"""What a session tells the learner of its verdicts."""
+
+from orchestrator.auto.observation import Observation
+from orchestrator.gate import RoundPlan
+from orchestrator.output_text import OutputText
+from orchestrator.session import Session
+from specgate.types import Proposal, Verdict
+from tests.orchestrator.support import make_spec
+
+
+class Ticks:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 0.5
+        return self.now_s
+
+
+def observed(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[Observation]:
+    """One round a commit, but for solo verdicts, which belong to the round before."""
+    seen: list[Observation] = []
+    session = Session(make_spec(max_tokens), OutputText(None, ()), clock=Ticks(), observer=seen.append)
+    for proposal, verdict in commits:
+        if not verdict.solo:
+            session.draft_request(RoundPlan(len(proposal)))
+        session.commit(proposal, verdict)
+    return seen
+
+
+def test_a_round_is_told_whole() -> None:
+    draft = Proposal((11, 12, 13), draft_us=7)
+    told = Verdict(1, 1, 20, 0.25, verify_us=9, batch_sessions=2, batch_rows=8, forward_us=6)
+    assert observed((draft, told)) == [
+        Observation(
+            before=None, after=0.25, proposed=3, judged=2, accepted=1, settled=False,
+            draft_us=7, verify_us=9, round_us=500_000, batch_sessions=2, batch_rows=8, forward_us=6,
+        )
+    ]  # fmt: skip
+
+
+def test_solo_tokens_are_streamed_and_judge_nothing() -> None:
+    draft = Proposal((11, 12), draft_us=7)
+    first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)))
+    assert (first.judged, first.accepted, first.streamed) == (2, 2, False)
+    assert second == Observation(before=0.1, after=0.7, streamed=True, verify_us=3)
+
+
+def test_a_round_without_a_proposal_had_its_round_trip() -> None:
+    _, second = observed((Proposal(), Verdict(1, 0, 20, 0.1)), (Proposal(), Verdict(2, 0, 21, 0.2)))
+    assert (second.streamed, second.proposed, second.judged, second.settled) == (False, 0, 0, True)
+    assert second.round_us == 500_000
+
+
+def test_an_empty_verdict_is_not_told() -> None:
+    assert observed((Proposal((11,)), Verdict(1))) == []
+
+
+def test_the_last_verdict_says_so_and_counts_what_was_kept() -> None:
+    (seen,) = observed((Proposal((11, 12, 13)), Verdict(1, 3, 20, 0.5)), max_tokens=2)
+    assert (seen.finished, seen.judged, seen.accepted) == (True, 2, 2)

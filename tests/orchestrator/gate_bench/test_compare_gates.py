@@ -1,0 +1,101 @@
+"""``orchestrator compare-gates``: its flags, its drafts, and one small run of all of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from orchestrator.commands.gate_options import GateOptions
+from orchestrator.commands.gate_pairs import shuffle_weights
+from orchestrator.gate_bench.cases import AUTO, Case, DraftKind
+from orchestrator.request import Gate, GenerationRequest
+from specgate.errors import InvalidArgument
+from tests.models import TOKENIZER_SIZE, Mix, write_llama
+from tests.orchestrating import PATIENT, Cli, connected, run
+from tests.services import PAIR, running
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", TOKENIZER_SIZE, seed=1, tokenizer=True)
+    write_llama(folder / "draft", TOKENIZER_SIZE, seed=2, mix=Mix(1, 0.97), tokenizer=True)
+    return folder
+
+
+def test_cases_are_all_combinations() -> None:
+    assert len(GateOptions().cases) == 2 * 3 * 2
+    assert len(GateOptions().choices) == 1 + 8 + 3 + 1
+    few = GateOptions(drafts="random", temperatures="0", concurrency="1,16", gammas="", thresholds="")
+    assert few.cases == [Case(DraftKind.RANDOM, 0.0, 1), Case(DraftKind.RANDOM, 0.0, 16)]
+    assert len(few.choices) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"drafts": "good,best"}, "drafts: 'best' is not a valid DraftKind; known are good, slow, random"),
+        ({"drafts": ""}, "drafts: no case is left"),
+        ({"temperatures": "hot"}, "temperatures: 'hot' is no list"),
+        ({"concurrency": "0"}, "concurrency: 0 is outside"),
+        ({"gammas": "0"}, "gammas: 0 is outside"),
+        ({"thresholds": "2"}, "thresholds: 2.0 is outside"),
+        ({"blocks": 0}, "blocks: 0 is outside"),
+        ({"warm_up": -1}, "warm_up: -1 is outside"),
+    ],
+)
+def test_what_is_wrong_is_named(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        GateOptions(**values)
+
+
+def test_a_random_draft_has_the_same_numbers_elsewhere(pair: Path, tmp_path: Path) -> None:
+    shuffled = shuffle_weights(pair / "draft", tmp_path)
+    assert {file.name for file in shuffled.iterdir()} == {file.name for file in (pair / "draft").iterdir()}
+    before, after = (load_file(folder / "model.safetensors") for folder in (pair / "draft", shuffled))
+    assert before.keys() == after.keys()
+    for name, values in before.items():
+        assert np.array_equal(np.sort(values, None), np.sort(after[name], None))
+        assert np.array_equal(values, after[name]) == (values.ndim < 2)
+
+
+def test_a_draft_without_safetensors_cannot_be_shuffled(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no folder with safetensors"):
+        shuffle_weights(tmp_path, tmp_path)
+
+
+async def test_a_slow_service_waits_in_every_forward() -> None:
+    slow = ("--slow-us", "20000")
+    with running("verifier", PAIR / "target") as verifier, running("drafter", PAIR / "draft", *slow) as drafter:
+        async with connected([drafter], [verifier], PATIENT) as orchestrator:
+            request = GenerationRequest((1, 2, 3), max_tokens=9, gamma=3, gate=Gate.NONE, ignore_eos=True)
+            stats = (await run(orchestrator, request)).stats
+    assert stats.rounds > 0
+    assert min(stats.draft_us) >= 20_000 * min(proposed for proposed, _ in stats.outcomes)
+    assert max(stats.draft_us) >= 3 * 20_000
+
+
+@pytest.mark.timeout(300)
+def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = ["--drafts", "good,slow,random", "--temperatures", "1", "--concurrency", "2", "--gammas", "2"]
+    flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--out", str(out)]
+    models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
+    code, shown, _ = orchestrator("compare-gates", *flags, *models)
+    assert code == 0
+    told = json.loads((out / "gates.json").read_text())
+    assert [one["draft"] for one in told] == list(DraftKind)
+    for one in told:
+        assert {name: len(blocks) for name, blocks in one["blocks"].items()} == {
+            "target alone": 1, "none γ 2": 1, AUTO: 1,
+        }  # fmt: skip
+        assert all(block["tokens"] == 4 * 6 for blocks in one["blocks"].values() for block in blocks)
+    table = (out / "gates.md").read_text()
+    assert table in shown
+    assert table.count("\n") == 2 + len(told)
+    pytest.importorskip("matplotlib")
+    assert {file.name for file in out.iterdir()} == {"gates.json", "gates.md", "rates.png", "acceptance.png"}
+    assert all(file.read_bytes()[:4] == b"\x89PNG" for file in out.glob("*.png"))
