@@ -15,7 +15,7 @@ from orchestrator.request import DEFAULT_GATE, Gate
 from orchestrator.setting_keys import nearest_key
 from orchestrator.setting_listen import NODE, ClientTlsSettings, Listen, Strict
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_GAMMA, Verification
+from specgate.types import MAX_GAMMA, MAX_RUN_AHEAD, Verification
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -76,7 +76,7 @@ class ServiceSettings(Strict):
 class DrafterSettings(ServiceSettings):
     """A pool of drafters; ``run_ahead`` None is the drafter's own default."""
 
-    run_ahead: int | None = Field(None, ge=0, le=256)
+    run_ahead: int | None = Field(None, ge=0, le=MAX_RUN_AHEAD)
 
 
 class GatewaySettings(Strict):

@@ -9,6 +9,8 @@ from specgate.errors import InvalidArgument
 
 SEED_LIMIT = 1 << 64
 MAX_GAMMA = 64
+MAX_RUN_AHEAD = 256
+"""Guesses that a drafter drafts side by side."""
 MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 256

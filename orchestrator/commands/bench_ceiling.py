@@ -20,18 +20,32 @@ class ModelTimes:
     verify_us: Mapping[int, float] = field(default_factory=dict)
 
 
-def model_times(stats: Sequence[GenerationStats]) -> ModelTimes:
-    """Return the medians over all rounds of all requests; of drafts, over those that were not prepared."""
+def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationStats] = ()) -> ModelTimes:
+    """Return the medians over all rounds of all requests; of drafts, over those that were not prepared.
+
+    Args:
+        on_demand: of requests whose drafter did not run ahead. Drafts are timed by these alone: a draft that was
+            prepared in part tells what was left of it. A length that is not among them is taken in proportion.
+    """
     lengths = [length for one in stats for length in one.draft_lengths]
-    prepared = [hit for one in stats for hit in one.prepared]
-    rounds = list(zip(lengths, prepared, (us for one in stats for us in one.draft_us), strict=True))
-    drafts = [(length, us) for length, hit, us in rounds if not hit]
-    # Of a length that was always prepared there is nothing but what was left of it.
-    known = {length for length, _ in drafts}
-    drafts += [(length, us) for length, _, us in rounds if length not in known]
     widths = zip((length + 1 for length in lengths), (us for one in stats for us in one.verify_us), strict=True)
     alone = ((1, us) for one in stats for us in one.solo_us)
-    return ModelTimes(_medians(drafts), _medians([*widths, *alone]))
+    whole = [pair for one in on_demand for pair in zip(one.draft_lengths, one.draft_us, strict=True)]
+    draft_us = _in_proportion(whole, lengths) if whole else _medians(_least_prepared(stats))
+    return ModelTimes(draft_us, _medians([*widths, *alone]))
+
+
+def _least_prepared(stats: Sequence[GenerationStats]) -> list[tuple[int, int]]:
+    """Return (length, µs) of the drafts that were not prepared, and of all drafts of a length that always was."""
+    rounds = [entry for one in stats for entry in zip(one.draft_lengths, one.prepared, one.draft_us, strict=True)]
+    known = {length for length, hit, _ in rounds if not hit}
+    return [(length, us) for length, hit, us in rounds if not hit or length not in known]
+
+
+def _in_proportion(whole: Sequence[tuple[int, int]], lengths: Iterable[int]) -> dict[int, float]:
+    """Return what drafts of ``lengths`` take: a median where there is one, else so many tokens' worth."""
+    known, token_us = _medians(whole), median(us / length for length, us in whole)
+    return {length: known.get(length, length * token_us) for length in sorted(set(lengths))}
 
 
 def ceiling_tokens_per_s(
@@ -61,14 +75,15 @@ def ceiling_tokens_per_s(
     return tokens / total_us * 1e6 if total_us else None
 
 
-def ceiling_of(stats: Sequence[GenerationStats]) -> float | None:
-    """Return the ceiling of requests as they were measured, None without any."""
+def ceiling_of(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationStats] = ()) -> float | None:
+    """Return the ceiling of requests as they were measured, None without any; ``on_demand`` as in ``model_times``."""
     outcomes: Counter[tuple[int, int]] = Counter()
     for one in stats:
         outcomes += one.outcomes
     rounds, hits = sum(one.rounds for one in stats), sum(sum(one.prepared) for one in stats)
     solo_tokens = sum(one.solo_tokens for one in stats)
-    return ceiling_tokens_per_s(outcomes, solo_tokens, model_times(stats), hits / rounds if rounds else 0.0)
+    times = model_times(stats, on_demand)
+    return ceiling_tokens_per_s(outcomes, solo_tokens, times, hits / rounds if rounds else 0.0)
 
 
 def _medians(pairs: Iterable[tuple[int, int]]) -> dict[int, float]:

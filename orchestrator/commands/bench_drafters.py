@@ -1,4 +1,4 @@
-"""A second drafter for the benchmark, that does not run ahead: what running ahead brings is seen beside it."""
+"""Drafters beside the one of a running pair: for the benchmark one that does not run ahead."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,6 +9,7 @@ from rich.console import Console
 from orchestrator.commands.launch import Capacity, Pair, local_service, supervise
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.generator import Orchestrator
+from orchestrator.local_services import LocalService
 from orchestrator.pool import StaticPool, grpc_health
 
 
@@ -16,18 +17,34 @@ from orchestrator.pool import StaticPool, grpc_health
 async def drafting_on_demand(
     pair: Pair, models: ModelOptions, capacity: Capacity, log: Console
 ) -> AsyncIterator[Orchestrator | None]:
-    """Yield the pair's verifiers with a drafter that waits to be asked; None where the drafters are not our own.
+    """Yield the pair's verifiers with a drafter that waits to be asked: what running ahead brings is seen beside it.
 
-    It runs where the pair's drafter does. Only one of the two works at a time, and the other then takes no core.
+    None where the pair's own drafter does not run ahead, or a service is somebody else's. It runs where the pair's
+    drafter does. Only one of the two works at a time, and the other then takes no core.
 
     Raises:
         ServiceUnavailable: it does not start or does not answer.
     """
-    if models.drafter or models.verifier or models.draft_model is None:
+    if models.drafter or models.verifier or models.draft_model is None or models.run_ahead == 0:
         yield None
         return
-    core = pair.cores[0] if pair.cores else None
-    service = replace(local_service(models, "drafter", models.draft_model, core, capacity), run_ahead=0)
+    service = drafter_service(pair, models, models.draft_model, capacity)
+    async with with_drafter(pair, replace(service, run_ahead=0), log) as orchestrator:
+        yield orchestrator
+
+
+def drafter_service(pair: Pair, models: ModelOptions, model: str, capacity: Capacity) -> LocalService:
+    """Return what a drafter of this model is started with, on the core of the pair's own."""
+    return local_service(models, "drafter", model, pair.cores[0] if pair.cores else None, capacity)
+
+
+@asynccontextmanager
+async def with_drafter(pair: Pair, service: LocalService, log: Console) -> AsyncIterator[Orchestrator]:
+    """Start a drafter and yield the pair's verifiers with it alone.
+
+    Raises:
+        ServiceUnavailable: it does not start or does not answer.
+    """
     async with AsyncExitStack() as stack:
         drafter = supervise(service, log, stack)
         await drafter.start(lambda *_: None)

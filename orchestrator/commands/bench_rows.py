@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from orchestrator.commands.bench_ceiling import ModelTimes, ceiling_of, model_times
 from orchestrator.commands.bench_interval import Interval, ratio_interval
 from orchestrator.commands.bench_samples import (
+    AHEAD_ROWS,
     ROW_NAMES,
     SCHEDULED_ROWS,
+    SPEC,
     TARGET,
     TARGET_HF,
     Sample,
@@ -125,7 +127,7 @@ def rows_of(samples: Samples) -> list[Row]:
 
 def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) -> Row:
     rate, own = rates[name], samples[name]
-    stats = [sample.stats for sample in own if sample.stats]
+    stats, on_demand = _stats(own), _stats(samples[SPEC]) if name in AHEAD_ROWS and SPEC in samples else []
     drafted, forwards = sum(one.drafted for one in stats), sum(one.target_forwards for one in stats)
     tokens, traffic = sum(one.completion_tokens for one in stats), _traffic(own)
     return Row(
@@ -141,12 +143,16 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
         round_us=_round_times(stats),
         near_ties=sum(one.near_ties for one in stats) if stats else None,
-        ceiling_tokens_per_s=ceiling_of(stats),
-        model_us=model_times(stats) if stats else None,
+        ceiling_tokens_per_s=ceiling_of(stats, on_demand),
+        model_us=model_times(stats, on_demand) if stats else None,
         bytes_per_round=_ratio(traffic, sum(one.rounds for one in stats)) if traffic else None,
         bytes_per_token=_ratio(traffic, tokens) if traffic else None,
         **more,
     )
+
+
+def _stats(samples: Sequence[Sample]) -> list[GenerationStats]:
+    return [sample.stats for sample in samples if sample.stats]
 
 
 def _ratio(part: float, whole: float | None) -> float | None:

@@ -75,9 +75,12 @@ class GateOptions:
     @property
     def kinds(self) -> tuple[DraftKind, ...]:
         try:
-            return tuple(DraftKind(name) for name in self.drafts.split(",") if name)
+            kinds = tuple(DraftKind(name) for name in self.drafts.split(",") if name)
         except ValueError as error:
             raise InvalidArgument("drafts", f"{error}; known are {', '.join(DraftKind)}") from None
+        if len(set(kinds)) < len(kinds):
+            raise InvalidArgument("drafts", f"{self.drafts} names a draft twice")
+        return kinds
 
     @property
     def cases(self) -> list[Case]:

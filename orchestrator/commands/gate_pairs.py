@@ -12,13 +12,12 @@ from statistics import median
 import numpy as np
 from rich.console import Console
 
-from orchestrator.commands.launch import Capacity, Pair, supervise
+from orchestrator.commands.bench_drafters import drafter_service, with_drafter
+from orchestrator.commands.launch import Capacity, Pair
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.results import Collector
 from orchestrator.gate_bench.cases import DraftKind
 from orchestrator.generator import Orchestrator
-from orchestrator.local_services import LocalService
-from orchestrator.pool import StaticPool, grpc_health
 from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 
@@ -47,41 +46,30 @@ async def starter_of(
         return pair.orchestrator
     if models.draft_model is None:
         raise InvalidArgument("drafts", f"{kind} needs a drafter of our own; leave --drafter out")
-    model, slow_us = models.draft_model, 0
+    service = drafter_service(pair, models, models.draft_model, capacity)
     if kind is DraftKind.SLOW:
-        slow_us = await slowness_us(pair, probe)
-        log.print(f"the slow draft waits {slow_us} µs a token besides")
+        # What was prepared takes next to no time to answer, and would tell nothing of the draft.
+        async with with_drafter(pair, replace(service, run_ahead=0), log) as on_demand:
+            service = replace(service, slow_us=await slowness_us(on_demand, probe))
+        log.print(f"the slow draft waits {service.slow_us} µs a token besides")
     else:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="specgate-random-"))
-        model = str(shuffle_weights(Path(model), Path(folder)))
-    drafter = supervise(
-        LocalService(
-            role="drafter",
-            model=model,
-            dtype=models.dtype,
-            device=models.device,
-            threads=models.threads,
-            cpu=pair.cores[0] if pair.cores else None,
-            max_sessions=capacity.sessions,
-            kv_tokens=capacity.kv_tokens,
-            slow_us=slow_us,
-        ),
-        log,
-        stack,
-    )
-    await drafter.start(lambda *_: None)
-    verifiers, drafters = (StaticPool(at, grpc_health(None)) for at in (pair.verifiers, (drafter.endpoint,)))
-    return await stack.enter_async_context(await Orchestrator.connect(verifiers, drafters, pair.tokenizer))
+        service = replace(service, model=str(shuffle_weights(Path(service.model), Path(folder))))
+    return await stack.enter_async_context(with_drafter(pair, service, log))
 
 
-async def slowness_us(pair: Pair, probe: GenerationRequest) -> int:
-    """Return what a draft forward must wait for a draft token to take ``SLOW_SHARE`` of a token of the target alone."""
+async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
+    """Return what a draft forward must wait for a draft token to take ``SLOW_SHARE`` of a token of the target alone.
+
+    Args:
+        on_demand: its drafter does not run ahead.
+    """
     collector = Collector()
-    async with pair.orchestrator.generate(replace(probe, gamma=0, gate=Gate.NONE)) as generation:
+    async with on_demand.generate(replace(probe, gamma=0, gate=Gate.NONE)) as generation:
         async for delta in generation:
             collector.add(delta, time.perf_counter())
         rate = collector.result(generation.stats).tokens_per_s
-    async with pair.orchestrator.generate(replace(probe, gamma=PROBE_GAMMA, gate=Gate.NONE)) as drafting:
+    async with on_demand.generate(replace(probe, gamma=PROBE_GAMMA, gate=Gate.NONE)) as drafting:
         async for _ in drafting:
             pass
         token_us = median(drafting.stats.draft_us) / PROBE_GAMMA

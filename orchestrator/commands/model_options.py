@@ -11,11 +11,10 @@ import typer
 from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
-from specgate.types import check_range
+from specgate.types import MAX_RUN_AHEAD, check_range
 
 MAX_THREADS = 1024
 MAX_PREFILL_CHUNK = 1 << 20
-MAX_RUN_AHEAD = 256
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
@@ -108,6 +107,8 @@ class ModelOptions:
         check_range("threads", self.threads, 1, MAX_THREADS)
         check_range("prefill_chunk", self.prefill_chunk or 1, 1, MAX_PREFILL_CHUNK)
         check_range("run_ahead", self.run_ahead or 0, 0, MAX_RUN_AHEAD)
+        if self.run_ahead is not None and self.drafter:
+            raise InvalidArgument("run_ahead", "is for a drafter that is started here")
         if self.pin and self.threads > 1:
             raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
         self._check_tls()

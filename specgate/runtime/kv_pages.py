@@ -88,7 +88,8 @@ class PagePool:
 
     @property
     def free_tokens(self) -> int:
-        return self.num_free * self.page_size
+        """How many a new sequence may have: what is lent to guesses is taken back for it. For any thread."""
+        return (self.num_free + self._num_lent_to_branches()) * self.page_size
 
     def open(self, token_ids: Ids[int], max_length: int, salt: str = "") -> Sequence:
         """Return a new sequence that may grow to ``max_length`` tokens; it has no pages yet.
@@ -103,7 +104,7 @@ class PagePool:
         limit = self.num_pages * self.page_size
         if max_length > limit:
             raise InvalidArgument("max_tokens", f"the session needs {max_length} KV tokens, the limit is {limit}")
-        spare = (self.num_free + self._num_lent_to_branches()) * self.page_size
+        spare = self.free_tokens
         if len(token_ids) > spare:
             raise KVCacheFull(f"{len(token_ids)} KV tokens are needed and {spare} are free")
         return self._admit(Sequence(token_ids, salt=salt))

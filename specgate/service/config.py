@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from specgate import __version__
 from specgate.errors import InvalidArgument
-from specgate.types import check_range
+from specgate.types import MAX_RUN_AHEAD, check_range
 
 MAX_SESSIONS_LIMIT = 4096
 ATTENTIONS = ("auto", "varlen", "sdpa")
-MAX_RUN_AHEAD = 256
 DEFAULT_RUN_AHEAD = 4
 
 

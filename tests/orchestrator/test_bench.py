@@ -116,6 +116,28 @@ def test_bytes_are_of_a_round_and_the_ceiling_of_the_rows_own_rounds() -> None:
     assert spec.share_of_ceiling == pytest.approx(85 / (10 / 390e-6))
 
 
+def test_rows_that_ran_ahead_take_the_times_of_drafts_from_the_row_that_did_not() -> None:
+    drafted = GenerationStats(
+        rounds=1,
+        draft_lengths=[4],
+        prepared=[False],
+        draft_us=[40],
+        verify_us=[100],
+        round_us=[150],
+        outcomes=Counter({(4, 4): 1}),
+    )
+    samples = {
+        "spec": [sample(0, 80, 1.0, drafted)],
+        "spec+gate": [sample(0, 80, 1.0, replace(drafted, draft_us=[30]))],
+        "spec+run-ahead": [sample(0, 90, 1.0, replace(drafted, draft_us=[7]))],
+    }
+    told = {row.name: row for row in rows_of(samples)}
+    assert [row.model_us.draft_us[4] for row in told.values() if row.model_us] == [40, 30, 40]
+    assert told["spec+run-ahead"].ceiling_tokens_per_s == pytest.approx(5 / 140e-6)
+    alone = rows_of({"spec+run-ahead": samples["spec+run-ahead"]})[0]
+    assert alone.ceiling_tokens_per_s == pytest.approx(5 / 107e-6)
+
+
 def test_the_better_schedule_is_the_row() -> None:
     samples = {
         scheduled("hf-assisted", "default"): [sample(0, 10, 1.0), sample(1, 30, 1.0), sample(2, 20, 1.0)],

@@ -69,3 +69,22 @@ def test_a_draft_that_was_prepared_tells_nothing_of_how_long_one_takes() -> None
     assert model_times([stats]).draft_us == {3: 60, 5: 4}
     total_us = 3 * (100 + 60 - 0.75 * 60) + (200 + 4 - 0.75 * 4)
     assert ceiling_of([stats]) == pytest.approx((3 * 4 + 6) / total_us * 1e6)
+
+
+def test_drafts_are_timed_where_nothing_ran_ahead() -> None:
+    ahead = GenerationStats(
+        rounds=2,
+        draft_lengths=[3, 5],
+        prepared=[False, True],
+        draft_us=[7, 4],
+        verify_us=[100, 200],
+        outcomes=Counter({(3, 3): 1, (5, 5): 1}),
+    )
+    on_demand = GenerationStats(
+        rounds=3, draft_lengths=[3, 3, 2], prepared=[False] * 3, draft_us=[60, 66, 40], verify_us=[900] * 3
+    )
+    times = model_times([ahead], [on_demand])
+    assert times.draft_us == {3: 63, 5: 5 * 20}
+    assert times.verify_us == {4: 100, 6: 200}
+    total_us = 100 + 63 - 0.5 * 63 + 200 + 100 - 0.5 * 100
+    assert ceiling_of([ahead], [on_demand]) == pytest.approx((4 + 6) / total_us * 1e6)

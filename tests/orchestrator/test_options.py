@@ -84,6 +84,8 @@ def _with_all_groups(models: ModelOptions, drafting: DraftingOptions, sampling: 
         ({"drafter": ("host:0",)}, "drafter"),
         ({"device": "gpu"}, "device"),
         ({"device": "cuda:x"}, "device"),
+        ({"run_ahead": 257}, "run_ahead"),
+        ({"run_ahead": 0, "drafter": ("host:1",)}, "run_ahead"),
         ({"threads": 0}, "threads"),
         ({"threads": 2, "pin": True}, "threads"),
         ({"tls_certificate": "a"}, "tls_certificate"),

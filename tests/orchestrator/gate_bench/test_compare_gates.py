@@ -1,18 +1,24 @@
 """``orchestrator compare-gates``: its flags, its drafts, and one small run of all of it."""
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from safetensors.numpy import load_file
 
 from orchestrator.commands.gate_options import GateOptions
-from orchestrator.commands.gate_pairs import shuffle_weights
+from orchestrator.commands.gate_pairs import shuffle_weights, starter_of
+from orchestrator.commands.launch import Capacity, open_pair
+from orchestrator.commands.model_options import ModelOptions
 from orchestrator.gate_bench.cases import AUTO, Case, DraftKind
 from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
+from specgate.types import SamplingParams
 from tests.models import TOKENIZER_SIZE, Mix, write_llama
 from tests.orchestrating import PATIENT, Cli, connected, run
 from tests.services import PAIR, running
@@ -38,6 +44,7 @@ def test_cases_are_all_combinations() -> None:
     ("values", "problem"),
     [
         ({"drafts": "good,best"}, "drafts: 'best' is not a valid DraftKind; known are good, slow, random"),
+        ({"drafts": "good,slow,good"}, "drafts: good,slow,good names a draft twice"),
         ({"drafts": ""}, "drafts: no case is left"),
         ({"temperatures": "hot"}, "temperatures: 'hot' is no list"),
         ({"concurrency": "0"}, "concurrency: 0 is outside"),
@@ -68,7 +75,7 @@ def test_a_draft_without_safetensors_cannot_be_shuffled(tmp_path: Path) -> None:
 
 
 async def test_a_slow_service_waits_in_every_forward() -> None:
-    slow = ("--slow-us", "20000")
+    slow = ("--slow-us", "20000", "--run-ahead", "0")
     with running("verifier", PAIR / "target") as verifier, running("drafter", PAIR / "draft", *slow) as drafter:
         async with connected([drafter], [verifier], PATIENT) as orchestrator:
             request = GenerationRequest((1, 2, 3), max_tokens=9, gamma=3, gate=Gate.NONE, ignore_eos=True)
@@ -76,6 +83,20 @@ async def test_a_slow_service_waits_in_every_forward() -> None:
     assert stats.rounds > 0
     assert min(stats.draft_us) >= 20_000 * min(proposed for proposed, _ in stats.outcomes)
     assert max(stats.draft_us) >= 3 * 20_000
+
+
+@pytest.mark.timeout(300)
+async def test_a_slow_draft_runs_ahead_as_the_flag_says() -> None:
+    models, capacity, log = ModelOptions(run_ahead=0), Capacity(2, 128), Console(file=io.StringIO())
+    request = GenerationRequest(
+        (1, 2, 3), SamplingParams(temperature=0.0), max_tokens=32, gamma=1, gate=Gate.NONE, ignore_eos=True
+    )
+    opened = open_pair(models, with_draft=True, capacity=capacity, log=log, timeouts=PATIENT)
+    async with opened as pair, contextlib.AsyncExitStack() as stack:
+        slow = await starter_of(DraftKind.SLOW, pair, models, capacity, request, stack, log)
+        stats = (await run(slow, request)).stats
+    assert stats.rounds > 0
+    assert not any(stats.prepared)
 
 
 @pytest.mark.timeout(300)
