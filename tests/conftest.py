@@ -6,7 +6,8 @@ The tests run in two processes. A file's tests stay together, for what they shar
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,12 +23,17 @@ RAY_FOLDERS = frozenset({"fleet", "chaos", "deploy"})
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Say which tests run one after the other, in one process."""
-    for item in items if find_spec("xdist") else ():
-        group = "ray" if item.path.parent.name in RAY_FOLDERS else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # untyped
+        def _split_scope(self, nodeid: str) -> str:
+            path = Path(nodeid.partition("::")[0])
+            return "ray" if path.parent.name in RAY_FOLDERS else str(path)
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True)
