@@ -44,6 +44,9 @@ def bench(
     ] = None,
     repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")] = None,
+    assisted: Annotated[
+        bool, typer.Option("--assisted", help="HuggingFace's own speculation, too, which takes minutes.")
+    ] = False,
 ) -> None:
     """Measure decode tokens/s: both models alone and together, on the same prompts, in turns.
 
@@ -63,7 +66,7 @@ def bench(
     if load.is_wanted:
         told: Any = run_load(models, load, todo, request, repeats).to_object()
     else:
-        told = _bench_alone(models, network, todo, request, repeats, load.plots)
+        told = _bench_alone(models, network, todo, request, repeats, load.plots, assisted)
     if json:
         write_json(json, told)
 
@@ -82,18 +85,21 @@ def _bench_alone(
     request: GenerationRequest,
     repeats: int,
     plots: Path | None,
+    assisted: bool,
 ) -> Any:
     """Measure one request at a time; return what ``--json`` writes."""
     if network.is_wanted:
         return run_network(models, network.delays_ms, prompts, request, repeats, plots).to_object()
-    report = asyncio.run(_bench(models, prompts, request, repeats))
+    report = asyncio.run(_bench(models, prompts, request, repeats, assisted))
     print_rows(output_console(), report.rows, report.agreement)
     if plots is not None:
         draw_rows(plots, report.rows)
     return [row.to_object() for row in report.rows]
 
 
-async def _bench(models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int) -> Report:
+async def _bench(
+    models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int, assisted: bool
+) -> Report:
     log = Console(stderr=True)
     async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
-        return await measure_pair(pair, models, prompts, request, repeats, log)
+        return await measure_pair(pair, models, prompts, request, repeats, log, assisted=assisted)
