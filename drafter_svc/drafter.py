@@ -16,7 +16,7 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.kv_pages import Sequence as Tokens
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import Need, answer_of
-from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, Verification
+from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, common_prefix_length
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
@@ -87,9 +87,8 @@ class DraftSession:
             self._last_round = request.round
         if request.position != self.num_committed:
             raise OutOfSync(f"the round starts at {request.position}, the session is at {self.num_committed}")
-        committed, drafted, kept = self._readable(request.token_ids), self.last_proposal, 0
-        while kept < min(len(drafted), len(committed)) and drafted[kept] == committed[kept]:
-            kept += 1
+        committed = self._readable(request.token_ids)
+        kept = common_prefix_length(self.last_proposal, committed)
         self.sequence.truncate(self.num_committed + kept)
         self.sequence.append(committed[kept:])
         self.num_committed += len(committed)
@@ -115,15 +114,11 @@ class DraftSession:
             draft.sequence.append([token.token_id])
             draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
 
-    @property
-    def _rejects(self) -> bool:
-        return self.spec.verification is Verification.REJECTION and not self._sampling.greedy
-
     def _next(self, draft: Draft) -> Generator[Need, Answer, DraftToken]:
         """Run the last token, and draft the one behind it."""
         sequence, terms = draft.sequence, draft.terms
         choosing = self._choosing(sequence, with_probs=terms.stop_below > 0)
-        logits, chosen = yield from answer_of(sequence, 1, None if self._rejects else choosing)
+        logits, chosen = yield from answer_of(sequence, 1, None if self.spec.rejects else choosing)
         if chosen is not None:
             token = DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
         else:
@@ -151,7 +146,7 @@ class DraftSession:
         start = len(draft.sequence) - len(draft.tokens)
         prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
         choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix)
-        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=self._rejects)
+        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=self.spec.rejects)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""

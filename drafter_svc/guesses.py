@@ -8,7 +8,6 @@ import torch
 from drafter_svc.outcomes import Candidate
 from specgate.runtime import noise, sampling
 from specgate.runtime.choosing import Choosing
-from specgate.runtime.noise import Purpose
 
 MAX_CANDIDATES = 16
 """Of one position."""
@@ -43,7 +42,6 @@ def _noisiest(log_probs: torch.Tensor, choosing: Choosing) -> tuple[torch.Tensor
     Noise is dear, so only ids that are likely in some row get any: a rare one whose noise wins is missed.
     """
     some = log_probs.topk(min(_NOISY, log_probs.shape[-1])).indices.unique()
-    keys = [noise.row_key(choosing.seed, choosing.position + i, Purpose.SHARED) for i in range(len(log_probs))]
-    perturbed = noise.gumbel(keys, some).add_(log_probs[:, some])
+    perturbed = noise.gumbel(choosing.noise_keys(len(log_probs)), some).add_(log_probs[:, some])
     values, places = perturbed.topk(min(MAX_CANDIDATES, len(some)))
     return values, some[places]

@@ -25,7 +25,7 @@ from drafter_svc.outcomes import Acceptance, Candidate, likeliest
 from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
-from specgate.types import SessionSpec, Verification
+from specgate.types import SessionSpec, common_prefix_length
 
 Ids = tuple[int, ...]
 Guessing = Generator[Need, Answer, None]
@@ -55,7 +55,7 @@ class RunAhead:
     def __init__(
         self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, candidates: Candidates
     ) -> None:
-        self._rejects = spec.verification is Verification.REJECTION and not spec.sampling.greedy
+        self._rejects = spec.rejects
         self._acceptance = Acceptance()
         self._account = Account()
         self._guesses = True
@@ -124,10 +124,8 @@ class RunAhead:
     def _learn(self, outcome: Ids) -> None:
         if self._proposed is None or not (self._proposed.tokens and outcome):
             return
-        drafted, num_accepted = self._proposed.token_ids, 0
-        while num_accepted < min(len(drafted), len(outcome)) and drafted[num_accepted] == outcome[num_accepted]:
-            num_accepted += 1
-        self._acceptance.learn(len(drafted), num_accepted)
+        drafted = self._proposed.token_ids
+        self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
 
     def _prepare(self, num_rows: int, submit: Submit) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""

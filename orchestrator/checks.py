@@ -7,7 +7,7 @@ token out that nobody decided, and a proposal that the verifier would refuse nev
 import math
 
 from specgate.errors import InternalError
-from specgate.types import DraftRequest, Proposal, SessionSpec, Verdict, Verification, VerifyRequest
+from specgate.types import DraftRequest, Proposal, SessionSpec, Verdict, VerifyRequest
 
 MAX_CONFIDENCE = 1.001
 """A probability computed in float32 may pass 1 by its rounding."""
@@ -19,7 +19,7 @@ def check_proposal(spec: SessionSpec, request: DraftRequest, proposal: Proposal)
     if not 1 <= len(ids) <= request.gamma:
         raise InternalError(f"{len(ids)} tokens were drafted, {request.gamma} asked for")
     _check_ids(spec, ids)
-    needs_probs = spec.verification is Verification.REJECTION and not spec.sampling.greedy
+    needs_probs = spec.rejects
     if len(proposal.draft_probs) != (len(ids) if needs_probs else 0):
         raise InternalError(f"{len(ids)} tokens were drafted with {len(proposal.draft_probs)} distributions")
     for token_id, distribution in zip(ids, proposal.draft_probs, strict=False):

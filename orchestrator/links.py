@@ -18,7 +18,15 @@ from specgate.rpc.convert import (
 )
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.status import from_rpc_error
-from specgate.types import DraftRequest, ModelInfo, Proposal, SessionSpec, Verdict, VerifyRequest
+from specgate.types import (
+    DraftRequest,
+    ModelInfo,
+    Proposal,
+    SessionSpec,
+    Verdict,
+    VerifyRequest,
+    common_prefix_length,
+)
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
@@ -92,7 +100,7 @@ class GrpcDrafter:
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         drafted, self._last_draft_token_ids = self._last_draft_token_ids, ()
-        round_pb = draft_round_to_pb(request, _common_prefix(drafted, request.token_ids))
+        round_pb = draft_round_to_pb(request, common_prefix_length(drafted, request.token_ids))
         await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
         if request.gamma == 0:
             return NO_PROPOSAL
@@ -134,12 +142,3 @@ class GrpcVerifier:
 def _check_round(answered: int, asked: int) -> None:
     if answered != asked:
         raise InvalidArgument("round", f"{answered} was answered, {asked} was asked")
-
-
-def _common_prefix(drafted: tuple[int, ...], committed: tuple[int, ...]) -> int:
-    length = 0
-    for draft_token_id, token_id in zip(drafted, committed, strict=False):
-        if draft_token_id != token_id:
-            break
-        length += 1
-    return length

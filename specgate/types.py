@@ -1,6 +1,6 @@
 """The nouns that both services and the orchestrator share. Frozen, validated where they are made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -41,6 +41,14 @@ class TokenSource(StrEnum):
     RECOVERED = "recovered"
     BONUS = "bonus"
     SOLO = "solo"
+
+
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many leading token ids are the same."""
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return length
 
 
 def check_range(field_name: str, value: float, low: float, high: float) -> None:
@@ -121,6 +129,11 @@ class SessionSpec:
         check_range("output_token_ids (length)", len(self.output_token_ids), 0, self.max_tokens)
         check_range("stop_token_ids (length)", len(self.stop_token_ids), 0, MAX_STOP_TOKEN_IDS)
         check_range("logprobs", self.logprobs or 0, 0, MAX_LOGPROBS)
+
+    @property
+    def rejects(self) -> bool:
+        """Whether proposals are judged by rejection: not by agreement, which is also what greedy comes to."""
+        return self.verification is Verification.REJECTION and not self.sampling.greedy
 
     @property
     def committed_token_ids(self) -> tuple[int, ...]:

@@ -6,11 +6,12 @@ a tokenizer is served with token ids alone, so a vocabulary of 6 is as good as a
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -97,6 +98,21 @@ def write_model(
     if tokenizer:
         write_tokenizer(folder)
     return folder
+
+
+def folders_of(
+    factory: pytest.TempPathFactory, architectures: Mapping[str, dict[str, Any]], vocab_size: int
+) -> Callable[[str], Path]:
+    """Return what gives a model type's folder, written when it is first asked for."""
+    written: dict[str, Path] = {}
+
+    def write(model_type: str) -> Path:
+        if model_type not in written:
+            folder = factory.mktemp(model_type)
+            written[model_type] = write_model(folder, model_type, vocab_size=vocab_size, **architectures[model_type])
+        return written[model_type]
+
+    return write
 
 
 def write_llama(

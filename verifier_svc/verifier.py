@@ -16,7 +16,6 @@ from specgate.types import (
     SessionSpec,
     TokenLogprobs,
     Verdict,
-    Verification,
     VerifyRequest,
     check_range,
 )
@@ -69,10 +68,6 @@ class VerifySession:
         self._interrupted = False
 
     @property
-    def _rejects(self) -> bool:
-        return self.spec.verification is Verification.REJECTION and not self.spec.sampling.greedy
-
-    @property
     def num_remaining(self) -> int:
         return self.spec.max_length - len(self.sequence)
 
@@ -121,7 +116,7 @@ class VerifySession:
             return None
         rest = Proposal(proposal.draft_token_ids[len(unseen) :], proposal.draft_probs[len(unseen) :])
         check_range("proposal.draft_token_ids (length)", len(rest), 0, self.num_remaining - 1)
-        if self._rejects and len(rest.draft_probs) != len(rest):
+        if self.spec.rejects and len(rest.draft_probs) != len(rest):
             raise InvalidArgument(
                 "proposal.draft_probs (length)",
                 f"{len(rest.draft_probs)}; rejection needs one a draft token: {len(rest)}",
@@ -135,7 +130,7 @@ class VerifySession:
         start, draft = len(self.sequence), proposal.draft_token_ids
         choosing = self._choosing(draft)
         self.sequence.append(draft)
-        answer = yield from answer_of(self.sequence, len(draft) + 1, None if self._rejects else choosing)
+        answer = yield from answer_of(self.sequence, len(draft) + 1, None if self.spec.rejects else choosing)
         (num_accepted, token_id), near_ties = self._decide(answer, proposal, choosing)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)

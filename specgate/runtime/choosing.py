@@ -47,6 +47,10 @@ class Choosing(NamedTuple):
     prefix: Prefix | None = None
     with_probs: bool = False
 
+    def noise_keys(self, num_rows: int) -> list[int]:
+        """Return what keys the noise of each row, which draft and target share."""
+        return [noise.row_key(self.seed, self.position + i, Purpose.SHARED) for i in range(num_rows)]
+
 
 class Chosen(NamedTuple):
     """One entry a row.
@@ -178,8 +182,7 @@ def _keys(entry: _Entry) -> list[int]:
     choosing = entry.choosing
     if choosing is None or choosing.params.greedy:
         return []
-    first = choosing.position
-    return [noise.row_key(choosing.seed, first + i, Purpose.SHARED) for i in range(len(entry.logits))]
+    return choosing.noise_keys(len(entry.logits))
 
 
 def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law) -> torch.Tensor:

@@ -198,14 +198,12 @@ class PagePool:
         given_up, sequence.block_table = sequence.block_table, branch.block_table
         sequence.token_ids, sequence.num_cached = branch.token_ids, branch.num_cached
         branch.block_table = []
-        for page in reversed(given_up):
-            self._give_back(page)
+        self._give_back_all(given_up)
 
     def discard(self, branch: Sequence) -> None:
         """Close a branch; nobody else will ask for what it holds. Safe to call twice."""
         if self.sequences.pop(branch.serial, None) is not None:
-            for page in reversed(branch.block_table):
-                self._give_back(page)
+            self._give_back_all(branch.block_table)
             branch.block_table = []
             branch.num_cached = 0
 
@@ -230,8 +228,7 @@ class PagePool:
                 self._prefixes.forget(page)
         else:
             self._add_prefix(sequence, sequence.num_cached)
-        for page in reversed(sequence.block_table):
-            self._give_back(page)
+        self._give_back_all(sequence.block_table)
         sequence.block_table = []
         sequence.num_cached = 0
         sequence.remembered = False
@@ -259,6 +256,10 @@ class PagePool:
     def _touch(self, page: int) -> None:
         if page in self._free:
             self._free.move_to_end(page)
+
+    def _give_back_all(self, pages: Ids[int]) -> None:
+        for page in reversed(pages):
+            self._give_back(page)
 
     def _give_back(self, page: int) -> None:
         self._num_users[page] -= 1

@@ -19,13 +19,13 @@ from tests.models import (
     TOKENIZER_SIZE,
     eager_logits,
     eager_model,
+    folders_of,
     make_runner,
     on,
     quiet,
     run_all,
     run_task,
     write_llama,
-    write_model,
 )
 
 SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
@@ -46,15 +46,7 @@ VOCAB = 64
 
 @pytest.fixture(scope="module")
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    written: dict[str, Path] = {}
-
-    def write(model_type: str) -> Path:
-        if model_type not in written:
-            folder = tmp_path_factory.mktemp(model_type)
-            written[model_type] = write_model(folder, model_type, vocab_size=VOCAB, **ARCHITECTURES[model_type])
-        return written[model_type]
-
-    return write
+    return folders_of(tmp_path_factory, ARCHITECTURES, VOCAB)
 
 
 @pytest.fixture(scope="module")

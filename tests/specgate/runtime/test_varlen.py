@@ -20,7 +20,7 @@ from specgate.runtime.serving_path import build
 from specgate.runtime.spans import SpanKernel
 from specgate.runtime.varlen import VarlenAttention, VarlenKernel
 from specgate.runtime.varlen_reference import varlen_attention
-from tests.models import eager_logits, eager_model, load_float32, quiet, run_task, write_llama, write_model
+from tests.models import eager_logits, eager_model, folders_of, load_float32, quiet, run_task, write_llama, write_model
 from tests.tape import TapeCapturer, one_operation
 
 SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
@@ -37,15 +37,7 @@ Make = Callable[..., ModelRunner]
 
 @pytest.fixture(scope="module")
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    written: dict[str, Path] = {}
-
-    def write(model_type: str) -> Path:
-        if model_type not in written:
-            folder = tmp_path_factory.mktemp(model_type)
-            written[model_type] = write_model(folder, model_type, vocab_size=VOCAB, **ARCHITECTURES[model_type])
-        return written[model_type]
-
-    return write
+    return folders_of(tmp_path_factory, ARCHITECTURES, VOCAB)
 
 
 @pytest.fixture(scope="module")
