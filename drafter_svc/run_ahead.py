@@ -25,7 +25,7 @@ from drafter_svc.outcomes import Acceptance, Candidate, likeliest
 from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
-from specgate.types import SessionSpec, common_prefix_length
+from specgate.types import AnnouncedProposal, Announcement, SessionSpec, common_prefix_length
 
 Ids = tuple[int, ...]
 Guessing = Generator[Need, Answer, None]
@@ -35,6 +35,8 @@ Extend = Callable[[Draft], Guessing]
 """Drafts on, to the draft's own terms."""
 Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
 """What the target may choose at the positions of these logits, from the draft's first one on."""
+Announce = Callable[[Announcement], None]
+"""Told, on the engine's thread, what will be proposed for the outcomes that were guessed."""
 
 
 class Branch(NamedTuple):
@@ -69,6 +71,7 @@ class RunAhead:
         self._branches: dict[Ids, Branch] = {}
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
+        self._num_unfinished = 0
 
     def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -96,10 +99,16 @@ class RunAhead:
             self._coming = self._coming._replace(round=terms.round + 1)
         return draft
 
-    def start(self, num_rows: int, submit: Submit) -> None:
-        """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread."""
+    def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
+        """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread.
+
+        Args:
+            announce: told of the proposals when all of them are drafted; not in rejection mode, where they are large,
+                seldom asked for, and hold for one round alone.
+        """
         if num_rows > 0 and self._coming is not None and self._guesses:
-            self._jobs.append(submit(self._prepare(num_rows, submit)))
+            announce = None if self._rejects else announce
+            self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
 
     def free(self) -> None:
         """Close all branches."""
@@ -127,7 +136,7 @@ class RunAhead:
         drafted = self._proposed.token_ids
         self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
 
-    def _prepare(self, num_rows: int, submit: Submit) -> Guessing:
+    def _prepare(self, num_rows: int, submit: Submit, announce: Announce | None) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
         draft = self._proposed
         if draft is None or draft.sequence.num_cached < len(draft.sequence) - 1:
@@ -140,12 +149,13 @@ class RunAhead:
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
             if token_id not in self._stop_token_ids:
-                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
+                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit, announce)
+        self._num_unfinished = len(self._branches)
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             self._pool.discard(trunk)
 
-    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit) -> None:
+    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit, announce: Announce | None) -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
         draft, terms = self._proposed, self._coming
         if draft is None or terms is None or not self._pool.num_free:
@@ -155,9 +165,20 @@ class RunAhead:
             fork = self._fork(trunk, length - 1)
             fork.append([outcome[-1]])
             branch = Draft(fork, terms)
-            job = submit(self._extend(branch))
+            job = submit(self._guess(branch, length - len(outcome), announce))
             self._jobs.append(job)
             self._branches[outcome] = Branch(branch, job)
+
+    def _guess(self, branch: Draft, position: int, announce: Announce | None) -> Guessing:
+        """Draft a branch; with the last one, tell what all of them propose. One that fails keeps them unsaid."""
+        yield from self._extend(branch)
+        self._num_unfinished -= 1
+        if announce is not None and not self._num_unfinished:
+            proposals = (
+                AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(one.draft.token_ids))
+                for outcome, one in self._branches.items()
+            )
+            announce(Announcement(position, tuple(proposals)))
 
     def _fork(self, trunk: Sequence, length: int) -> Sequence:
         fork = self._pool.fork(trunk, length)

@@ -7,12 +7,13 @@ from typing import Any
 from drafter_svc.drafter import DraftSession
 from drafter_svc.row_budget import RowBudget
 from specgate.errors import InvalidArgument
-from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
+from specgate.rpc.convert import announcement_to_pb, draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
+from specgate.service.outbox import Outbox
 from specgate.service.stream import Stopwatch, open_spec, round_of
-from specgate.types import DraftRequest
+from specgate.types import Announcement, DraftRequest
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc, types_pb2
 
@@ -24,21 +25,26 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         self._model = model
         self._budget = RowBudget(model.run_ahead_rows)
 
-    async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> AsyncIterator[pb.DraftResponse]:
+    async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
         """Answer ``open``, then every round that asks for tokens; behind the answer, guess what the next one asks."""
         spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
-        async with self._model.open(spec, DraftSession) as session:
-            yield pb.DraftResponse(opened=True)
+        async with self._model.open(spec, DraftSession) as session, Outbox(context.write) as outbox:
+            await outbox.send(pb.DraftResponse(opened=True))
             await self._model.engine.run(session.warm())
             vocab_size = self._model.known_vocab_size(spec)
             stopwatch = Stopwatch()
+
+            def announce(announcement: Announcement) -> None:
+                outbox.post(announcement_to_pb(announcement))
+
             async for message in requests:
                 stopwatch.start()
                 request = self._request(round_of(message), session, vocab_size)
                 proposal = await self._model.engine.run(session.draft(request))
                 if request.gamma:
-                    yield draft_response_to_pb(request.round, replace(proposal, draft_us=stopwatch.lap_us()))
-                session.ahead.start(self._budget.share(session), self._model.engine.submit)
+                    proposal = replace(proposal, draft_us=stopwatch.lap_us())
+                    await outbox.send(draft_response_to_pb(request.round, proposal))
+                session.ahead.start(self._budget.share(session), self._model.engine.submit, announce)
 
     def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from orchestrator.links import GrpcDialer, GrpcDrafter
+from orchestrator.drafter_link import GrpcDrafter
+from orchestrator.links import GrpcDialer
 from orchestrator.ports import Lease, Pool
 from orchestrator.streams import ChannelCache
 from orchestrator.timeouts import Timeouts

@@ -6,32 +6,19 @@ from typing import Any
 
 import grpc
 
+from orchestrator.drafter_link import GrpcDrafter
 from orchestrator.ports import Lease
-from orchestrator.streams import ChannelCache, SessionStream, answered_by
+from orchestrator.streams import ChannelCache, SessionStream, answered_by, check_round
 from orchestrator.traffic import Traffic
 from specgate.errors import InvalidArgument
-from specgate.rpc.convert import (
-    draft_response_from_pb,
-    draft_round_to_pb,
-    verdict_from_pb,
-    verify_round_to_pb,
-)
+from specgate.rpc.convert import verdict_from_pb, verify_round_to_pb
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.status import from_rpc_error
-from specgate.types import (
-    DraftRequest,
-    ModelInfo,
-    Proposal,
-    SessionSpec,
-    Verdict,
-    VerifyRequest,
-    common_prefix_length,
-)
+from specgate.types import ModelInfo, SessionSpec, Verdict, VerifyRequest
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 
-NO_PROPOSAL = Proposal()
 _STUBS: Mapping[str, Callable[[grpc.aio.Channel], Any]] = {
     "drafter": DrafterServiceStub,
     "verifier": VerifierServiceStub,
@@ -46,7 +33,7 @@ class GrpcDialer:
         self._open_timeout_s = open_timeout_s
         self.traffic: Traffic | None = None
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "GrpcDrafter":
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
         """See ``ports.DrafterDialer``."""
         opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
         call = self._stub(lease, "drafter").Draft()
@@ -90,32 +77,6 @@ def _spec_to_pb(spec: SessionSpec, lease: Lease) -> types_pb2.SessionSpec:
     return session_spec_to_pb(replace(spec, lease_token=lease.token))
 
 
-class GrpcDrafter:
-    """A session on a drafter."""
-
-    def __init__(self, stream: SessionStream) -> None:
-        self._stream = stream
-        self._last_draft_token_ids: tuple[int, ...] = ()
-
-    async def draft(self, request: DraftRequest) -> Proposal:
-        """See ``ports.Drafter``."""
-        drafted, self._last_draft_token_ids = self._last_draft_token_ids, ()
-        round_pb = draft_round_to_pb(request, common_prefix_length(drafted, request.token_ids))
-        await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
-        if request.gamma == 0:
-            return NO_PROPOSAL
-        answer = await self._stream.read()
-        with answered_by(self._stream.peer):
-            _check_round(answer.round, request.round)
-            proposal = draft_response_from_pb(answer, request.gamma)
-        self._last_draft_token_ids = proposal.draft_token_ids
-        return proposal
-
-    async def close(self) -> None:
-        """See ``ports.Drafter``."""
-        self._stream.close()
-
-
 class GrpcVerifier:
     """A session on a verifier."""
 
@@ -129,7 +90,7 @@ class GrpcVerifier:
         while not last:
             answer = await self._stream.read()
             with answered_by(self._stream.peer):
-                _check_round(answer.round, request.round)
+                check_round(answer.round, request.round)
                 verdict = verdict_from_pb(answer, len(request.proposal))
             last = verdict.last
             yield verdict
@@ -137,8 +98,3 @@ class GrpcVerifier:
     async def close(self) -> None:
         """See ``ports.Verifier``."""
         self._stream.close()
-
-
-def _check_round(answered: int, asked: int) -> None:
-    if answered != asked:
-        raise InvalidArgument("round", f"{answered} was answered, {asked} was asked")

@@ -125,6 +125,12 @@ def answered_by(peer: str) -> Iterator[None]:
         raise InternalError(f"{peer} answered nonsense: {error}") from None
 
 
+def check_round(answered: int, asked: int) -> None:
+    """Raise InvalidArgument unless the answer is that of the round that was asked."""
+    if answered != asked:
+        raise InvalidArgument("round", f"{answered} was answered, {asked} was asked")
+
+
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

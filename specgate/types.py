@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from specgate.errors import InvalidArgument
 
@@ -185,6 +186,21 @@ class Proposal:
 
     def __len__(self) -> int:
         return len(self.draft_token_ids)
+
+
+class AnnouncedProposal(NamedTuple):
+    """What would be proposed if ``num_accepted`` tokens of the last proposal and then ``token_id`` were committed."""
+
+    num_accepted: int
+    token_id: int
+    draft_token_ids: tuple[int, ...]
+
+
+class Announcement(NamedTuple):
+    """Proposals that were drafted before they were asked for; ``position`` is the committed length they stand on."""
+
+    position: int
+    proposals: tuple[AnnouncedProposal, ...]
 
 
 @dataclass(frozen=True, slots=True)

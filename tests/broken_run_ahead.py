@@ -45,10 +45,10 @@ class ReusesTheKey(WithAhead):
     """Prepares with this round's randomness what the next one proposes."""
 
     class ahead_type(RunAhead):
-        def start(self, num_rows: int, submit: Any) -> None:
+        def start(self, num_rows: int, submit: Any, announce: Any = None) -> None:
             if self._coming is not None:
                 self._coming = self._coming._replace(round=self._coming.round - 1)
-            super().start(num_rows, submit)
+            super().start(num_rows, submit, announce)
 
         def _fits(self, prepared: Terms, asked: Terms) -> bool:
             return True

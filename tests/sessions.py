@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
+from drafter_svc.run_ahead import Announce
 from specgate.runtime.choosing import Answer
 from specgate.runtime.scheduler import Need
 from specgate.types import (
@@ -161,7 +162,7 @@ def cut_short(task: Generator[Need, Answer, Any], num_steps: int | None) -> Gene
 
 
 def guessing(
-    drafter: DraftSession, num_rows: int, num_steps: int | None = None
+    drafter: DraftSession, num_rows: int, num_steps: int | None = None, announce: Announce | None = None
 ) -> Iterator[Generator[Need, Answer, None]]:
     """Yield the tasks that run ahead of the verdict, each for so many forwards, before the next one is asked for."""
     tasks: deque[tuple[Generator[Need, Answer, Any], Future[Any]]] = deque()
@@ -170,7 +171,7 @@ def guessing(
         tasks.append((task, Future()))
         return tasks[-1][1]
 
-    drafter.ahead.start(num_rows, submit)
+    drafter.ahead.start(num_rows, submit, announce)
     while tasks:
         task, job = tasks.popleft()
         yield cut_short(task, num_steps)

@@ -12,6 +12,8 @@ from specgate.types import (
     ALWAYS_SOLO,
     MAX_GAMMA,
     MAX_LOGPROBS,
+    AnnouncedProposal,
+    Announcement,
     DraftRequest,
     FinishReason,
     Proposal,
@@ -29,6 +31,8 @@ MAX_SUPPORT = 4096
 MAX_CONFIDENCE = 1.001
 """A probability computed in float32 may pass 1 by its rounding."""
 MAX_UINT32 = (1 << 32) - 1
+MAX_ANNOUNCED = 64
+"""Proposals in one announcement."""
 
 _FINISH_REASON_TO_PB = {
     None: pb2.FINISH_REASON_UNSPECIFIED,
@@ -129,6 +133,27 @@ def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = M
     """Return the proposal of 1 to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
     check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 1, gamma)
     return proposal_from_pb(pb.proposal, from_run_ahead=pb.from_run_ahead, draft_us=pb.draft_us)
+
+
+def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftResponse:
+    """Return the wire's message; of more proposals than it takes, the first ones."""
+    proposals = [
+        drafter_service_pb2.AnnouncedProposal(num_accepted=num_accepted, token_id=token_id, draft_token_ids=ids)
+        for num_accepted, token_id, ids in announcement.proposals[:MAX_ANNOUNCED]
+    ]
+    announced = drafter_service_pb2.Announcement(position=announcement.position, proposals=proposals)
+    return drafter_service_pb2.DraftResponse(announced=announced)
+
+
+def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
+    """Return the domain's value."""
+    check_length("announced.proposals", pb.proposals, 0, MAX_ANNOUNCED)
+    for one in pb.proposals:
+        check_length("announced.draft_token_ids", one.draft_token_ids, 1, MAX_GAMMA)
+    return Announcement(
+        pb.position,
+        tuple(AnnouncedProposal(one.num_accepted, one.token_id, tuple(one.draft_token_ids)) for one in pb.proposals),
+    )
 
 
 def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRound:

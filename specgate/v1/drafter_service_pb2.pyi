@@ -31,15 +31,35 @@ class DraftRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened")
+    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     FROM_RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
     DRAFT_US_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     round: int
     proposal: _types_pb2.Proposal
     from_run_ahead: bool
     draft_us: int
     opened: bool
-    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ...) -> None: ...
+    announced: Announcement
+    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ...) -> None: ...
+
+class Announcement(_message.Message):
+    __slots__ = ("position", "proposals")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    proposals: _containers.RepeatedCompositeFieldContainer[AnnouncedProposal]
+    def __init__(self, position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[AnnouncedProposal, _Mapping]]] = ...) -> None: ...
+
+class AnnouncedProposal(_message.Message):
+    __slots__ = ("num_accepted", "token_id", "draft_token_ids")
+    NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    num_accepted: int
+    token_id: int
+    draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -9,7 +9,7 @@ import pytest
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import Ids
 from specgate.errors import NonFiniteLogits
-from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
+from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
 from tests.broken_run_ahead import AdoptsAnother, KeepsWrongKeys, ReusesTheKey
 from tests.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
 from tests.sessions import (
@@ -54,6 +54,7 @@ class Client:
     def __init__(self, model: KnownModel, make: MakeDraft = DraftSession, **fields: Any) -> None:
         self.model, self.round = model, 0
         self.session = make(make_spec(**fields), model.pool, model.vocab_size, 64)
+        self.heard: list[Announcement] = []
         run_task(model, self.session.warm())
 
     def send(self, committed: Ids = (), gamma: int = 3, stop_below: float = 0.0, skip: int = 0) -> Proposal:
@@ -62,7 +63,7 @@ class Client:
         return run_task(self.model, self.session.draft(request))
 
     def guess(self, num_rows: int = ALL, num_steps: int | None = None) -> None:
-        for task in guessing(self.session, num_rows, num_steps):
+        for task in guessing(self.session, num_rows, num_steps, self.heard.append):
             run_task(self.model, task)
 
     @property
@@ -276,6 +277,50 @@ def test_where_the_request_ends_nothing_is_guessed(model: KnownModel) -> None:
     client.guess()
     assert all(len(outcome) < 4 for outcome in client.branches)
     client.send(next(iter(client.branches)), gamma=1)
+
+
+# What is announced.
+
+
+@pytest.mark.parametrize("mode", ["greedy", "shared noise", "penalties"])
+def test_what_is_announced_is_what_is_answered(mode: str, model: KnownModel) -> None:
+    client = Client(model, **MODES[mode])
+    proposal = client.send((4,))
+    client.guess(6)
+    (announcement,) = client.heard
+    assert announcement.position == len(PROMPT) + 1
+    assert len(announcement.proposals) == len(client.branches) > 1
+    for num_accepted, token_id, draft_token_ids in announcement.proposals:
+        outcome = (*proposal.draft_token_ids[:num_accepted], token_id)
+        other = Client(model, **MODES[mode])
+        other.send((4,))
+        assert other.send(outcome).draft_token_ids == draft_token_ids
+
+
+def test_a_solo_token_is_an_outcome_of_its_own(model: KnownModel) -> None:
+    client = Client(model)
+    own = client.send().draft_token_ids[0]
+    client.send((own,), gamma=0)
+    client.guess()
+    (announcement,) = client.heard
+    assert announcement.position == len(PROMPT) + 1
+    assert {one.num_accepted for one in announcement.proposals} == {0}
+
+
+def test_nothing_is_announced_where_a_round_has_terms_of_its_own(model: KnownModel) -> None:
+    client = Client(model, **MODES["rejection"])
+    client.send()
+    client.guess()
+    assert client.branches
+    assert not client.heard
+
+
+def test_what_is_not_finished_is_not_announced(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(num_steps=2)
+    assert client.branches
+    assert not client.heard
 
 
 # Pages.

@@ -44,6 +44,14 @@ def num_prepared(generations: list[Generation]) -> int:
     return sum(sum(generation.stats.prepared) for generation in generations)
 
 
+def num_announced(generations: list[Generation]) -> int:
+    return sum(
+        prepared and draft_us == 0
+        for generation in generations
+        for prepared, draft_us in zip(generation.stats.prepared, generation.stats.draft_us, strict=True)
+    )
+
+
 @pytest.mark.parametrize("verification", Verification)
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 async def test_proposals_are_prepared_and_the_text_stays(
@@ -56,6 +64,9 @@ async def test_proposals_are_prepared_and_the_text_stays(
         ahead = await run_all(orchestrator, asked, concurrency=1)
     assert num_prepared(without) == 0
     assert num_prepared(ahead) > 0
+    # What was announced in time took no time; in rejection mode above temperature 0 nothing is announced.
+    announced = verification is Verification.SHARED_NOISE or sampling == "greedy"
+    assert (num_announced(ahead) > 0) == announced
     if sampling == "greedy" or verification is Verification.SHARED_NOISE:
         near_ties = [generation.stats.near_ties for generation in ahead]
         expected = [generation.token_ids for generation in without]

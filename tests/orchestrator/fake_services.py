@@ -1,7 +1,7 @@
 """Both services over gRPC with the fake model behind them, in this process."""
 
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeDrafter, FakeVerifier
 from specgate.errors import SpecgateError
 from specgate.rpc.convert import (
+    announcement_to_pb,
     draft_response_to_pb,
     draft_round_from_pb,
     verdict_to_pb,
@@ -17,7 +18,7 @@ from specgate.rpc.convert import (
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
-from specgate.types import ModelInfo, Proposal, SessionSpec
+from specgate.types import Announcement, ModelInfo, Proposal, SessionSpec
 from specgate.v1 import (
     drafter_service_pb2,
     drafter_service_pb2_grpc,
@@ -57,6 +58,8 @@ class FakeService:
         self.num_open = 0
         self.refusal: SpecgateError | None = None
         self.answer: Callable[[Any], Any] = lambda response: response
+        self.num_answers = 1
+        self.announcements: Callable[[Any, Proposal], Iterable[Announcement]] = lambda drafter, last: ()
         self.endpoint = ""
         self.server: Server
 
@@ -100,8 +103,10 @@ class FakeService:
             async for message in requests:
                 request = draft_round_from_pb(message.round, last.draft_token_ids)
                 last = await drafter.draft(request)
-                if request.gamma:
+                for _ in range(self.num_answers if request.gamma else 0):
                     yield self.answer(draft_response_to_pb(request.round, last))
+                for announcement in self.announcements(drafter, last):
+                    yield announcement_to_pb(announcement)
 
     async def Verify(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         async with self._opened(requests) as verifier:

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from orchestrator.drafter_link import GrpcDrafter
 from orchestrator.fakes import FakeDrafter, FakeVerifier
-from orchestrator.links import GrpcDialer, GrpcDrafter, GrpcVerifier
+from orchestrator.links import GrpcDialer, GrpcVerifier
 from orchestrator.ports import Lease
 from orchestrator.streams import ChannelCache
 from specgate.errors import (

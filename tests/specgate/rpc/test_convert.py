@@ -10,6 +10,8 @@ from specgate.errors import InvalidArgument
 from specgate.rpc import convert
 from specgate.types import (
     MAX_GAMMA,
+    AnnouncedProposal,
+    Announcement,
     DraftRequest,
     FinishReason,
     Proposal,
@@ -178,6 +180,25 @@ def test_a_bad_draft_round_is_refused(changes: dict[str, Any], field: str, probl
 def test_a_bad_gate_is_refused(solo_below: float) -> None:
     pb = verifier_service_pb2.VerifyRound(solo_below=solo_below)
     refused(lambda: convert.verify_round_from_pb(pb), "solo_below", "is outside [0.0, 2.0]")
+
+
+def test_an_announcement_there_and_back() -> None:
+    announcement = Announcement(9, (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))))
+    response = convert.announcement_to_pb(announcement)
+    assert response.HasField("announced")
+    assert convert.announcement_from_pb(response.announced) == announcement
+    many = convert.announcement_to_pb(announcement._replace(proposals=announcement.proposals * 40))
+    assert len(convert.announcement_from_pb(many.announced).proposals) == convert.MAX_ANNOUNCED
+
+
+def test_a_bad_announcement_is_refused() -> None:
+    one = drafter_service_pb2.AnnouncedProposal(draft_token_ids=(1,))
+    many = drafter_service_pb2.Announcement(proposals=[one] * 65)
+    refused(lambda: convert.announcement_from_pb(many), "announced.proposals (length)", "65 is outside [0, 64]")
+    for ids in ((), (1,) * 65):
+        bad = drafter_service_pb2.AnnouncedProposal(draft_token_ids=ids)
+        pb = drafter_service_pb2.Announcement(proposals=[one, bad])
+        refused(lambda pb=pb: convert.announcement_from_pb(pb), "announced.draft_token_ids (length)", "[1, 64]")
 
 
 def test_a_drafter_that_sends_nothing_or_too_much_is_refused() -> None:

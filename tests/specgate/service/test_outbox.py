@@ -1,0 +1,90 @@
+"""One response at a time, from whichever thread, and none after the end."""
+
+import asyncio
+import threading
+
+import pytest
+
+from specgate.service.outbox import Outbox
+
+
+class Wire:
+    """Takes one response at a time, as gRPC does, and a moment for each."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.busy = False
+        self.hold: asyncio.Event | None = None
+
+    async def write(self, message: str) -> None:
+        assert not self.busy
+        self.busy = True
+        try:
+            if message == "broken":
+                raise RuntimeError("the peer is gone")
+            await (self.hold.wait() if self.hold is not None else asyncio.sleep(0))
+            self.sent.append(message)
+        finally:
+            self.busy = False
+
+
+def post_from_a_thread(outbox: Outbox, *messages: str) -> None:
+    def post() -> None:
+        for message in messages:
+            outbox.post(message)
+
+    thread = threading.Thread(target=post)
+    thread.start()
+    thread.join()
+
+
+async def settled(outbox: Outbox) -> None:
+    await asyncio.sleep(0)
+    await asyncio.gather(*outbox._posted)
+
+
+async def test_two_are_never_sent_at_once() -> None:
+    wire = Wire()
+    async with Outbox(wire.write) as outbox:
+        post_from_a_thread(outbox, "a", "b")
+        await outbox.send("c")
+        await settled(outbox)
+    assert sorted(wire.sent) == ["a", "b", "c"]
+
+
+async def test_what_nobody_waits_for_fails_in_silence_and_what_is_awaited_does_not() -> None:
+    wire = Wire()
+    async with Outbox(wire.write) as outbox:
+        outbox.post("broken")
+        await settled(outbox)
+        with pytest.raises(RuntimeError, match="gone"):
+            await outbox.send("broken")
+        await outbox.send("next")
+    assert wire.sent == ["next"]
+
+
+async def test_nothing_is_sent_after_the_end() -> None:
+    wire = Wire()
+    wire.hold = asyncio.Event()
+    async with Outbox(wire.write) as outbox:
+        outbox.post("held")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert wire.busy
+    post_from_a_thread(outbox, "late")
+    await asyncio.sleep(0)
+    wire.hold.set()
+    await asyncio.sleep(0)
+    assert wire.sent == []
+    assert not outbox._posted
+
+
+def test_a_loop_that_is_closed_takes_nothing() -> None:
+    wire = Wire()
+
+    async def open_one() -> Outbox:
+        async with Outbox(wire.write) as outbox:
+            return outbox
+
+    asyncio.run(open_one()).post("late")
+    assert wire.sent == []
