@@ -10,6 +10,8 @@ never of minutes, so two runs on the same Python, torch and thread count give th
     python scripts/train_demo_pair.py --stage draft      # keep the target, train the draft again
     python scripts/train_demo_pair.py --stage draft --lessons /tmp/lessons   # and keep what the target said
     python scripts/train_demo_pair.py --stage report     # measure only
+    python scripts/train_demo_pair.py --texts FOLDER --out PAIR    # another pair, on other text
+    python scripts/train_demo_pair.py --texts FOLDER --out PAIR --start-from specgate/demo_pair --target-steps 150
 """
 
 import argparse
@@ -42,6 +44,8 @@ HELD_OUT = (
     "bisect", "calendar", "cmd", "configparser", "csv", "fractions", "graphlib", "heapq", "sched",
     "shelve", "statistics", "textwrap", "uuid", "wave", "zipapp",
 )  # fmt: skip
+HELD_OUT_TEXTS = 20
+"""Of a folder of texts every so many-th file is held out."""
 # Tests repeat themselves; charmap tables and help topics are data, not code.
 SKIPPED_FOLDERS = {"site-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
 
@@ -64,8 +68,24 @@ console = Console()
 # --- corpus and tokenizer ------------------------------------------------------------------------
 
 
-def read_corpus() -> tuple[list[str], list[str]]:
-    """Return the sources to train on and the held-out ones, each in a fixed order."""
+class Corpus(NamedTuple):
+    """Texts to train on and held-out ones, each in a fixed order; ``names`` are those of the latter."""
+
+    training: list[str]
+    held_out: list[str]
+    names: list[str]
+
+
+def read_texts(folder: Path) -> Corpus:
+    """Return the text files of a folder (.txt, .rst, .md), at any depth."""
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in {".txt", ".rst", ".md"} and path.is_file())
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+    training = [text for index, text in enumerate(texts) if index % HELD_OUT_TEXTS]
+    return Corpus(training, texts[::HELD_OUT_TEXTS], [path.name for path in paths[::HELD_OUT_TEXTS]])
+
+
+def read_standard_library() -> Corpus:
+    """Return the sources of Python's own modules."""
     root = Path(sysconfig.get_paths()["stdlib"])
     training, held_out = [], []
     for path in sorted(root.rglob("*.py")):
@@ -74,7 +94,7 @@ def read_corpus() -> tuple[list[str], list[str]]:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
         (held_out if relative.parts[0].removesuffix(".py") in HELD_OUT else training).append(text)
-    return training, held_out
+    return Corpus(training, held_out, list(HELD_OUT))
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
@@ -111,7 +131,10 @@ def windows(stream: torch.Tensor, batch: int, width: int, generator: torch.Gener
 # --- training ------------------------------------------------------------------------------------
 
 
-def new_model(shape: dict[str, int]) -> LlamaForCausalLM:
+def new_model(shape: dict[str, int], args: argparse.Namespace, role: str) -> LlamaForCausalLM:
+    """Return a model with random weights, or the one of this role in the pair to start from."""
+    if args.start_from:
+        return load(args.start_from / role, args.device).train()
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
         max_position_embeddings=CONTEXT_LENGTH,
@@ -120,7 +143,7 @@ def new_model(shape: dict[str, int]) -> LlamaForCausalLM:
         eos_token_id=EOS_ID,
         **shape,
     )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(config).to(args.device)
 
 
 def optimizers(model: LlamaForCausalLM, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
@@ -177,7 +200,7 @@ def autocast(device: str) -> torch.autocast:
 
 def train_target(stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCausalLM:
     torch.manual_seed(args.seed)
-    model = new_model(TARGET_SHAPE).to(args.device)
+    model = new_model(TARGET_SHAPE, args, "target")
     generator = torch.Generator().manual_seed(args.seed)
     # The last sixth at the full context length, so that positions past the short window are known too.
     short = windows(stream, args.batch, CONTEXT_LENGTH // 2, generator)
@@ -255,7 +278,8 @@ def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Na
         return [Lessons(**load_file(args.lessons / f"{name}.safetensors")) for name in names]
     width = CONTEXT_LENGTH // 2
     corpus = stream[: len(stream) // width * width].reshape(-1, width)
-    lessons = [ask_target(target, rows, args) for rows in (continuations(target, stream, args), corpus)]
+    rows = corpus if args.corpus_rows is None else corpus[torch.randperm(len(corpus))[: args.corpus_rows]]
+    lessons = [ask_target(target, part, args) for part in (continuations(target, stream, args), rows)]
     if args.lessons:
         args.lessons.mkdir(parents=True, exist_ok=True)
         for name, part in zip(names, lessons, strict=True):
@@ -276,7 +300,7 @@ def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.N
     generator = torch.Generator().manual_seed(args.seed + 2)
     own, corpus = (batches_of(part, 4096, generator) for part in lessons_of(target, stream, args))
     torch.manual_seed(args.seed + 2)
-    model = new_model(DRAFT_SHAPE).to(args.device)
+    model = new_model(DRAFT_SHAPE, args, "draft")
 
     def loss_on(ids: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
         with autocast(args.device):
@@ -337,22 +361,22 @@ def load(folder: Path, device: str) -> LlamaForCausalLM:
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
 
 
-def write_report(out: Path, corpus: list[str], held_out: list[str], args: argparse.Namespace) -> None:
+def write_report(out: Path, corpus: Corpus, args: argparse.Namespace) -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(out / "target")
     target, draft = load(out / "target", args.device), load(out / "draft", args.device)
     report = {
         "python": platform.python_version(),
-        "corpus_sha256": hashlib.sha256("\0".join(corpus).encode()).hexdigest(),
-        "held_out_modules": list(HELD_OUT),
+        "corpus_sha256": hashlib.sha256("\0".join(corpus.training).encode()).hexdigest(),
+        "held_out": corpus.names,
         "seed": args.seed,
         "target_steps": args.target_steps,
         "draft_steps": args.draft_steps,
         "continuations": args.continuations,
         "target_parameters": target.num_parameters(),
         "draft_parameters": draft.num_parameters(),
-        "target_bits_per_byte": round(bits_per_byte(target, tokenizer, held_out), 4),
-        "draft_bits_per_byte": round(bits_per_byte(draft, tokenizer, held_out), 4),
-        "greedy_agreement": round(greedy_agreement(target, draft, to_stream(tokenizer, held_out)), 4),
+        "target_bits_per_byte": round(bits_per_byte(target, tokenizer, corpus.held_out), 4),
+        "draft_bits_per_byte": round(bits_per_byte(draft, tokenizer, corpus.held_out), 4),
+        "greedy_agreement": round(greedy_agreement(target, draft, to_stream(tokenizer, corpus.held_out)), 4),
     }
     (out / "training.json").write_text(json.dumps(report, indent=2) + "\n")
     console.print_json(data=report)
@@ -360,13 +384,18 @@ def write_report(out: Path, corpus: list[str], held_out: list[str], args: argpar
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--texts", type=Path, help="folder of .txt, .rst and .md files instead of Python's own source")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument(
+        "--start-from", type=Path, help="a pair of these shapes whose tokenizer and weights to begin with"
+    )
     parser.add_argument("--seed", type=int, default=20241122)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch", type=int, default=8, help="windows of 512 tokens per step")
     parser.add_argument("--target-steps", type=int, default=1500)
     parser.add_argument("--draft-steps", type=int, default=9000)
     parser.add_argument("--continuations", type=int, default=100, help="batches of 128 rows, 192 tokens each")
+    parser.add_argument("--corpus-rows", type=int, help="rows of 512 tokens that the draft learns from; all")
     parser.add_argument("--lessons", type=Path, help="folder that keeps what the target said between runs")
     parser.add_argument("--compile", action="store_true", help="compile the draft's loss: half as long, needs g++")
     parser.add_argument("--stage", choices=["all", "draft", "report"], default="all")
@@ -375,19 +404,21 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
-    corpus, held_out = read_corpus()
-    console.print(f"corpus: {len(corpus)} modules, {sum(map(len, corpus)) / 1e6:.1f} M characters")
+    corpus = read_texts(args.texts) if args.texts else read_standard_library()
+    training = corpus.training
+    console.print(f"corpus: {len(training)} files, {sum(map(len, training)) / 1e6:.1f} M characters")
     if args.stage == "all":
-        tokenizer = train_tokenizer(corpus)
-        stream = to_stream(tokenizer, corpus)
+        start = args.start_from
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(start / "target") if start else train_tokenizer(training)
+        stream = to_stream(tokenizer, training)
         console.print(f"{len(stream) / 1e6:.2f} M tokens")
         save(train_target(stream, args), tokenizer, args.out / "target")
     if args.stage in ("all", "draft"):
         tokenizer = PreTrainedTokenizerFast.from_pretrained(args.out / "target")
         target = load(args.out / "target", args.device)
-        draft = train_draft(target, to_stream(tokenizer, corpus), args)
+        draft = train_draft(target, to_stream(tokenizer, training), args)
         save(draft, tokenizer, args.out / "draft")
-    write_report(args.out, corpus, held_out, args)
+    write_report(args.out, corpus, args)
 
 
 if __name__ == "__main__":

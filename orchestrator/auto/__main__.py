@@ -4,11 +4,9 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.auto.compare import compare, fixed_gates
 from orchestrator.auto.synthetic import DRAFT_RATIOS, KINDS, machine, trace
+from orchestrator.auto.table import HEAD, row
 from orchestrator.auto.trace import Trace, read_trace
-
-ROW = "| {name} | {sessions} | {alone:.0f} | {best:.0f} | {best_name} | {auto:.0f} | {ratio:.3f} | {cold:.3f} |"
 
 
 def main() -> None:
@@ -18,11 +16,10 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=48, help="of a simulated trace")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated traces")
     options = parser.parse_args()
-    print("| trace | sessions | target alone | best fixed | which | auto | auto / best | from a cold start |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(HEAD)
     for name, one in _traces(options):
         for sessions in options.concurrency:
-            print(_row(name, one, sessions), flush=True)
+            print(row(name, one, sessions), flush=True)
 
 
 def _traces(options: argparse.Namespace) -> Iterator[tuple[str, Trace]]:
@@ -32,11 +29,6 @@ def _traces(options: argparse.Namespace) -> Iterator[tuple[str, Trace]]:
         for name, kind in KINDS.items():
             for ratio in DRAFT_RATIOS:
                 yield f"{name}, draft {ratio}", trace(kind, machine(ratio), options.texts, 256, options.seed)
-
-
-def _row(name: str, one: Trace, sessions: int) -> str:
-    warm, cold = compare(one, sessions, fixed_gates())
-    return ROW.format(name=name, sessions=sessions, **warm._asdict(), ratio=warm.ratio, cold=cold.ratio)
 
 
 if __name__ == "__main__":

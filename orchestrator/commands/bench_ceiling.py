@@ -4,8 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 
 from orchestrator.request import GenerationStats
+
+NO_HITS: Mapping[int, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +27,30 @@ def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[Generation
     """Return the medians over all rounds of all requests; of drafts, over those that were not prepared.
 
     Args:
-        on_demand: of requests whose drafter did not run ahead. Drafts are timed by these alone: a draft that was
-            prepared in part tells what was left of it. A length that is not among them is taken in proportion.
+        on_demand: of requests whose drafter did not run ahead. A draft takes what it takes there, where drafts that
+            were not prepared took longer: they waited for the forward of a guess. A length that is not among them is
+            taken in proportion.
     """
     lengths = [length for one in stats for length in one.draft_lengths]
     widths = zip((length + 1 for length in lengths), (us for one in stats for us in one.verify_us), strict=True)
     alone = ((1, us) for one in stats for us in one.solo_us)
     whole = [pair for one in on_demand for pair in zip(one.draft_lengths, one.draft_us, strict=True)]
-    draft_us = _in_proportion(whole, lengths) if whole else _medians(_least_prepared(stats))
+    draft_us = _medians(_least_prepared(stats))
+    if whole:
+        missed = _medians((length, us) for length, hit, us in _drafts(stats) if not hit)
+        unhurried = _in_proportion(whole, lengths)
+        draft_us = {length: min(us, missed.get(length, us)) for length, us in unhurried.items()}
     return ModelTimes(draft_us, _medians([*widths, *alone]))
+
+
+def _drafts(stats: Sequence[GenerationStats]) -> list[tuple[int, bool, int]]:
+    """Return (length, whether it was prepared, µs) of all drafts."""
+    return [entry for one in stats for entry in zip(one.draft_lengths, one.prepared, one.draft_us, strict=True)]
 
 
 def _least_prepared(stats: Sequence[GenerationStats]) -> list[tuple[int, int]]:
     """Return (length, µs) of the drafts that were not prepared, and of all drafts of a length that always was."""
-    rounds = [entry for one in stats for entry in zip(one.draft_lengths, one.prepared, one.draft_us, strict=True)]
+    rounds = _drafts(stats)
     known = {length for length, hit, _ in rounds if not hit}
     return [(length, us) for length, hit, us in rounds if not hit or length not in known]
 
@@ -49,15 +62,18 @@ def _in_proportion(whole: Sequence[tuple[int, int]], lengths: Iterable[int]) -> 
 
 
 def ceiling_tokens_per_s(
-    outcomes: Mapping[tuple[int, int], int], solo_tokens: int, times: ModelTimes, hit_rate: float = 0.0
+    outcomes: Mapping[tuple[int, int], int],
+    solo_tokens: int,
+    times: ModelTimes,
+    hit_rates: Mapping[int, float] = NO_HITS,
 ) -> float | None:
     """Return tokens a second with no time between the models, None where there is nothing to go by.
 
     A round of n draft tokens with a of them accepted brings a + 1 tokens. It takes the verification of n + 1 rows, and
-    of the draft what is not hidden: a share ``hit_rate`` of the drafts runs while the verification before it does, and
-    hides as much of itself as that lasts:
+    of the draft what is not hidden: a share ``hit_rates[n]`` of the drafts runs while the verification before it does,
+    and hides as much of itself as that lasts:
 
-        round = verify[n + 1] + draft[n] - hit_rate * min(draft[n], verify[n + 1])
+        round = verify[n + 1] + draft[n] - hit_rates[n] * min(draft[n], verify[n + 1])
 
     A solo token takes verify[1]. The ceiling is all tokens over the sum of all rounds.
 
@@ -65,13 +81,13 @@ def ceiling_tokens_per_s(
         outcomes: number of rounds by (tokens proposed, tokens accepted).
         solo_tokens: decoded with no draft.
         times: of every length in ``outcomes``, and of width 1 where there are solo tokens.
-        hit_rate: share of the rounds whose draft was prepared while the round before was verified.
+        hit_rates: share of the rounds whose draft was prepared while the round before was verified, by its length.
     """
     tokens, total_us = float(solo_tokens), solo_tokens * times.verify_us.get(1, 0.0)
     for (proposed, accepted), rounds in outcomes.items():
         draft_us, verify_us = times.draft_us[proposed], times.verify_us[proposed + 1]
         tokens += rounds * (accepted + 1)
-        total_us += rounds * (verify_us + draft_us - hit_rate * min(draft_us, verify_us))
+        total_us += rounds * (verify_us + draft_us - hit_rates.get(proposed, 0.0) * min(draft_us, verify_us))
     return tokens / total_us * 1e6 if total_us else None
 
 
@@ -80,10 +96,11 @@ def ceiling_of(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationS
     outcomes: Counter[tuple[int, int]] = Counter()
     for one in stats:
         outcomes += one.outcomes
-    rounds, hits = sum(one.rounds for one in stats), sum(sum(one.prepared) for one in stats)
+    rounds = Counter(length for length, _, _ in _drafts(stats))
+    hits = Counter(length for length, hit, _ in _drafts(stats) if hit)
     solo_tokens = sum(one.solo_tokens for one in stats)
-    times = model_times(stats, on_demand)
-    return ceiling_tokens_per_s(outcomes, solo_tokens, times, hits / rounds if rounds else 0.0)
+    hit_rates = {length: hits[length] / count for length, count in rounds.items()}
+    return ceiling_tokens_per_s(outcomes, solo_tokens, model_times(stats, on_demand), hit_rates)
 
 
 def _medians(pairs: Iterable[tuple[int, int]]) -> dict[int, float]:

@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from orchestrator.auto.trace import Trace
 from orchestrator.commands.bench_prompts import BENCH_PROMPTS
 from orchestrator.commands.bench_requests import full_length
 from orchestrator.commands.gate_options import GateOptions
 from orchestrator.commands.gate_pairs import starter_of
 from orchestrator.commands.gate_plots import draw
+from orchestrator.commands.gate_traces import recorded, replayed
 from orchestrator.commands.launch import open_pair
 from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
@@ -43,7 +45,7 @@ def compare_gates(
     gates.prepare()
     request = GenerationRequest((), SamplingParams(temperature=0.0), max_tokens=gates.max_tokens, seed=gates.seed)
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
-    outcomes = asyncio.run(_compare(models, gates, todo))
+    outcomes, traces = asyncio.run(_compare(models, gates, todo))
     out = output_console()
     out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
     if lost := sum(outcome.num_survived for outcome in outcomes):
@@ -53,9 +55,13 @@ def compare_gates(
         _write(gates.out, outcomes)
         if gates.draws:
             draw(gates.out, outcomes)
+        if traces:
+            out.print(replayed(gates.out, traces, gates.clients), markup=False, soft_wrap=True, end="")
 
 
-async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> list[Outcome]:
+async def _compare(
+    models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]
+) -> tuple[list[Outcome], dict[str, Trace]]:
     log, cases, choices = Console(stderr=True), gates.cases, gates.choices
     # What is freed may be taken again before it is free.
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
@@ -69,10 +75,18 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
             kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log) for kind in gates.kinds
         }
         with counting_bar(log, "measuring", num_turns) as on_block:
-            return [
+            outcomes = [
                 await measure_case(starters[case.draft], case, choices, requests, gates.blocks, gates.warm_up, on_block)
                 for case in cases
             ]
+        lone = {case._replace(concurrency=1) for case in cases if gates.traces}
+        with counting_bar(log, "recording", len(lone)) as on_trace:
+            return outcomes, {
+                f"{case.draft} draft, temperature {case.temperature:g}": await recorded(
+                    starters[case.draft], case, requests, gates.traces, on_trace
+                )
+                for case in sorted(lone)
+            }
 
 
 def _write(folder: Path, outcomes: Sequence[Outcome]) -> None:

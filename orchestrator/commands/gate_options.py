@@ -58,6 +58,14 @@ class GateOptions:
         typer.Option(metavar="N", help="Blocks before, in which auto learns; not measured.", rich_help_panel=_SIZE),
     ] = 4
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a request.", rich_help_panel=_SIZE)] = 128
+    traces: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Texts to record of each draft and temperature, into --out, and to replay.",
+            rich_help_panel=_SIZE,
+        ),
+    ] = 0
     seed: Annotated[int, typer.Option(help="Of the first request; each has its own.", rich_help_panel=_SIZE)] = 0
     out: Annotated[
         Path | None,
@@ -68,6 +76,9 @@ class GateOptions:
         check_range("blocks", self.blocks, 1, MAX_BLOCKS)
         check_range("warm_up", self.warm_up, 0, MAX_BLOCKS)
         check_range("max_tokens", self.max_tokens, 2, 1 << 20)
+        check_range("traces", self.traces, 0, MAX_BLOCKS)
+        if self.traces and self.out is None:
+            raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
         check_range("seed", self.seed, 0, 1 << 63)
         if not (self.cases and self.choices):
             raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
@@ -83,12 +94,15 @@ class GateOptions:
         return kinds
 
     @property
+    def clients(self) -> list[int]:
+        return [int(num) for num in listed("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+
+    @property
     def cases(self) -> list[Case]:
         """All cases, those of a draft together."""
         temperatures = listed("temperatures", self.temperatures or None, float, 0.0, 100.0)
-        clients = listed("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)
         return [
-            Case(kind, temperature, int(num)) for kind in self.kinds for num in clients for temperature in temperatures
+            Case(kind, temperature, num) for kind in self.kinds for num in self.clients for temperature in temperatures
         ]
 
     @property

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
+from orchestrator.auto.trace import read_trace
 from orchestrator.commands.gate_options import GateOptions
 from orchestrator.commands.gate_pairs import shuffle_weights, starter_of
 from orchestrator.commands.launch import Capacity, open_pair
@@ -51,6 +52,7 @@ def test_cases_are_all_combinations() -> None:
         ({"gammas": "0"}, "gammas: 0 is outside"),
         ({"thresholds": "2"}, "thresholds: 2.0 is outside"),
         ({"blocks": 0}, "blocks: 0 is outside"),
+        ({"traces": 2}, "traces: 2 are recorded into the folder"),
         ({"warm_up": -1}, "warm_up: -1 is outside"),
     ],
 )
@@ -103,7 +105,8 @@ async def test_a_slow_draft_runs_ahead_as_the_flag_says() -> None:
 def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ["--drafts", "good,slow,random", "--temperatures", "1", "--concurrency", "2", "--gammas", "2"]
-    flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--out", str(out)]
+    flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--traces", "2"]
+    flags += ["--out", str(out)]
     models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
     code, shown, _ = orchestrator("compare-gates", *flags, *models)
     assert code == 0
@@ -115,8 +118,13 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
         }  # fmt: skip
         assert all(block["tokens"] == 4 * 6 for blocks in one["blocks"].values() for block in blocks)
     table = (out / "gates.md").read_text()
-    assert table in shown
+    replays = (out / "replays.md").read_text()
+    assert shown.endswith(table + replays)
+    traces = {path.name: read_trace(path) for path in out.glob("trace-*.jsonl")}
+    assert set(traces) == {f"trace-{kind}-draft-temperature-1.jsonl" for kind in DraftKind}
+    assert all([len(text) for text in one.texts] == [6, 6] for one in traces.values())
+    assert replays.count("\n") == 2 + len(traces)
     assert table.count("\n") == 2 + len(told)
     pytest.importorskip("matplotlib")
-    assert {file.name for file in out.iterdir()} == {"gates.json", "gates.md", "rates.png", "acceptance.png"}
+    assert {"gates.json", "gates.md", "rates.png", "acceptance.png"} < {file.name for file in out.iterdir()}
     assert all(file.read_bytes()[:4] == b"\x89PNG" for file in out.glob("*.png"))
