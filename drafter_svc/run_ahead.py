@@ -14,7 +14,7 @@ than on a hit, which is biased above temperature 0.
 
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -46,6 +46,20 @@ class Branch(NamedTuple):
     job: "Future[Any]"
 
 
+@dataclass(slots=True)
+class _Told:
+    """What will be announced of one round, behind the committed length ``position``, once no branch is open."""
+
+    position: int
+    to: Announce | None
+    num_open: int = 0
+    proposals: list[AnnouncedProposal] = field(default_factory=list)
+
+    def announce(self) -> None:
+        if self.to is not None and self.proposals:
+            self.to(Announcement(self.position, tuple(self.proposals)))
+
+
 class RunAhead:
     """One session's branches. Lives on the engine's thread, but for ``start``.
 
@@ -71,7 +85,7 @@ class RunAhead:
         self._branches: dict[Ids, Branch] = {}
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
-        self._num_unfinished = 0
+        self._told: _Told | None = None
 
     def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -127,7 +141,7 @@ class RunAhead:
         for fork in self._forks:
             if named is None or fork is not named.draft.sequence:
                 self._pool.discard(fork)
-        self._branches, self._forks, self._jobs = {}, [], []
+        self._branches, self._forks, self._jobs, self._told = {}, [], [], None
         return named.draft if named is not None else None
 
     def _learn(self, outcome: Ids) -> None:
@@ -145,17 +159,17 @@ class RunAhead:
         if not draft.ends_with(self._stop_token_ids):
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
+        told = self._told = _Told(len(draft.sequence) - len(draft.tokens), announce)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
             if token_id not in self._stop_token_ids:
-                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit, announce)
-        self._num_unfinished = len(self._branches)
+                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit, told)
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             self._pool.discard(trunk)
 
-    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit, announce: Announce | None) -> None:
+    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit, told: "_Told") -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
         draft, terms = self._proposed, self._coming
         if draft is None or terms is None or not self._pool.num_free:
@@ -165,20 +179,20 @@ class RunAhead:
             fork = self._fork(trunk, length - 1)
             fork.append([outcome[-1]])
             branch = Draft(fork, terms)
-            job = submit(self._guess(branch, length - len(outcome), announce))
+            told.num_open += 1
+            job = submit(self._guess(branch, outcome, told))
             self._jobs.append(job)
             self._branches[outcome] = Branch(branch, job)
 
-    def _guess(self, branch: Draft, position: int, announce: Announce | None) -> Guessing:
-        """Draft a branch; with the last one, tell what all of them propose. One that fails keeps them unsaid."""
-        yield from self._extend(branch)
-        self._num_unfinished -= 1
-        if announce is not None and not self._num_unfinished:
-            proposals = (
-                AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(one.draft.token_ids))
-                for outcome, one in self._branches.items()
-            )
-            announce(Announcement(position, tuple(proposals)))
+    def _guess(self, branch: Draft, outcome: Ids, told: "_Told") -> Guessing:
+        """Draft a branch, and once all are done or dropped tell what they propose; of a round that is over, nothing."""
+        try:
+            yield from self._extend(branch)
+            told.proposals.append(AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(branch.token_ids)))
+        finally:
+            told.num_open -= 1
+            if told is self._told and not told.num_open:
+                told.announce()
 
     def _fork(self, trunk: Sequence, length: int) -> Sequence:
         fork = self._pool.fork(trunk, length)

@@ -5,7 +5,7 @@ They check what they are told as the real services do, so a caller that skips or
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
@@ -64,6 +64,7 @@ class Fault(Enum):
 class FakeDrafter:
     """Drafts what the target would say, with probability ``agreement`` a token; its first proposal takes ``prefill_s``.
 
+    One that ``announces`` says each proposal but the first before it is asked. An answer takes ``delay_s``.
     ``faults`` are by the number of proposals made before; ``told`` is what it knows to be committed.
     """
 
@@ -71,6 +72,8 @@ class FakeDrafter:
     model: FakeModel = FakeModel()
     agreement: float = 0.7
     prefill_s: float = 0.0
+    delay_s: float = 0.0
+    announces: bool = False
     faults: dict[int, Fault] = field(default_factory=dict)
     told: list[int] = field(default_factory=list)
     requests: list[DraftRequest] = field(default_factory=list)
@@ -80,6 +83,12 @@ class FakeDrafter:
     def __post_init__(self) -> None:
         self.told.extend(self.spec.committed_token_ids)
 
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.DraftLink``."""
+        if not (self.announces and request.gamma and self.num_proposals):
+            return None
+        return replace(self._propose([*self.told, *request.token_ids], request), from_run_ahead=True, draft_us=0)
+
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         self.requests.append(request)
@@ -88,16 +97,15 @@ class FakeDrafter:
         self.told += request.token_ids
         if request.gamma == 0:
             return Proposal()
-        if self.num_proposals == 0:
-            await asyncio.sleep(self.prefill_s)
+        await asyncio.sleep(self.delay_s if self.num_proposals else self.prefill_s)
         fault = self.faults.get(self.num_proposals)
         self.num_proposals += 1
         if fault is not None:
             return await _misbehave(fault, Proposal((VOCAB_SIZE,)))
-        return self._propose(request)
+        return self._propose(self.told, request)
 
-    def _propose(self, request: DraftRequest) -> Proposal:
-        tokens = list(self.told)
+    def _propose(self, committed: Sequence[int], request: DraftRequest) -> Proposal:
+        tokens = list(committed)
         for _ in range(request.gamma):
             token_id = self.model.next_token(tokens)
             if fake_hash(tokens, 3) >= self.agreement:
@@ -105,7 +113,7 @@ class FakeDrafter:
             tokens.append(token_id)
             if fake_hash(tokens, 4) < request.stop_below:
                 break
-        return Proposal(tuple(tokens[len(self.told) :]), draft_us=50)
+        return Proposal(tuple(tokens[len(committed) :]), draft_us=50)
 
     async def close(self) -> None:
         """See ``ports.Drafter``."""

@@ -25,6 +25,18 @@ class Drafter(Protocol):
         ...
 
 
+class DraftLink(Drafter, Protocol):
+    """One session on a drafter that may say what it will propose before it is asked."""
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """Return what ``draft(request)``, which has to follow, will return, if that is known by now. Never waits.
+
+        Raises:
+            InvalidArgument, InternalError: what was announced makes no sense.
+        """
+        ...
+
+
 class Verifier(Protocol):
     """One session on a verifier."""
 
@@ -76,7 +88,7 @@ class DrafterDialer(Protocol):
         """The longest sequence that the draft model can hold, in tokens; very large until a drafter was met."""
         ...
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> DraftLink:
         """Return the session as soon as its memory is reserved; the prefill goes on behind it.
 
         Raises:

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 
 from orchestrator.checks import check_proposal
 from orchestrator.patience import Patience
-from orchestrator.ports import Drafter, DrafterDialer, Lease, Pool
+from orchestrator.ports import DrafterDialer, DraftLink, Lease, Pool
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
 from specgate.errors import InvalidArgument, TokenizerMismatch, UnsupportedArchitecture
-from specgate.types import DraftRequest, Proposal
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal
 
-NO_PROPOSAL = Proposal()
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
 """What another attempt would not mend: it is told, where it is met first."""
 DRAFT_FACTOR = 10.0
@@ -28,7 +27,7 @@ class _Attached:
     """An open session; ``num_known`` committed tokens have been told to it."""
 
     lease: Lease
-    drafter: Drafter
+    drafter: DraftLink
     num_known: int
     patience: Patience
 
@@ -57,6 +56,9 @@ class ReattachingDrafter:
     A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits orders of
     magnitude longer than a draft takes, so whether a proposal is used does not hang on the values drawn for it, as
     rejection mode needs; the second holds for no proposal of an honest drafter.
+
+    What was announced is returned at once. Its round is told and answered behind the request's back, under the same
+    patience as any, and before the next one.
     """
 
     def __init__(self, pool: Pool, dialer: DrafterDialer, session: Session, timeouts: Timeouts) -> None:
@@ -66,6 +68,7 @@ class ReattachingDrafter:
         self._timeouts = timeouts
         self._attached: _Attached | None = None
         self._reattaching: asyncio.Task[None] | None = None
+        self._answering: asyncio.Task[Proposal] | None = None
         self._num_attempts = 0
         self._closed = False
 
@@ -106,19 +109,42 @@ class ReattachingDrafter:
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``. Never raises."""
+        if self._answering is not None:
+            if request.gamma == 0 and not self._answering.done():
+                # Nobody waits to tell tokens: the next request tells these, too.
+                return NO_PROPOSAL
+            answering, self._answering = self._answering, None
+            await answering
         attached = self._attached
         if attached is None:
             return NO_PROPOSAL
         if not self._fits():
             await self._detach(attached, failed=False)
             return NO_PROPOSAL
+        return await self._draft(attached, self._caught_up(attached, request))
+
+    async def _draft(self, attached: _Attached, request: DraftRequest) -> Proposal:
+        try:
+            announced = attached.drafter.announced(request)
+            if announced is None:
+                return await self._ask(attached, request)
+            check_proposal(self._session.opening_spec, request, announced)
+        except Exception as error:
+            return await self._give_up(attached, error)
+        self._answering = asyncio.create_task(self._answer(attached, request))
+        return announced
+
+    async def _answer(self, attached: _Attached, request: DraftRequest) -> Proposal:
         try:
             return await self._ask(attached, request)
         except Exception as error:
-            if await self._detach(attached, failed=True):
-                self._report(error)
-                self._start_reattaching()
-            return NO_PROPOSAL
+            return await self._give_up(attached, error)
+
+    async def _give_up(self, attached: _Attached, error: Exception) -> Proposal:
+        if await self._detach(attached, failed=True):
+            self._report(error)
+            self._start_reattaching()
+        return NO_PROPOSAL
 
     async def close(self) -> None:
         """See ``ports.Drafter``."""
@@ -128,12 +154,14 @@ class ReattachingDrafter:
             await asyncio.wait((self._reattaching,))
         if self._attached is not None:
             await self._detach(self._attached, failed=False)
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.wait((self._answering,))
 
     def _fits(self) -> bool:
         return self._session.length < self.context_length
 
     async def _ask(self, attached: _Attached, request: DraftRequest) -> Proposal:
-        request = self._caught_up(attached, request)
         if request.gamma == 0:
             if request.token_ids:
                 async with asyncio.timeout(attached.patience.limit_s):
@@ -209,4 +237,5 @@ class ReattachingDrafter:
     async def _warm_up(self, attached: _Attached) -> None:
         # A draft that nobody uses, whatever its values: its answer says that the prefill before it is done.
         session = self._session
-        await self._ask(attached, DraftRequest(session.round, attached.num_known, (), gamma=1))
+        request = DraftRequest(session.round, attached.num_known, (), gamma=1)
+        await self._ask(attached, self._caught_up(attached, request))

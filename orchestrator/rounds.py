@@ -43,7 +43,8 @@ class Rounds:
             return
         if verdict.last:
             self._begin()
-            # The request goes out now; after a yield it would wait for the reader.
+            # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
+            # out behind that, when the target is asked.)
             await asyncio.sleep(0)
         else:
             await self._drafter.draft(self._session.keep_warm())

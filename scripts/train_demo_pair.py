@@ -81,6 +81,8 @@ def read_texts(folder: Path) -> Corpus:
     paths = sorted(path for path in folder.rglob("*") if path.suffix in {".txt", ".rst", ".md"} and path.is_file())
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths]
     training = [text for index, text in enumerate(texts) if index % HELD_OUT_TEXTS]
+    if not training:
+        raise SystemExit(f"{folder} holds {len(texts)} text files; two are needed, one to train on and one to hold out")
     return Corpus(training, texts[::HELD_OUT_TEXTS], [path.name for path in paths[::HELD_OUT_TEXTS]])
 
 
@@ -278,7 +280,8 @@ def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Na
         return [Lessons(**load_file(args.lessons / f"{name}.safetensors")) for name in names]
     width = CONTEXT_LENGTH // 2
     corpus = stream[: len(stream) // width * width].reshape(-1, width)
-    rows = corpus if args.corpus_rows is None else corpus[torch.randperm(len(corpus))[: args.corpus_rows]]
+    order = torch.randperm(len(corpus), generator=torch.Generator().manual_seed(args.seed + 3))
+    rows = corpus if args.corpus_rows is None else corpus[order[: args.corpus_rows]]
     lessons = [ask_target(target, part, args) for part in (continuations(target, stream, args), rows)]
     if args.lessons:
         args.lessons.mkdir(parents=True, exist_ok=True)

@@ -188,6 +188,9 @@ class Proposal:
         return len(self.draft_token_ids)
 
 
+NO_PROPOSAL = Proposal()
+
+
 class AnnouncedProposal(NamedTuple):
     """What would be proposed if ``num_accepted`` tokens of the last proposal and then ``token_id`` were committed."""
 

@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from orchestrator.auto.costs import Prices
-from orchestrator.auto.machine import Machine
 from orchestrator.auto.trace import Text
 from orchestrator.request import Delta, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
@@ -77,22 +75,6 @@ def merge(texts: Sequence[Text]) -> Text:
             raise InvalidArgument("texts", "the runs differ: they are not of the same text")
     known = zip(*(text.agrees for text in texts), strict=True)
     return Text(first.confidences, tuple(next((one for one in votes if one is not None), None) for votes in known))
-
-
-def machine_of(prices: Prices) -> Machine:
-    """Return the machine that a learner's prices describe, best learned from one session at a time.
-
-    What further sessions cost a draft step is not measured: their share is taken to be that of the target's.
-    """
-    forward_us = prices.forward(1)
-    return Machine(
-        forward_us=forward_us,
-        session_us=prices.session_us,
-        row_us=prices.row_us,
-        draft_us=prices.token_us,
-        draft_session_us=prices.token_us * prices.session_us / forward_us,
-        network_us=prices.rest_us + max(prices.draft_us, 0.0),
-    )
 
 
 def _alike(one: float, two: float) -> bool:

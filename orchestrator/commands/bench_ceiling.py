@@ -24,12 +24,12 @@ class ModelTimes:
 
 
 def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationStats] = ()) -> ModelTimes:
-    """Return the medians over all rounds of all requests; of drafts, over those that were not prepared.
+    """Return the medians over all rounds of all requests; of drafts, over those that were not ready when asked for.
 
     Args:
-        on_demand: of requests whose drafter did not run ahead. A draft takes what it takes there, where drafts that
-            were not prepared took longer: they waited for the forward of a guess. A length that is not among them is
-            taken in proportion.
+        on_demand: of requests whose drafter did not run ahead. Where a draft is shorter there it takes that: those
+            that were not ready may have waited for the forward of a guess. A length that is not among them is taken
+            in proportion.
     """
     lengths = [length for one in stats for length in one.draft_lengths]
     widths = zip((length + 1 for length in lengths), (us for one in stats for us in one.verify_us), strict=True)

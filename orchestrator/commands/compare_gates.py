@@ -1,7 +1,7 @@
 """``orchestrator compare-gates``: the gate auto against every fixed choice, on real services, in turns."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.auto.trace import Trace
 from orchestrator.commands.bench_prompts import BENCH_PROMPTS
 from orchestrator.commands.bench_requests import full_length
 from orchestrator.commands.gate_options import GateOptions
@@ -23,8 +22,10 @@ from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.render import output_console
 from orchestrator.commands.results import write_json
+from orchestrator.gate_bench.cases import DraftKind
 from orchestrator.gate_bench.measure import Outcome, measure_case
 from orchestrator.gate_bench.report import markdown
+from orchestrator.generator import Orchestrator
 from orchestrator.request import GenerationRequest
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
@@ -45,7 +46,10 @@ def compare_gates(
     gates.prepare()
     request = GenerationRequest((), SamplingParams(temperature=0.0), max_tokens=gates.max_tokens, seed=gates.seed)
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
-    outcomes, traces = asyncio.run(_compare(models, gates, todo))
+    asyncio.run(_compare(models, gates, todo))
+
+
+def _report(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
     out = output_console()
     out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
     if lost := sum(outcome.num_survived for outcome in outcomes):
@@ -55,13 +59,9 @@ def compare_gates(
         _write(gates.out, outcomes)
         if gates.draws:
             draw(gates.out, outcomes)
-        if traces:
-            out.print(replayed(gates.out, traces, gates.clients), markup=False, soft_wrap=True, end="")
 
 
-async def _compare(
-    models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]
-) -> tuple[list[Outcome], dict[str, Trace]]:
+async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> None:
     log, cases, choices = Console(stderr=True), gates.cases, gates.choices
     # What is freed may be taken again before it is free.
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
@@ -79,14 +79,29 @@ async def _compare(
                 await measure_case(starters[case.draft], case, choices, requests, gates.blocks, gates.warm_up, on_block)
                 for case in cases
             ]
-        lone = {case._replace(concurrency=1) for case in cases if gates.traces}
-        with counting_bar(log, "recording", len(lone)) as on_trace:
-            return outcomes, {
-                f"{case.draft} draft, temperature {case.temperature:g}": await recorded(
-                    starters[case.draft], case, requests, gates.traces, on_trace
-                )
-                for case in sorted(lone)
-            }
+        # Recording may fail, and what was measured before must not be lost with it.
+        _report(gates, outcomes)
+        if gates.traces and gates.out is not None:
+            await _replay(gates, gates.out, starters, requests, log)
+
+
+async def _replay(
+    gates: GateOptions,
+    folder: Path,
+    starters: Mapping[DraftKind, Orchestrator],
+    requests: Sequence[GenerationRequest],
+    log: Console,
+) -> None:
+    lone = sorted({case._replace(concurrency=1) for case in gates.cases})
+    with counting_bar(log, "recording", len(lone)) as on_trace:
+        traces = {
+            f"{case.draft} draft, temperature {case.temperature:g}": await recorded(
+                starters[case.draft], case, requests, gates.traces, on_trace
+            )
+            for case in lone
+        }
+    table = await asyncio.to_thread(replayed, folder, traces, gates.clients)
+    output_console().print(table, markup=False, soft_wrap=True, end="")
 
 
 def _write(folder: Path, outcomes: Sequence[Outcome]) -> None:

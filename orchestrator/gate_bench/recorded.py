@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -13,6 +14,7 @@ from orchestrator.gate_bench.measure import Starter
 from orchestrator.load.arrivals import closed_loop
 from orchestrator.load.trace import trace
 from orchestrator.request import Gate, GenerationRequest, GenerationStats
+from specgate.errors import InvalidArgument
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that tell what a row of the target's forward takes."""
@@ -23,16 +25,23 @@ CROWD = 8
 async def record_trace(starter: Starter, requests: Sequence[GenerationRequest]) -> Trace:
     """Return what these requests, which need seeds above temperature 0, are answered with, and what that takes.
 
+    A text that is not the same in two runs, for a near tie, is left out.
+
     Raises:
         SpecgateError: a request broke off.
-        InvalidArgument: a text is not the same in two runs.
+        InvalidArgument: no text is the same in two runs.
     """
-    machine = await measure_machine(starter, requests)
-    return Trace(machine, tuple([await record(starter.generate, request) for request in requests]))
+    machine, texts = await measure_machine(starter, requests), []
+    for request in requests:
+        with suppress(InvalidArgument):
+            texts.append(await record(starter.generate, request))
+    if not texts:
+        raise InvalidArgument("traces", f"none of {len(requests)} texts is the same in two runs")
+    return Trace(machine, tuple(texts))
 
 
 async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest]) -> Machine:
-    """Return what forwards, drafts and messages take, as medians.
+    """Return what forwards, drafts and messages take, as medians; of rounds whose proposal was not prepared.
 
     What further sessions cost a draft step is not measured: their share is taken to be that of the target's.
 
@@ -75,8 +84,8 @@ async def _run(
 
 
 def _rests(stats: GenerationStats) -> list[int]:
-    times = zip(stats.round_us, stats.draft_us, stats.verify_us, strict=True)
-    return [whole - draft - verify for whole, draft, verify in times]
+    times = zip(stats.prepared, stats.round_us, stats.draft_us, stats.verify_us, strict=True)
+    return [whole - draft - verify for prepared, whole, draft, verify in times if not prepared]
 
 
 def _middle(values: Sequence[float]) -> float:

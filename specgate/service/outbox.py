@@ -21,7 +21,8 @@ class Outbox:
         self._write = write
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._posted: set[asyncio.Task[None]] = set()
+        self._latest: Any = None
+        self._posting: asyncio.Task[None] | None = None
         self._closed = False
 
     async def __aenter__(self) -> "Outbox":
@@ -31,29 +32,34 @@ class Outbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        for task in self._posted:
-            task.cancel()
-        await asyncio.gather(*self._posted, return_exceptions=True)
+        if self._posting is not None:
+            self._posting.cancel()
+            await asyncio.wait((self._posting,))
 
     async def send(self, message: Any) -> None:
-        """Send one response, after those that are being sent."""
+        """Send one response, after the one that is being sent."""
         async with self._writing:
             await self._write(message)
 
     def post(self, message: Any) -> None:
-        """Have a response sent that nobody waits for. From any thread; dropped where the stream has ended."""
+        """Have a response sent that nobody waits for. From any thread; dropped where the stream has ended.
+
+        Of several that a slow reader keeps waiting only the last one is sent.
+        """
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._start, message)
 
     def _start(self, message: Any) -> None:
-        if not self._closed:
-            task = self._loop.create_task(self._send_posted(message))
-            self._posted.add(task)
-            task.add_done_callback(self._posted.discard)
+        self._latest = message
+        if not self._closed and (self._posting is None or self._posting.done()):
+            self._posting = self._loop.create_task(self._send_latest())
 
-    async def _send_posted(self, message: Any) -> None:
+    async def _send_latest(self) -> None:
         try:
-            await self.send(message)
+            while self._latest is not None:
+                async with self._writing:
+                    message, self._latest = self._latest, None
+                    await self._write(message)
         except Exception as error:
             # The handler meets what is wrong with the stream by itself.
             _log.debug("a posted response was not sent: %s: %s", type(error).__name__, error)

@@ -323,6 +323,45 @@ def test_what_is_not_finished_is_not_announced(model: KnownModel) -> None:
     assert not client.heard
 
 
+def guesses(client: Client) -> list[Any]:
+    """The branches of the round that was just sent, as tasks that nobody has run yet."""
+    tasks: list[Any] = []
+
+    def submit(task: Any) -> "Future[Any]":
+        tasks.append(task)
+        return Future()
+
+    client.session.ahead.start(4, submit, client.heard.append)
+    run_task(client.model, tasks[0])
+    return tasks[1:]
+
+
+def test_a_branch_that_is_lost_keeps_no_other_one_unsaid(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    lost, *others = guesses(client)
+    next(lost)
+    lost.close()
+    for task in others:
+        run_task(model, task)
+    (announcement,) = client.heard
+    assert len(announcement.proposals) == len(others) > 1
+    assert all(len(one.draft_token_ids) == 3 for one in announcement.proposals)
+
+
+def test_of_a_round_that_is_over_nothing_is_announced(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    tasks = guesses(client)
+    run_task(model, tasks[0])
+    for task in tasks[1:]:
+        next(task)
+    client.send((5,))
+    for task in tasks[1:]:
+        task.close()
+    assert not client.heard
+
+
 # Pages.
 
 

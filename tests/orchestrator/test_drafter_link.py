@@ -60,15 +60,24 @@ async def announcing(announcements=all_accepted) -> AsyncIterator[tuple[FakeServ
             await channels.close()
 
 
-async def test_what_was_announced_is_not_waited_for() -> None:
+async def late(drafter: GrpcDrafter) -> asyncio.Task[Proposal]:
+    """Take what was announced for HIT, and ask for it; the answer does not come before ``let_go``."""
+    assert drafter.announced(HIT) == Proposal(TRUTH[3:5], from_run_ahead=True)
+    asking = asyncio.create_task(drafter.draft(HIT))
+    await asyncio.sleep(0.05)
+    assert not asking.done()
+    return asking
+
+
+async def test_what_was_announced_is_what_is_answered() -> None:
     async with announcing() as (service, drafter):
-        proposal = await drafter.draft(HIT)
-        assert proposal == Proposal(TRUTH[3:5], from_run_ahead=True)
+        asking = await late(drafter)
         assert service.sessions[0].num_proposals == 1
         Holding.let_go.set()
-        # The next round waits for the answer to this one, and says what was accepted of it.
-        following = await drafter.draft(DraftRequest(3, START + 3, TRUTH[3:6], 4))
-        assert following.draft_token_ids == TRUTH[6:10]
+        assert (await asking).draft_token_ids == TRUTH[3:5]
+        following = DraftRequest(3, START + 3, TRUTH[3:6], 4)
+        assert drafter.announced(following) is None
+        assert (await drafter.draft(following)).draft_token_ids == TRUTH[6:10]
         assert service.sessions[0].told == [*PROMPT, *TRUTH[:6]]
 
 
@@ -76,62 +85,79 @@ async def test_what_counts_is_what_was_answered() -> None:
     """The drafter lost what it had announced, and drafted something else."""
     async with announcing() as (service, drafter):
         service.sessions[0].agreement = 0.0
-        assert (await drafter.draft(HIT)).draft_token_ids == TRUTH[3:5]
+        asking = await late(drafter)
         Holding.let_go.set()
+        assert (await asking).draft_token_ids != TRUTH[3:5]
         await drafter.draft(DraftRequest(3, START + 3, TRUTH[3:6], 0))
         await drafter.draft(DraftRequest(4, START + 6, (), 1))
         assert service.sessions[0].told == [*PROMPT, *TRUTH[:6]]
 
 
-async def test_another_outcome_is_asked_for() -> None:
+async def test_another_outcome_was_not_announced() -> None:
     async with announcing() as (service, drafter):
         Holding.let_go.set()
-        proposal = await drafter.draft(DraftRequest(2, START, (*TRUTH[:2], 90), 2))
-        assert not proposal.from_run_ahead
+        other = DraftRequest(2, START, (*TRUTH[:2], 90), 2)
+        assert drafter.announced(other) is None
+        await drafter.draft(other)
         assert service.sessions[0].told == [*PROMPT, *TRUTH[:2], 90]
 
 
-@pytest.mark.parametrize("gamma", [0, 2])
-async def test_a_drafter_that_dies_after_it_announced(gamma: int) -> None:
+async def test_a_drafter_that_dies_after_it_announced() -> None:
     async with announcing() as (service, drafter):
-        await drafter.draft(HIT)
+        asking = await late(drafter)
         await service.stop()
-        with pytest.raises(SpecgateError):
-            await drafter.draft(DraftRequest(3, START + 3, TRUTH[3:6], gamma))
+        with pytest.raises(ServiceUnavailable):
+            await asking
+        for gamma in (0, 2):
+            with pytest.raises(ServiceUnavailable):
+                await drafter.draft(DraftRequest(3, START + 3, TRUTH[3:6], gamma))
 
 
-async def test_the_late_answer_is_waited_for_no_longer_than_the_caller_wants() -> None:
+async def test_an_answer_that_nobody_waits_for_any_longer() -> None:
     async with announcing() as (_, drafter):
-        await drafter.draft(HIT)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await drafter.draft(DraftRequest(3, START + 3, TRUTH[3:6], 2))
+        asking = await late(drafter)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
         with pytest.raises(SpecgateError):
-            await drafter.draft(DraftRequest(4, START + 6, (), 2))
+            await drafter.draft(DraftRequest(3, START + 3, TRUTH[3:6], 2))
 
 
-async def test_closed_before_the_late_answer() -> None:
+async def test_closed_while_it_waits() -> None:
+    """To the task that waits it is a failure, at once."""
     async with announcing() as (service, drafter):
-        await drafter.draft(HIT)
+        asking = await late(drafter)
         await drafter.close()
+        async with asyncio.timeout(5):
+            with pytest.raises(ServiceUnavailable):
+                await asking
         async with asyncio.timeout(30):
             while service.num_open:  # noqa: ASYNC110 - a plain counter
                 await asyncio.sleep(0.005)
 
 
+async def ask(drafter: GrpcDrafter) -> Proposal:
+    return drafter.announced(HIT) or await drafter.draft(HIT)
+
+
+ONE = AnnouncedProposal(0, 1, (1,))
+
+
 @pytest.mark.parametrize(
-    "announcement",
+    ("announcements", "problem"),
     [
-        Announcement(START, (AnnouncedProposal(3, 1, (1,)),)),
-        Announcement(START, (AnnouncedProposal(0, 1, ()),)),
-        Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),)),
+        ([Announcement(START, (AnnouncedProposal(3, 1, (1,)),))], "3 of 2"),
+        ([Announcement(START, (AnnouncedProposal(0, 1, ()),))], "draft_token_ids"),
+        ([Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),))], "draft_token_ids"),
+        ([Announcement(START, (ONE,))] * 2, "more than once a round"),
     ],
-    ids=["accepts too many", "empty", "too long"],
+    ids=["accepts too many", "empty", "too long", "too often"],
 )
-async def test_a_nonsense_announcement(announcement: Announcement) -> None:
-    async with announcing(lambda drafter, last: [announcement]) as (_, drafter):
-        with pytest.raises(SpecgateError):
-            await drafter.draft(HIT)
+async def test_nonsense_is_named(announcements: list[Announcement], problem: str) -> None:
+    async with announcing(lambda drafter, last: announcements) as (_, drafter):
+        await asyncio.sleep(0.1)
+        with pytest.raises(InternalError, match=problem):
+            await ask(drafter)
 
 
 async def test_an_answer_that_nobody_asked_for() -> None:
@@ -139,12 +165,9 @@ async def test_an_answer_that_nobody_asked_for() -> None:
     async with serving("drafter") as service:
         service.num_answers = 3
         drafter = await GrpcDialer(channels, open_timeout_s=30.0).open_drafter(Lease(service.endpoint), SPEC)
-
-        async def ask_on() -> None:
-            for number in range(1, 4):
-                await drafter.draft(DraftRequest(number, START, (), 2))
-
-        with pytest.raises((InternalError, ServiceUnavailable)):
-            await ask_on()
+        await drafter.draft(DraftRequest(1, START, (), 2))
+        await asyncio.sleep(0.1)
+        with pytest.raises(InternalError, match="more than it was asked"):
+            await drafter.draft(DraftRequest(2, START, (), 2))
         await drafter.close()
     await channels.close()

@@ -92,6 +92,58 @@ async def test_drafter_fails_and_the_text_is_the_same(fault: Fault, at: int, gat
     assert one.session.stats.verifier_failovers == 0
 
 
+announcing = partial(FakeDrafter, agreement=0.8, announces=True)
+
+
+@pytest.mark.parametrize("fault", [None, *Fault])
+@pytest.mark.parametrize("at", [1, 4])
+@pytest.mark.parametrize("gate", [None, 0.5])
+async def test_a_drafter_that_announces_and_then_fails(fault: Fault | None, at: int, gate: float | None) -> None:
+    """What it announced is used; that it is lost is found out behind the request's back."""
+    faults = {at: fault} if fault is not None else {}
+    dialer = FakeDialer(drafters=(partial(announcing, faults=faults), announcing))
+    one = Run(dialer, gate=gate, timeouts=HUNG_DRAFT if fault is Fault.HANG else PATIENT)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.drafter_failures == one.drafters.num_failed == len(faults)
+    assert sum(one.session.stats.prepared) >= at
+
+
+async def test_late_answers_are_in_nobodys_way() -> None:
+    """Rounds are told in order and with all that was committed, solo tokens too, and only misses are waited for."""
+    dialer = FakeDialer(drafters=(partial(announcing, delay_s=0.02),), verifiers=(verifier(delay_s=0.001),))
+    one = Run(dialer, gate=0.5)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    (only,) = dialer.opened_drafters
+    assert tuple(only.told) == tuple(one.session.committed[: len(only.told)])
+    assert len(only.told) > one.session.length - 12
+    assert one.session.stats.drafter_failures == 0
+    assert one.session.stats.solo_tokens > 0
+
+
+async def test_what_was_announced_teaches_no_impatience() -> None:
+    """A hit takes no time; how long a draft takes is told by its answer."""
+    timeouts = replace(PATIENT, first_draft_s=5.0, draft_floor_s=0.05)
+    one = Run(FakeDialer(drafters=(partial(announcing, delay_s=0.04),)), make_spec(40), timeouts=timeouts)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.drafter_failures == 0
+
+
+async def test_closed_while_an_answer_is_late() -> None:
+    dialer = FakeDialer(drafters=(partial(announcing, faults={1: Fault.HANG}),))
+    one = Run(dialer)
+    await one.drafter.open()
+    await one.drafter.draft(one.session.draft_request(AlwaysDraft(2).plan(one.session)))
+    announced = await one.drafter.draft(one.session.draft_request(AlwaysDraft(2).plan(one.session)))
+    assert announced.from_run_ahead
+    waiting = asyncio.create_task(one.drafter.draft(one.session.draft_request(AlwaysDraft(2).plan(one.session))))
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        await one.drafter.close()
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+    assert one.drafters.num_leased == 0
+
+
 async def test_drafter_is_attached_again_in_mid_request() -> None:
     """And hears of all that was committed while there was none."""
     dialer = FakeDialer(

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.auto.costs import Costs
 from orchestrator.auto.machine import Machine
-from orchestrator.auto.recording import machine_of, merge, record, text_of
+from orchestrator.auto.recording import merge, record, text_of
 from orchestrator.auto.trace import Text, Trace, read_trace, write_trace
 from orchestrator.request import Delta, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 from specgate.types import TokenLogprobs, TokenSource
-from tests.orchestrator.auto.support import a_round
 
 AGREES = (True, True, False, True, True, True, True, False, True, True, True, True, True, True, False, True)
 CONFIDENCES = tuple(0.5 + index / 40 for index in range(len(AGREES)))
@@ -73,19 +71,6 @@ def test_survivors_are_the_run_of_agreements() -> None:
     text = Text((0.5,) * 6, (True, True, False, True, None, True))
     assert [text.survivors(position, 8) for position in range(6)] == [2, 1, 0, 1, 0, 1]
     assert text.survivors(0, 1) == 1
-
-
-def test_the_machine_is_what_the_prices_say() -> None:
-    costs = Costs()
-    for gamma in (3, 1, 5, 2, 8, 4) * 4:
-        costs.observe(a_round(gamma))
-    prices = costs.now()
-    assert prices is not None
-    machine = machine_of(prices)
-    assert machine.forward_us == pytest.approx(8000, rel=0.01)
-    assert machine.row_us == pytest.approx(240, rel=0.05)
-    assert machine.draft_us == pytest.approx(800, rel=0.02)
-    assert machine.network_us == pytest.approx(400, rel=0.1)
 
 
 def test_a_trace_survives_its_file(tmp_path: Path) -> None:

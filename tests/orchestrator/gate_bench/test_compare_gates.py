@@ -123,6 +123,7 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     traces = {path.name: read_trace(path) for path in out.glob("trace-*.jsonl")}
     assert set(traces) == {f"trace-{kind}-draft-temperature-1.jsonl" for kind in DraftKind}
     assert all([len(text) for text in one.texts] == [6, 6] for one in traces.values())
+    assert all(one.machine.forward_us > one.machine.row_us >= 0 < one.machine.draft_us for one in traces.values())
     assert replays.count("\n") == 2 + len(traces)
     assert table.count("\n") == 2 + len(told)
     pytest.importorskip("matplotlib")

@@ -40,16 +40,31 @@ def post_from_a_thread(outbox: Outbox, *messages: str) -> None:
 
 async def settled(outbox: Outbox) -> None:
     await asyncio.sleep(0)
-    await asyncio.gather(*outbox._posted)
+    if outbox._posting is not None:
+        await outbox._posting
 
 
 async def test_two_are_never_sent_at_once() -> None:
     wire = Wire()
     async with Outbox(wire.write) as outbox:
-        post_from_a_thread(outbox, "a", "b")
-        await outbox.send("c")
+        post_from_a_thread(outbox, "a")
+        await outbox.send("b")
         await settled(outbox)
-    assert sorted(wire.sent) == ["a", "b", "c"]
+    assert sorted(wire.sent) == ["a", "b"]
+
+
+async def test_of_what_a_slow_reader_keeps_waiting_the_last_one_is_sent() -> None:
+    wire = Wire()
+    wire.hold = asyncio.Event()
+    async with Outbox(wire.write) as outbox:
+        outbox.post("held")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        post_from_a_thread(outbox, *(f"{number}" for number in range(100)))
+        await asyncio.sleep(0)
+        wire.hold.set()
+        await settled(outbox)
+    assert wire.sent == ["held", "99"]
 
 
 async def test_what_nobody_waits_for_fails_in_silence_and_what_is_awaited_does_not() -> None:
@@ -76,7 +91,8 @@ async def test_nothing_is_sent_after_the_end() -> None:
     wire.hold.set()
     await asyncio.sleep(0)
     assert wire.sent == []
-    assert not outbox._posted
+    assert outbox._posting is not None
+    assert outbox._posting.done()
 
 
 def test_a_loop_that_is_closed_takes_nothing() -> None:
