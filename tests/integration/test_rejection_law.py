@@ -48,7 +48,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def services(pair: tuple[Path, Path]) -> Iterator[tuple[Service, Service]]:
-    flags = ("--max-sessions", "64", "--kv-tokens", "65536")
+    # 32 run at a time. Where hardly anything is drafted sessions are closed faster than a busy drafter frees them.
+    flags = ("--max-sessions", "512", "--kv-tokens", "262144")
     # Of two rows for each of the sessions that run at a time.
     with (
         running("drafter", pair[0], *flags, "--run-ahead", "64") as drafter,
