@@ -63,6 +63,10 @@ def command(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
     arguments = [sys.executable, "-m", "orchestrator.cli", "serve", "--config", str(file), "--json-events"]
     with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True) as process:
         yield process
+        # The cluster is others' too: the application must not outlive its tests, whichever of them were chosen.
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=2 * DRAIN_S)
         process.kill()
 
 
