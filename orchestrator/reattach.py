@@ -109,14 +109,17 @@ class ReattachingDrafter:
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``. Never raises."""
+        if self._closed:
+            return NO_PROPOSAL
+        attached = self._attached
         if self._answering is not None:
             if request.gamma == 0 and not self._answering.done():
                 # Nobody waits to tell tokens: the next request tells these, too.
                 return NO_PROPOSAL
             answering, self._answering = self._answering, None
             await answering
-        attached = self._attached
-        if attached is None:
+        # One that was attached meanwhile is first asked in the next round, whose number it has not had.
+        if attached is None or attached is not self._attached:
             return NO_PROPOSAL
         if not self._fits():
             await self._detach(attached, failed=False)
@@ -141,9 +144,12 @@ class ReattachingDrafter:
             return await self._give_up(attached, error)
 
     async def _give_up(self, attached: _Attached, error: Exception) -> Proposal:
-        if await self._detach(attached, failed=True):
+        if self._attached is attached:
+            # Nothing is awaited before the next attempt is on its way: a round that is planned meanwhile must see it.
+            self._attached = None
             self._report(error)
             self._start_reattaching()
+            await self._give_back(attached, failed=True)
         return NO_PROPOSAL
 
     async def close(self) -> None:
@@ -154,9 +160,10 @@ class ReattachingDrafter:
             await asyncio.wait((self._reattaching,))
         if self._attached is not None:
             await self._detach(self._attached, failed=False)
-        if self._answering is not None:
-            self._answering.cancel()
-            await asyncio.wait((self._answering,))
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.cancel()
+            await asyncio.wait((answering,))
 
     def _fits(self) -> bool:
         return self._session.length < self.context_length

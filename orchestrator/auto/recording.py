@@ -20,6 +20,8 @@ from specgate.errors import InvalidArgument
 from specgate.types import TokenSource
 
 RECORDED_GAMMAS = (8, 7)
+RUNS_DIFFER = "texts"
+"""The field of what is raised where two runs of a text are not the same: a near tie, or rejection."""
 _AGREES = {TokenSource.ACCEPTED: True, TokenSource.RECOVERED: False}
 
 
@@ -72,7 +74,7 @@ def merge(texts: Sequence[Text]) -> Text:
     first = texts[0]
     for other in texts[1:]:
         if len(other) != len(first) or not all(map(_alike, first.confidences, other.confidences)):
-            raise InvalidArgument("texts", "the runs differ: they are not of the same text")
+            raise InvalidArgument(RUNS_DIFFER, "the runs differ: they are not of the same text")
     known = zip(*(text.agrees for text in texts), strict=True)
     return Text(first.confidences, tuple(next((one for one in votes if one is not None), None) for votes in known))
 

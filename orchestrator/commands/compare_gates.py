@@ -82,7 +82,11 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
         # Recording may fail, and what was measured before must not be lost with it.
         _report(gates, outcomes)
         if gates.traces and gates.out is not None:
-            await _replay(gates, gates.out, starters, requests, log)
+            recorders = {
+                kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log, on_demand=True)
+                for kind in gates.kinds
+            }
+            await _replay(gates, gates.out, recorders, requests, log)
 
 
 async def _replay(

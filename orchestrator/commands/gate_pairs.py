@@ -36,23 +36,30 @@ async def starter_of(
     probe: GenerationRequest,
     stack: AsyncExitStack,
     log: Console,
+    *,
+    on_demand: bool = False,
 ) -> Orchestrator:
     """Return what runs requests with a draft of this kind: the pair itself, or its verifier with another drafter.
+
+    Args:
+        on_demand: its drafter does not run ahead, unless it is somebody else's.
 
     Raises:
         InvalidArgument: a drafter that somebody else started cannot be changed.
     """
-    if kind is DraftKind.GOOD:
+    if kind is DraftKind.GOOD and (models.draft_model is None or not on_demand):
         return pair.orchestrator
     if models.draft_model is None:
         raise InvalidArgument("drafts", f"{kind} needs a drafter of our own; leave --drafter out")
     service = drafter_service(pair, models, models.draft_model, capacity)
+    if on_demand:
+        service = replace(service, run_ahead=0)
     if kind is DraftKind.SLOW:
         # What was prepared takes next to no time to answer, and would tell nothing of the draft.
-        async with with_drafter(pair, replace(service, run_ahead=0), log) as on_demand:
-            service = replace(service, slow_us=await slowness_us(on_demand, probe))
+        async with with_drafter(pair, replace(service, run_ahead=0), log) as unhurried:
+            service = replace(service, slow_us=await slowness_us(unhurried, probe))
         log.print(f"the slow draft waits {service.slow_us} µs a token besides")
-    else:
+    elif kind is DraftKind.RANDOM:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="specgate-random-"))
         service = replace(service, model=str(shuffle_weights(Path(service.model), Path(folder))))
     return await stack.enter_async_context(with_drafter(pair, service, log))

@@ -32,14 +32,21 @@ async def recorded(
 def replayed(folder: Path, traces: Mapping[str, Trace], clients: Sequence[int]) -> str:
     """Write each trace and ``replays.md``, and return what is in that: a row a trace and number of clients.
 
+    A trace of fewer texts than clients has no row for them.
+
     Raises:
         InvalidArgument: a file cannot be written.
     """
-    rows = [row(name, one, sessions) for name, one in traces.items() for sessions in clients]
-    table = "\n".join([HEAD, *rows]) + "\n"
     try:
         for name, one in traces.items():
             write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", one)
+        rows = [
+            row(name, one, sessions)
+            for name, one in traces.items()
+            for sessions in clients
+            if sessions <= len(one.texts)
+        ]
+        table = "\n".join([HEAD, *rows]) + "\n"
         (folder / "replays.md").write_text(table, "utf-8")
     except OSError as error:
         raise InvalidArgument("out", f"{folder} cannot be written: {error.strerror}") from error

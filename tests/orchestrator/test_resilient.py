@@ -108,6 +108,20 @@ async def test_a_drafter_that_announces_and_then_fails(fault: Fault | None, at: 
     assert sum(one.session.stats.prepared) >= at
 
 
+async def test_a_round_that_is_planned_while_a_lost_drafter_is_given_back_sees_that_another_may_come() -> None:
+    class SlowToClose(FakeDrafter):
+        async def close(self) -> None:
+            await asyncio.sleep(0.3)
+            await FakeDrafter.close(self)
+
+    lost = partial(SlowToClose, agreement=0.8, announces=True, faults={2: Fault.DIE})
+    dialer = FakeDialer(drafters=(lost, announcing), verifiers=(verifier(delay_s=0.01),))
+    one = Run(dialer, make_spec(150))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert dialer.opened_drafters[1].num_proposals > 3
+    assert one.session.stats.drafter_failures == 1
+
+
 async def test_late_answers_are_in_nobodys_way() -> None:
     """Rounds are told in order and with all that was committed, solo tokens too, and only misses are waited for."""
     dialer = FakeDialer(drafters=(partial(announcing, delay_s=0.02),), verifiers=(verifier(delay_s=0.001),))
