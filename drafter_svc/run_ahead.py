@@ -12,6 +12,7 @@ ended is finished, not dropped. Speculative speculative decoding (Kumar, Dao, 20
 than on a hit, which is biased above temperature 0.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import AnnouncedProposal, Announcement, SessionSpec, common_prefix_length
+
+RECENT_ROUNDS = 8
+"""Rounds whose longest draft says how far a branch is drafted."""
 
 Ids = tuple[int, ...]
 Guessing = Generator[Need, Answer, None]
@@ -81,6 +85,7 @@ class RunAhead:
         self._extend = extend
         self._candidates = candidates
         self._proposed: Draft | None = None
+        self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None
         self._branches: dict[Ids, Branch] = {}
         self._forks: list[Sequence] = []
@@ -106,7 +111,9 @@ class RunAhead:
             self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
         self._proposed = draft
         if terms.gamma:
-            self._coming = terms
+            # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
+            self._gammas.append(terms.gamma)
+            self._coming = terms._replace(gamma=max(self._gammas))
             # For the solo tokens of the round, too: only a round that drafts tells what guessing brought.
             self._guesses = self._account.pays()
         if self._coming is not None:

@@ -200,6 +200,18 @@ def test_another_length_is_cut_or_drafted_on(gamma: int, mode: str, model: Known
     assert client.send((5,)).draft_token_ids == plain.send((5,)).draft_token_ids
 
 
+@pytest.mark.parametrize("mode", ["shared noise", "rejection"])
+def test_a_gate_that_changes_its_mind_finds_drafts_of_every_length_it_had(mode: str, model: KnownModel) -> None:
+    client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
+    outcome: Ids = ()
+    for gamma in (5, 1, 5, 2):
+        proposal, expected = client.send(outcome, gamma), plain.send(outcome, gamma)
+        assert (proposal.draft_token_ids, proposal.draft_probs) == (expected.draft_token_ids, expected.draft_probs)
+        assert proposal.from_run_ahead == bool(outcome)
+        client.guess()
+        outcome = next(iter(client.branches))
+
+
 @pytest.mark.parametrize(("mode", "is_used"), [("greedy", True), ("shared noise", True), ("rejection", False)])
 def test_another_rounds_randomness_is_not_this_ones(mode: str, is_used: bool, model: KnownModel) -> None:
     client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
