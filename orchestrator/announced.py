@@ -5,7 +5,10 @@ from specgate.types import Announcement, DraftRequest, Proposal
 
 
 class Announced:
-    """The latest announcement of one session. Announced proposals have the terms of the last request for tokens."""
+    """The latest announcement of one session.
+
+    Announced proposals have the ``stop_below`` of the last request for tokens, and at least its ``gamma``.
+    """
 
     def __init__(self) -> None:
         self._latest: Announcement | None = None
