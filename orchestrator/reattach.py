@@ -122,7 +122,7 @@ class ReattachingDrafter:
         if attached is None or attached is not self._attached:
             return NO_PROPOSAL
         if not self._fits():
-            await self._detach(attached, failed=False)
+            await self._detach(attached)
             return NO_PROPOSAL
         return await self._draft(attached, self._caught_up(attached, request))
 
@@ -159,7 +159,7 @@ class ReattachingDrafter:
             self._reattaching.cancel()
             await asyncio.wait((self._reattaching,))
         if self._attached is not None:
-            await self._detach(self._attached, failed=False)
+            await self._detach(self._attached)
         answering, self._answering = self._answering, None
         if answering is not None:
             answering.cancel()
@@ -195,13 +195,11 @@ class ReattachingDrafter:
         patience = Patience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         return _Attached(lease, drafter, len(spec.committed_token_ids), patience)
 
-    async def _detach(self, attached: _Attached, *, failed: bool) -> bool:
-        """Give the session back; return whether it was still ours to give."""
-        if self._attached is not attached:
-            return False
-        self._attached = None
-        await self._give_back(attached, failed=failed)
-        return True
+    async def _detach(self, attached: _Attached) -> None:
+        """Give the session back, if it is still ours to give."""
+        if self._attached is attached:
+            self._attached = None
+            await self._give_back(attached, failed=False)
 
     async def _give_back(self, attached: _Attached, *, failed: bool) -> None:
         self._pool.release(attached.lease, failed=failed)

@@ -38,6 +38,14 @@ def post_from_a_thread(outbox: Outbox, *messages: str) -> None:
     thread.join()
 
 
+async def post_held(wire: Wire, outbox: Outbox) -> None:
+    """Post a response that stays on the wire until ``hold`` is set."""
+    outbox.post("held")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert wire.busy
+
+
 async def settled(outbox: Outbox) -> None:
     await asyncio.sleep(0)
     if outbox._posting is not None:
@@ -57,9 +65,7 @@ async def test_of_what_a_slow_reader_keeps_waiting_the_last_one_is_sent() -> Non
     wire = Wire()
     wire.hold = asyncio.Event()
     async with Outbox(wire.write) as outbox:
-        outbox.post("held")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await post_held(wire, outbox)
         post_from_a_thread(outbox, *(f"{number}" for number in range(100)))
         await asyncio.sleep(0)
         wire.hold.set()
@@ -82,10 +88,7 @@ async def test_nothing_is_sent_after_the_end() -> None:
     wire = Wire()
     wire.hold = asyncio.Event()
     async with Outbox(wire.write) as outbox:
-        outbox.post("held")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert wire.busy
+        await post_held(wire, outbox)
     post_from_a_thread(outbox, "late")
     await asyncio.sleep(0)
     wire.hold.set()
