@@ -11,6 +11,7 @@ from pathlib import Path
 from socket import create_server
 from typing import Any, NamedTuple
 
+import pytest
 import ray
 from ray import serve
 
@@ -19,6 +20,8 @@ RAY_WARNINGS = (
     "ignore::ResourceWarning",
     "ignore:Tip. In future versions of Ray:FutureWarning",
 )
+# The time of a file's first test has the start of the cluster and of what is deployed in it.
+RAY_MARKS = [*(pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS), pytest.mark.timeout(300)]
 PATIENCE_S = 60.0
 
 
@@ -36,7 +39,14 @@ def running_cluster() -> Iterator[Cluster]:
     with create_server(("127.0.0.1", 0)) as free:
         http_port = free.getsockname()[1]
     context: Any = ray.init(
-        "local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", _temp_dir=str(folder)
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="error",
+        _temp_dir=str(folder),
+        # Ray's own is 15: beside another test's models its replicas would take a minute to load.
+        _system_config={"worker_niceness": 0},
     )
     serve.start(http_options={"host": "127.0.0.1", "port": http_port})
     try:

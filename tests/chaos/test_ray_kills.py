@@ -25,10 +25,10 @@ from orchestrator.request import Delta, Gate, GenerationRequest
 from orchestrator.streams import ChannelCache
 from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
-from tests.ray_cluster import RAY_WARNINGS, Cluster, kill, replicas, wait_until
+from tests.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
 from tests.services import HELD_OUT_PROMPTS
 
-pytestmark = [pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS]
+pytestmark = RAY_MARKS
 
 APP = "chaos"
 NUM_TOKENS = 400

@@ -15,9 +15,9 @@ from orchestrator.fleet.deploy import _cause
 from orchestrator.fleet.replica import actor_options
 from orchestrator.settings import Placement
 from specgate.errors import InvalidArgument
-from tests.ray_cluster import RAY_WARNINGS, Cluster
+from tests.ray_cluster import RAY_MARKS, Cluster
 
-pytestmark = [pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS]
+pytestmark = RAY_MARKS
 
 
 def test_a_replica_goes_where_its_placement_says(monkeypatch: pytest.MonkeyPatch) -> None:

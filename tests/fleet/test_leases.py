@@ -33,9 +33,9 @@ from orchestrator.streams import ChannelCache
 from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.models import write_llama
-from tests.ray_cluster import RAY_WARNINGS, Cluster, kill, replicas, wait_until
+from tests.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
 
-pytestmark = [pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS]
+pytestmark = RAY_MARKS
 
 APP = "leases"
 MAX_SESSIONS, MAX_QUEUED = 2, 1

@@ -23,13 +23,9 @@ from specgate.errors import ServiceUnavailable
 from tests.orchestrator.doors.desks import eventually, expected
 from tests.orchestrator.doors.http_serving import events
 from tests.orchestrator.fake_services import FakeService, serving
-from tests.ray_cluster import RAY_WARNINGS, Cluster, replicas, wait_until
+from tests.ray_cluster import RAY_MARKS, Cluster, replicas, wait_until
 
-pytestmark = [
-    *(pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS),
-    pytest.mark.slow,
-    pytest.mark.timeout(180),
-]
+pytestmark = [*RAY_MARKS, pytest.mark.slow]
 
 APP = "rolling"
 TOKEN_S = 0.1
