@@ -100,7 +100,9 @@ class DraftSession:
         """
         before = self.num_committed
         self.commit(request)
-        draft = self.ahead.begin(self.sequence, Terms.of(request), tuple(self.sequence.token_ids[before:]))
+        draft = self.ahead.begin(
+            self.sequence, Terms.of(request), tuple(self.sequence.token_ids[before:]), request.prepare
+        )
         if request.gamma == 0:
             return (yield from self.warm())
         num_ready = len(draft.tokens)

@@ -92,12 +92,13 @@ class RunAhead:
         self._jobs: list[Future[Any]] = []
         self._told: _Told | None = None
 
-    def begin(self, sequence: Sequence, terms: Terms, outcome: Ids) -> Draft:
+    def begin(self, sequence: Sequence, terms: Terms, outcome: Ids, prepare: int = 0) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
 
         Args:
             sequence: the session's, which holds the committed tokens and no others.
             outcome: the tokens that were committed since the last round.
+            prepare: how far branches are drafted from now on; 0: as far as any of the last rounds.
         """
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
@@ -113,11 +114,11 @@ class RunAhead:
         if terms.gamma:
             # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
             self._gammas.append(terms.gamma)
-            self._coming = terms._replace(gamma=max(self._gammas))
+            self._coming = terms
             # For the solo tokens of the round, too: only a round that drafts tells what guessing brought.
             self._guesses = self._account.pays()
         if self._coming is not None:
-            self._coming = self._coming._replace(round=terms.round + 1)
+            self._coming = self._coming._replace(round=terms.round + 1, gamma=prepare or max(self._gammas))
         return draft
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:

@@ -25,12 +25,13 @@ class GrpcDrafter:
     def announced(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.DraftLink``."""
         with answered_by(self._stream.peer):
-            return self._announced.take(request, self._last_draft_token_ids)
+            return self._announced.answer(request, self._last_draft_token_ids)
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         if self._lost is not None:
             raise self._lost
+        self._announced.ask(request)
         drafted, self._last_draft_token_ids = self._last_draft_token_ids, ()
         round_pb = draft_round_to_pb(request, common_prefix_length(drafted, request.token_ids))
         self._num_unannounced += 1

@@ -4,10 +4,10 @@ A policy looks at committed tokens, their confidences and past rounds, never at 
 still to come. That is what keeps every policy lossless in rejection mode too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from orchestrator.ports import DrafterState
+from orchestrator.ports import DrafterState, Prepared
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO
 
@@ -17,12 +17,16 @@ ABSENT_DRAFTER_SOLO_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing."""
+    """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
+
+    ``prepare``: how long proposals should be that the drafter prepares for the next round; 0 leaves it to the drafter.
+    """
 
     gamma: int = 0
     stop_below: float = 0.0
     solo_below: float = 0.0
     max_solo_tokens: int = 0
+    prepare: int = 0
 
 
 class Progress(Protocol):
@@ -102,7 +106,7 @@ class WithinLimits:
         # A verdict emits up to gamma + 1 tokens.
         gamma = min(plan.gamma, session.remaining - 1, self.drafter.context_length - session.length)
         if gamma > 0 and self.drafter.available:
-            return RoundPlan(gamma, plan.stop_below, plan.solo_below, plan.max_solo_tokens)
+            return replace(plan, gamma=gamma)
         waits = gamma > 0 and self.drafter.may_return
         return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
 
@@ -122,17 +126,17 @@ def _target_alone(max_solo_tokens: int) -> RoundPlan:
 class PolicyMaker(Protocol):
     """Makes the policies of ``auto``, which share what they learn."""
 
-    def policy(self, request: GenerationRequest) -> Policy: ...
+    def policy(self, request: GenerationRequest, drafter: Prepared) -> Policy: ...
 
 
 def make_policy(request: GenerationRequest, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
     if request.max_gamma == 0:
         return TargetAlone()
-    return WithinLimits(_gate(request, learner), drafter)
+    return WithinLimits(_gate(request, drafter, learner), drafter)
 
 
-def _gate(request: GenerationRequest, learner: PolicyMaker) -> Policy:
+def _gate(request: GenerationRequest, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     match request.gate:
         case Gate.NONE:
             return AlwaysDraft(request.max_gamma)
@@ -141,4 +145,4 @@ def _gate(request: GenerationRequest, learner: PolicyMaker) -> Policy:
         case Gate.DRAFT_CONFIDENCE:
             return DraftConfidence(request.max_gamma, request.threshold)
         case Gate.AUTO:
-            return learner.policy(request)
+            return learner.policy(request, drafter)

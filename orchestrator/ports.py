@@ -29,7 +29,7 @@ class DraftLink(Drafter, Protocol):
     """One session on a drafter that may say what it will propose before it is asked."""
 
     def announced(self, request: DraftRequest) -> Proposal | None:
-        """Return what ``draft(request)``, which has to follow, will return, if that is known by now. Never waits.
+        """Return what ``draft(request)`` would return, if that is known by now. Never waits.
 
         Raises:
             InvalidArgument, InternalError: what was announced makes no sense.
@@ -53,7 +53,20 @@ class Verifier(Protocol):
         ...
 
 
-class DrafterState(Protocol):
+class Prepared(Protocol):
+    """Whether the next proposal has to be waited for."""
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the drafter has said what it will propose next.
+
+        False wherever proposals are random (rejection mode above temperature 0): whether the draft is asked must not
+        hang on what it drafted.
+        """
+        ...
+
+
+class DrafterState(Prepared, Protocol):
     """What the planning of a round may know of the drafter: never what it drafted."""
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from orchestrator.checks import check_proposal
@@ -9,7 +10,7 @@ from orchestrator.patience import Patience
 from orchestrator.ports import DrafterDialer, DraftLink, Lease, Pool
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
-from specgate.errors import InvalidArgument, TokenizerMismatch, UnsupportedArchitecture
+from specgate.errors import InvalidArgument, SpecgateError, TokenizerMismatch, UnsupportedArchitecture
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal
 
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
@@ -37,6 +38,7 @@ class NoDrafter:
 
     available = False
     may_return = False
+    prepared = False
     context_length = 0
 
     async def open(self) -> None:
@@ -86,6 +88,17 @@ class ReattachingDrafter:
     def context_length(self) -> int:
         """See ``ports.DrafterState``."""
         return self._dialer.context_length
+
+    @property
+    def prepared(self) -> bool:
+        """See ``ports.Prepared``."""
+        attached, session = self._attached, self._session
+        if attached is None or session.opening_spec.rejects:
+            return False
+        known = attached.num_known
+        with suppress(SpecgateError):  # Nonsense is met again, and dealt with, when the draft is asked for.
+            return attached.drafter.announced(DraftRequest(0, known, tuple(session.committed[known:]), 1)) is not None
+        return False
 
     async def open(self) -> None:
         """Attach for the first time; where that fails, go on trying behind the request.

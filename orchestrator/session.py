@@ -57,6 +57,7 @@ class Session:
         self.round = 0
         self._num_told = len(self.committed)
         self._round_start_s = 0.0
+        self._prepare = 0
 
     @property
     def finished(self) -> bool:
@@ -85,6 +86,7 @@ class Session:
         """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
         self.round += 1
         self._round_start_s = self._clock()
+        self._prepare = plan.prepare
         return self._tell(plan.gamma, plan.stop_below)
 
     def keep_warm(self) -> DraftRequest:
@@ -93,7 +95,7 @@ class Session:
 
     def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
         position, self._num_told = self._num_told, len(self.committed)
-        return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below)
+        return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, self._prepare)
 
     def leave_out(self, seconds: float) -> None:
         """Count the round's time from so much later: its proposal lay there while the reader was slow."""
@@ -177,6 +179,7 @@ class Session:
                 proposed=len(proposal),
                 judged=judged[0],
                 accepted=judged[1],
+                announced=proposal.from_run_ahead and not proposal.draft_us,
                 streamed=verdict.solo,
                 settled=self.stats.target_forwards > 1,
                 finished=self.finished,

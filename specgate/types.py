@@ -162,7 +162,8 @@ class DraftRequest:
     """One round as the drafter sees it.
 
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
-    them. ``gamma`` 0 keeps the drafter's KV warm and has no answer.
+    them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals should be that
+    are prepared for the next round; 0 leaves it to the drafter.
     """
 
     round: int
@@ -170,6 +171,7 @@ class DraftRequest:
     token_ids: tuple[int, ...]
     gamma: int
     stop_below: float = 0.0
+    prepare: int = 0
 
 
 @dataclass(frozen=True, slots=True)

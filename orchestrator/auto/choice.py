@@ -5,6 +5,9 @@ because many tokens are had there, even at a lower rate than a short draft would
 all rounds, a round is worth its tokens less r times its duration. The best choice in each bucket maximises that, and r
 is what these choices come to: a fixed point, found in a few turns (Dinkelbach's method for a ratio of sums).
 
+Where proposals are prepared ahead, one that is there costs no waiting. A choice then says two things: whether to come
+back and look (the verifier alone does not), and how many tokens to ask for where nothing is there, 0 among them.
+
 Under load a forward is shared. With s sessions and forwards that take f out of the t between two verdicts of a
 session, about 1 + (s - 1) f / t sessions are in a forward together. One more of them, and its rows, make the forward
 longer for all, which is counted as its own cost: what looks cheap to everybody would slow all of them down. As all
@@ -23,7 +26,11 @@ LOAD_TURNS = 4
 INERTIA = 0.01
 """In tokens: how much better another γ must be than the one in use, so that the choice does not flap."""
 SWITCH_GAIN = 1.01
-"""Under load, how much faster a table of another kind must promise to be than the one in use."""
+"""How much faster a table of another kind must promise to be than the one in use."""
+LOOK = -1
+"""The choice to use a proposal that is there, else to ask for none. 0 is the target alone, above it what to ask for."""
+
+Choices = tuple[int, ...]
 
 
 class Load(NamedTuple):
@@ -35,22 +42,50 @@ class Load(NamedTuple):
     rate: float
 
 
-class Table(NamedTuple):
-    """The choice for every bucket, from unsure to sure.
+class Ahead(NamedTuple):
+    """What is prepared: proposals of ``length`` tokens, there with a probability for every bucket."""
 
-    ``gammas`` has 0 where the target should go on alone; ``probes`` is the best γ above 0 and ``losses_us`` what it
-    costs against the choice. ``rate`` is in tokens per microsecond.
+    length: int
+    chances: Sequence[float]
+
+
+class Table(NamedTuple):
+    """The choice for every bucket, from unsure to sure: 0, ``LOOK``, or how many tokens to ask for.
+
+    ``taken`` is how many tokens to use of a proposal that is there, of ``length``. ``probes`` is the best γ above 0 and
+    ``losses_us`` what it costs against the choice. ``rate`` is in tokens per microsecond.
     """
 
-    gammas: tuple[int, ...]
+    choices: Choices
     probes: tuple[int, ...]
     losses_us: tuple[float, ...]
     rate: float
+    length: int = 0
+    taken: tuple[int, ...] = ()
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        """How many tokens to ask for."""
+        return tuple(max(choice, 0) for choice in self.choices)
 
     @property
     def num_closed(self) -> int:
-        """How many buckets, from the unsure end and without a gap, have γ 0."""
-        return next((index for index, gamma in enumerate(self.gammas) if gamma), len(self.gammas))
+        """How many buckets, from the unsure end and without a gap, are left to the target alone."""
+        return next((index for index, choice in enumerate(self.choices) if choice), len(self.choices))
+
+
+class Option(NamedTuple):
+    """What a choice comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for."""
+
+    tokens: float
+    rows: float
+    besides_us: float
+    waits: float
+
+    def or_else(self, other: "Option", chance: float) -> "Option":
+        """Return what comes of ``other`` with probability ``chance``, and of this one else."""
+        tokens, rows, besides_us, waits = (mine + chance * (its - mine) for mine, its in zip(self, other, strict=True))
+        return Option(tokens, rows, besides_us, waits)
 
 
 class Chooser:
@@ -60,90 +95,134 @@ class Chooser:
         tokens: per bucket what a round emits on average with γ 0, 1, ...
         visits: per bucket how often a choice is made there.
         prices: what things cost now.
+        ahead: what is prepared; None: nothing.
     """
 
-    def __init__(self, tokens: Sequence[Sequence[float]], visits: Sequence[float], prices: Prices) -> None:
+    def __init__(
+        self, tokens: Sequence[Sequence[float]], visits: Sequence[float], prices: Prices, ahead: Ahead | None = None
+    ) -> None:
         total = sum(visits)
-        self._tokens = tokens
         self._visits = [count / total for count in visits]
         self._prices = prices
+        self._ahead = ahead
+        self._alone = Option(1.0, 1.0, prices.solo_us, 0.0)
+        self._asked = [
+            [
+                Option(emitted, gamma + 1, prices.asked(gamma), prices.wait)
+                for gamma, emitted in enumerate(known)
+                if gamma
+            ]
+            for known in tokens
+        ]
+        self._there = [
+            [Option(emitted, gamma + 1, prices.there_us, prices.wait) for gamma, emitted in enumerate(known)]
+            for known in tokens
+        ]
+        self._taken = tuple(min(ahead.length, len(known) - 1) if ahead else 0 for known in tokens)
+        self._options = self._make_options()
 
     def best(self, last: Sequence[int]) -> Table:
-        """Return the best table to follow ``last``."""
-        gammas = self._settle(tuple(last))
+        """Return the best table to follow ``last``, a table's choices."""
+        choices = self._settle(tuple(choice if choice in self._range else 0 for choice in last))
         if self._prices.sessions > 1:
-            gammas = self._even_or(gammas, tuple(last))
-        load = self.load(gammas)
+            choices = self._even_or(choices, tuple(last))
+        load = self.load(choices)
         worths = self._worths(load)
-        probes = tuple(map(_likeliest, worths))
-        losses = (worth[gamma] - worth[probe] for worth, gamma, probe in zip(worths, gammas, probes, strict=True))
-        return Table(gammas, probes, tuple(loss / load.rate for loss in losses), load.rate)
+        probes = tuple(max(range(1, self._range.stop), key=worth.__getitem__) for worth in worths)
+        losses = (worth[choice] - worth[probe] for worth, choice, probe in zip(worths, choices, probes, strict=True))
+        length = self._ahead.length if self._ahead else 0
+        losses_us = tuple(loss / load.rate for loss in losses)
+        return Table(choices, probes, losses_us, load.rate, length, self._taken)
 
-    def load(self, gammas: Sequence[int]) -> Load:
-        """Return what ``gammas`` come to where all sessions follow them."""
+    def load(self, choices: Sequence[int]) -> Load:
+        """Return what ``choices`` come to where all sessions follow them."""
         prices = self._prices
-        width = sum(visits * (gamma + 1) for visits, gamma in zip(self._visits, gammas, strict=True))
+        tokens = width = besides_us = waits = 0.0
+        for visits, options, choice in zip(self._visits, self._options, choices, strict=True):
+            option = options[choice]
+            tokens += visits * option.tokens
+            width += visits * option.rows
+            besides_us += visits * option.besides_us
+            waits += visits * option.waits
         batch, forward_us, cycle_us = 1.0, prices.forward(width), 1.0
         for _ in range(LOAD_TURNS):
-            cycle_us = forward_us + sum(
-                visits * prices.besides(gamma, forward_us) for visits, gamma in zip(self._visits, gammas, strict=True)
-            )
+            cycle_us = forward_us + besides_us + waits * forward_us
             batch = prices.batch(forward_us / cycle_us)
             forward_us = prices.forward(batch * width, batch)
-        tokens = sum(v * known[gamma] for v, known, gamma in zip(self._visits, self._tokens, gammas, strict=True))
         return Load(batch, width, forward_us, tokens / cycle_us)
 
-    def _even_or(self, uneven: tuple[int, ...], last: tuple[int, ...]) -> tuple[int, ...]:
+    @property
+    def _range(self) -> range:
+        return range(LOOK if self._ahead else 0, len(self._asked[0]) + 1)
+
+    def _make_options(self) -> list[list[Option]]:
+        """Return what every choice comes to, by the choice, per bucket; the last one is that of ``LOOK``, -1."""
+        if self._ahead is None:
+            return [[self._alone, *asked] for asked in self._asked]
+        result = []
+        for asked, there, taken, chance in zip(self._asked, self._there, self._taken, self._ahead.chances, strict=True):
+            hit = there[taken]
+            result.append([self._alone, *(miss.or_else(hit, chance) for miss in [*asked, there[0]])])
+        return result
+
+    def _take(self, load: Load) -> None:
+        """Choose how much of a proposal that is there is worth its rows."""
+        if self._ahead is not None:
+            longest = self._ahead.length + 1
+            self._taken = tuple(
+                max(range(len(there[:longest])), key=[self._worth(one, load) for one in there[:longest]].__getitem__)
+                for there in self._there
+            )
+            self._options = self._make_options()
+
+    def _even_or(self, uneven: Choices, last: Choices) -> Choices:
         """Return the fastest of ``uneven`` and the tables with one γ for all, or ``last`` where it is about as fast."""
-        even = [(gamma,) * len(last) for gamma in range(len(self._tokens[0]))]
-        drafting = self._settle(max(even[1:], key=self._rate))
+        even = [(choice,) * len(last) for choice in self._range]
+        drafting = self._settle(max((table for table in even if table[0] > 0), key=self._rate))
         best = max([uneven, drafting, *even], key=self._rate)
         kept = last if last in even else uneven
         return best if self._rate(best) > SWITCH_GAIN * self._rate(kept) else kept
 
-    def _rate(self, gammas: tuple[int, ...]) -> float:
-        return self.load(gammas).rate
+    def _rate(self, choices: Choices) -> float:
+        return self.load(choices).rate
 
-    def _settle(self, start: tuple[int, ...]) -> tuple[int, ...]:
+    def _settle(self, start: Choices) -> Choices:
         """Return where choosing the best by the load, and the load by the choice, comes to rest."""
-        gammas = start
+        choices = start
         for _ in range(MAX_TURNS):
-            worths = self._worths(self.load(gammas))
-            chosen = tuple(_best(worth, kept) for worth, kept in zip(worths, gammas, strict=True))
-            if chosen == gammas:
+            load = self.load(choices)
+            self._take(load)
+            worths = self._worths(load)
+            chosen = tuple(self._best(worth, kept) for worth, kept in zip(worths, choices, strict=True))
+            if chosen == choices:
                 break
-            gammas = chosen
-        return self._with_one_edge(gammas)
+            choices = chosen
+        return self._with_one_edge(choices)
 
-    def _with_one_edge(self, gammas: tuple[int, ...]) -> tuple[int, ...]:
+    def _with_one_edge(self, choices: Choices) -> Choices:
         """Return a table whose closed buckets are the unsure ones: the verifier's gate is a threshold."""
-        num_closed = next((index for index, gamma in enumerate(gammas) if gamma), len(gammas))
-        if all(gammas[num_closed:]):
-            return gammas
-        drafting = [_likeliest(worth) for worth in self._worths(self.load(gammas))]
-        edges = range(len(gammas) + 1)
+        num_closed = next((index for index, choice in enumerate(choices) if choice), len(choices))
+        if all(choices[num_closed:]):
+            return choices
+        opened = [choice for choice in self._range if choice]
+        drafting = [max(opened, key=worth.__getitem__) for worth in self._worths(self.load(choices))]
+        edges = range(len(choices) + 1)
         return max(((0,) * edge + tuple(drafting[edge:]) for edge in edges), key=self._rate)
 
     def _worths(self, load: Load) -> list[list[float]]:
-        """Return per bucket and γ the tokens that a round is ahead of the rate, its cost to others included."""
-        others = load.batch - 1
-        costs_us = [
-            self._prices.besides(gamma, load.forward_us)
-            + self._prices.forward(others * load.width + gamma + 1, load.batch)
-            + others * (self._prices.session_us + self._prices.row_us * gamma)
-            for gamma in range(len(self._tokens[0]))
-        ]
-        return [
-            [tokens - load.rate * cost_us for tokens, cost_us in zip(known, costs_us, strict=True)]
-            for known in self._tokens
-        ]
+        return [[self._worth(option, load) for option in options] for options in self._options]
 
+    def _worth(self, option: Option, load: Load) -> float:
+        """Return the tokens that a round is ahead of the rate, its cost to others included."""
+        prices, others = self._prices, load.batch - 1
+        cost_us = (
+            option.besides_us
+            + option.waits * load.forward_us
+            + prices.forward(others * load.width + option.rows, load.batch)
+            + others * (prices.session_us + prices.row_us * (option.rows - 1))
+        )
+        return option.tokens - load.rate * cost_us
 
-def _best(worth: Sequence[float], last: int) -> int:
-    best = max(range(len(worth)), key=worth.__getitem__)
-    return best if worth[best] > worth[last] + INERTIA else last
-
-
-def _likeliest(worth: Sequence[float]) -> int:
-    """Return the best γ above 0."""
-    return max(range(1, len(worth)), key=worth.__getitem__)
+    def _best(self, worth: Sequence[float], last: int) -> int:
+        best = max(self._range, key=worth.__getitem__)
+        return best if worth[best] > worth[last] + INERTIA else last

@@ -35,9 +35,10 @@ class Prices(NamedTuple):
 
     A forward takes ``forward_us`` for one row, ``session_us`` for each further session, which has a row, and ``row_us``
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
-    A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop; a draft takes
-    ``draft_us`` and ``token_us`` a token. Sessions that are in a forward for a share x of their time meet each other
-    there with probability ``meeting`` x: not by chance alone, since those who wait for a forward then run together.
+    A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
+    where it need not ask the drafter; a draft takes ``draft_us`` and ``token_us`` a token. Sessions that are in a
+    forward for a share x of their time meet each other there with probability ``meeting`` x: not by chance alone, since
+    those who wait for a forward then run together.
     """
 
     forward_us: float
@@ -50,6 +51,7 @@ class Prices(NamedTuple):
     token_us: float
     sessions: int
     meeting: float
+    there_us: float = 0.0
 
     def batch(self, forward_share: float) -> float:
         """Return how many sessions one that is in a forward finds there, itself among them."""
@@ -59,11 +61,9 @@ class Prices(NamedTuple):
         """Return what a forward of ``rows``, those of all its sessions together, takes."""
         return max(self.forward_us + self.session_us * (sessions - 1) + self.row_us * (rows - sessions), 1.0)
 
-    def besides(self, gamma: int, forward_us: float) -> float:
-        """Return what a round takes besides its own forward, while forwards take ``forward_us``."""
-        if not gamma:
-            return self.solo_us
-        return max(self.draft_us + self.token_us * gamma, 0.0) + self.rest_us + self.wait * forward_us
+    def asked(self, gamma: int) -> float:
+        """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
+        return max(self.draft_us + self.token_us * gamma, 0.0) + self.rest_us
 
 
 class Costs:
@@ -75,6 +75,7 @@ class Costs:
         self._forward = Line(3, guesses, HALF_LIFE, groups=2)
         self._draft = Line(2, (((1, 0), 0.2),), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
+        self._there_us = Mean(HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
@@ -99,10 +100,13 @@ class Costs:
             self._solo_us.add(waited_us)
         else:
             self._wait_us.add(waited_us)
-        if seen.proposed:
-            self._rest_us.add(max(seen.round_us - seen.draft_us - seen.verify_us, 0))
-            self._num_rounds += 1
+        self._num_rounds += seen.proposed > 0
+        rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0)
+        if seen.proposed and not seen.announced:
+            self._rest_us.add(rest_us)
             self._draft.add((1, seen.proposed), seen.draft_us)
+        elif not seen.streamed:
+            self._there_us.add(rest_us)
         self._batch.add(batch)
         self._forward_us.add(forward_us)
         self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us)
@@ -125,6 +129,7 @@ class Costs:
             token_us=max(token_us, 0.0),
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
+            there_us=self._there_us.value if self._there_us.known else self._rest_us.value,
         )
 
     def _count_session(self, session: int, seen: Observation) -> None:

@@ -25,6 +25,11 @@ class Mean:
         self._count = self._num_odd = 0
         self.value = 0.0
 
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return self._count > 0
+
     def add(self, value: float) -> None:
         high = OUTLIER_FACTOR * self.value + 1
         is_odd = self._count >= TRUSTED_COUNT and not self.value / OUTLIER_FACTOR - 1 <= value <= high

@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from orchestrator.auto.choice import Chooser, Table
-from orchestrator.auto.costs import Costs
+from orchestrator.auto.ahead import FIRST_LENGTH, Readiness
+from orchestrator.auto.choice import SWITCH_GAIN, Ahead, Chooser, Table
+from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.observation import Mode, Observation, Observer
-from orchestrator.auto.policy import Auto
+from orchestrator.auto.policy import NOTHING_PREPARED, Auto
 from orchestrator.auto.survival import NUM_BUCKETS, Survival, bucket_of
+from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
+from specgate.types import Verification
 
 PROBE_BUDGET = 0.01
 """Of the time: what may be lost by drafting where it does not seem to pay."""
@@ -30,6 +33,7 @@ class ModeKnowledge:
     """What is particular to requests of one mode."""
 
     survival: Survival = field(default_factory=Survival)
+    readiness: Readiness = field(default_factory=Readiness)
     visits: list[float] = field(default_factory=lambda: [1.0] * NUM_BUCKETS)
     tables: dict[int, Table] = field(default_factory=dict)
     """By the most draft tokens that a request allows."""
@@ -50,9 +54,9 @@ class Learner:
         self._num_verdicts = 0
         self._sessions = count()
 
-    def policy(self, request: GenerationRequest) -> Auto:
+    def policy(self, request: GenerationRequest, drafter: Prepared = NOTHING_PREPARED) -> Auto:
         """Return the policy of one session."""
-        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE))
+        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE), drafter)
 
     def observer(self, request: GenerationRequest) -> Observer | None:
         """Return whom to tell of a session's verdicts; None where they would teach nothing.
@@ -90,12 +94,18 @@ class Learner:
         prices = self.costs.now()
         if prices is None:
             return None
-        tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
-        gammas = last.gammas if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
-        known.tables[max_gamma] = Chooser(tokens, known.visits, prices).best(gammas)
+        known.tables[max_gamma] = _search(known, max_gamma, prices, last, self.first_length(mode, max_gamma))
         pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
         known.due_at[max_gamma] = self._num_verdicts + pause
         return known.tables[max_gamma]
+
+    def first_length(self, mode: Mode, max_gamma: int) -> int:
+        """Return how long prepared proposals are at first; 0 where none can be looked at before they are asked for."""
+        return 0 if mode.verification is Verification.REJECTION else min(max_gamma, FIRST_LENGTH)
+
+    def looked(self, mode: Mode, confidence: float | None, length: int, *, ready: bool) -> None:
+        """Learn whether a proposal of ``length`` tokens was there when it was wanted."""
+        self.knowledge(mode).readiness.observe(bucket_of(confidence), length, ready=ready)
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
@@ -116,6 +126,22 @@ class Learner:
             return False
         known.credit_us -= price_us
         return True
+
+
+def _search(known: ModeKnowledge, max_gamma: int, prices: Prices, last: Table | None, first_length: int) -> Table:
+    """Return the best table, with proposals that are prepared as far as now, or a token more or less."""
+    tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
+    choices = last.choices if last is not None else (min(max_gamma, FIRST_LENGTH),) * NUM_BUCKETS
+    now = last.length if last is not None else first_length
+    if not now:
+        return Chooser(tokens, known.visits, prices).best(choices)
+
+    def best(length: int) -> Table:
+        return Chooser(tokens, known.visits, prices, Ahead(length, known.readiness.chances(length))).best(choices)
+
+    kept, *others = (best(length) for length in (now, now - 1, now + 1) if 1 <= length <= max_gamma)
+    other = max(others, key=lambda table: table.rate, default=kept)
+    return other if other.rate > SWITCH_GAIN * kept.rate else kept
 
 
 def _mode(request: GenerationRequest) -> Mode:

@@ -4,11 +4,14 @@ Lossless by what it may look at: the confidence of the last committed token, the
 all sessions that are over: how many of their tokens were judged and stood, how long they took, how many sessions
 shared their forwards. A pending proposal has no way in: ``plan`` is called before the draft is asked for, and nothing
 is observed before a verdict is committed. So neither the values of a proposal nor the time that they took decide
-whether it is used; they decide about later rounds alone, whose draft randomness is another.
+whether it is used; they decide about later rounds alone, whose draft randomness is another. Where proposals are not
+random (greedy and ``shared_noise``, in which the text is the same under any plan) it also looks whether the next one is
+there already: such a one costs no waiting.
 
 When to try what is not chosen is counted, not drawn: the policy has no randomness that could meet the text's.
 """
 
+from dataclasses import replace
 from itertools import cycle
 from typing import Protocol
 
@@ -16,6 +19,7 @@ from orchestrator.auto.choice import Table
 from orchestrator.auto.observation import Mode
 from orchestrator.auto.survival import BUCKET_EDGES, bucket_of
 from orchestrator.gate import Progress, RoundPlan
+from orchestrator.ports import Prepared
 from specgate.types import ALWAYS_SOLO
 
 CALIBRATION = (3, 1, 5, 2, 8, 4)
@@ -37,14 +41,34 @@ class Choices(Protocol):
 
     def solo_run(self) -> int: ...
 
+    def first_length(self, mode: Mode, max_gamma: int) -> int: ...
+
+    def looked(self, mode: Mode, confidence: float | None, length: int, *, ready: bool) -> None: ...
+
+
+class NothingPrepared:
+    """The port's ``Prepared`` where nothing ever is."""
+
+    prepared = False
+
+
+NOTHING_PREPARED = NothingPrepared()
+
 
 class Auto:
-    """``auto``: γ by the target's confidence, 0 included. ``max_gamma`` is the most that the request allows."""
+    """``auto``: γ by the target's confidence, 0 included.
 
-    def __init__(self, choices: Choices, mode: Mode, max_gamma: int) -> None:
+    Args:
+        max_gamma: the most that the request allows.
+        drafter: is asked whether the next proposal is there already.
+    """
+
+    def __init__(self, choices: Choices, mode: Mode, max_gamma: int, drafter: Prepared) -> None:
         self._choices = choices
         self._mode = mode
         self._max_gamma = max_gamma
+        self._drafter = drafter
+        self._length = 0
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
         self._probing = False
@@ -53,20 +77,36 @@ class Auto:
         """Return the next round's plan."""
         table = self._choices.table(self._mode, self._max_gamma)
         self._num_rounds += 1
+        ready = self._drafter.prepared
+        if self._length:
+            self._choices.looked(self._mode, session.confidence, self._length, ready=ready)
         if table is None:
-            gamma = min(next(self._calibration), self._max_gamma)
-            return _ending_alone(gamma) if self._num_rounds % 2 else RoundPlan(gamma)
+            plan, length = self._calibrate(), self._choices.first_length(self._mode, self._max_gamma)
+        else:
+            plan, length = self._by(table, session, ready=ready), table.length
+        if length and self._num_rounds % STRETCH_EVERY == 0:
+            length = min(length + 1, self._max_gamma)
+        self._length = length
+        return replace(plan, prepare=length)
+
+    def _calibrate(self) -> RoundPlan:
+        gamma = min(next(self._calibration), self._max_gamma)
+        return _ending_alone(gamma) if self._num_rounds % 2 else RoundPlan(gamma)
+
+    def _by(self, table: Table, session: Progress, *, ready: bool) -> RoundPlan:
         bucket = bucket_of(session.confidence)
+        if ready and (taken := min(table.taken[bucket], self._length)):
+            return self._open(table, taken, session)
         if bucket < table.num_closed:
             return self._closed(table, bucket, session)
-        return self._open(table, bucket, session)
-
-    def _open(self, table: Table, bucket: int, session: Progress) -> RoundPlan:
         gamma = table.gammas[bucket]
-        if self._num_rounds % ALONE_EVERY == 0:
-            return _ending_alone(gamma)
         if self._num_rounds % STRETCH_EVERY == 0:
             gamma = min(gamma + 1 + gamma // 4, self._max_gamma)
+        return self._open(table, gamma, session)
+
+    def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
+        if self._num_rounds % ALONE_EVERY == 0:
+            return _ending_alone(gamma)
         if table.num_closed and not self._probing:
             self._probing = self._may_probe(table, table.num_closed - 1)
         return self._with_gate(gamma, table, session)

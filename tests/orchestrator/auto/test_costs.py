@@ -65,8 +65,8 @@ def test_prices_are_what_rounds_took() -> None:
     prices = prices_of(*(a_round(gamma) for gamma in GAMMAS * 4), *[solo()] * 8)
     assert prices.forward(1) == pytest.approx(8000, rel=0.01)
     assert prices.forward(9) == pytest.approx(8000 * 1.24, rel=0.01)
-    assert prices.besides(4, 8000) == pytest.approx(4 * 800 + 400, rel=0.02)
-    assert prices.besides(0, 8000) == 0
+    assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.02)
+    assert prices.solo_us == 0
     assert prices.sessions == 1
 
 
@@ -90,7 +90,7 @@ def test_odd_times_are_got_over(odd: int) -> None:
     prices_of(*[strange] * 4, *(a_round(gamma) for gamma in GAMMAS * 60), costs=costs)
     prices = prices_of(*(a_round(gamma) for gamma in GAMMAS * 60), costs=costs)
     assert prices.forward(5) == pytest.approx(8000 * 1.12, rel=0.1)
-    assert prices.besides(4, 8000) == pytest.approx(4 * 800 + 400, rel=0.3)
+    assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.3)
 
 
 def test_another_drafter_is_learned_within_a_few_hundred_rounds() -> None:
@@ -106,7 +106,7 @@ def test_one_stall_changes_little() -> None:
     stalled = replace(a_round(4), verify_us=2_000_000, forward_us=2_000_000, round_us=2_100_000, draft_us=90_000)
     calm, shaken = prices_of(*rounds), prices_of(*rounds, stalled)
     assert shaken.forward(5) == pytest.approx(calm.forward(5), rel=0.1)
-    assert shaken.besides(4, 8000) == pytest.approx(calm.besides(4, 8000), rel=0.2)
+    assert shaken.asked(4) == pytest.approx(calm.asked(4), rel=0.2)
 
 
 def test_what_waited_for_a_prefill_is_left_out() -> None:

@@ -19,6 +19,7 @@ class Present:
     available = True
     may_return = False
     context_length = 10_000
+    prepared = False
 
 
 class Watched:
