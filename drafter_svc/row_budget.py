@@ -1,10 +1,11 @@
 """How much a drafter guesses ahead: less the more sessions draft, and nothing when there are too many."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 RECENT_S = 0.5
-"""A session that has not drafted for so long is with a slow reader, or gone: its share goes to the others."""
+"""A session that has not drafted for so long is with a slow reader: its share goes to the others."""
 MIN_SHARE = 2
 """Less than this for each of several sessions hits too rarely for what it takes from the real drafts of the others."""
 
@@ -29,3 +30,11 @@ class RowBudget:
         self._seen_s = {key: at_s for key, at_s in self._seen_s.items() if now_s - at_s <= RECENT_S}
         share = self._num_rows // len(self._seen_s)
         return share if share >= MIN_SHARE or len(self._seen_s) == 1 else 0
+
+    @contextmanager
+    def sharing(self, session: object) -> Iterator[None]:
+        """Count ``session`` no more when it has ended: requests that follow each other are not many sessions."""
+        try:
+            yield
+        finally:
+            self._seen_s.pop(id(session), None)

@@ -37,14 +37,15 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             def announce(announcement: Announcement) -> None:
                 outbox.post(announcement_to_pb(announcement))
 
-            async for message in requests:
-                stopwatch.start()
-                request = self._request(round_of(message), session, vocab_size)
-                proposal = await self._model.engine.run(session.draft(request))
-                if request.gamma:
-                    proposal = replace(proposal, draft_us=stopwatch.lap_us())
-                    await outbox.send(draft_response_to_pb(request.round, proposal))
-                session.ahead.start(self._budget.share(session), self._model.engine.submit, announce)
+            with self._budget.sharing(session):
+                async for message in requests:
+                    stopwatch.start()
+                    request = self._request(round_of(message), session, vocab_size)
+                    proposal = await self._model.engine.run(session.draft(request))
+                    if request.gamma:
+                        proposal = replace(proposal, draft_us=stopwatch.lap_us())
+                        await outbox.send(draft_response_to_pb(request.round, proposal))
+                    session.ahead.start(self._budget.share(session), self._model.engine.submit, announce)
 
     def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))

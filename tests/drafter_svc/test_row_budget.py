@@ -37,6 +37,13 @@ def test_who_has_not_drafted_of_late_does_not_count() -> None:
     assert budget.share("b") == 4
 
 
+def test_requests_that_follow_each_other_are_one_at_a_time() -> None:
+    budget = RowBudget(4, Clock())
+    for name in ("a", "b", "c", "d", "e"):
+        with budget.sharing(name):
+            assert budget.share(name) == 4
+
+
 @pytest.mark.parametrize("num_sessions", [1, 3])
 def test_no_rows_are_no_run_ahead(num_sessions: int) -> None:
     budget = RowBudget(0, Clock())
