@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from drafter_svc import guesses
-from drafter_svc.draft import Draft, DraftToken, Terms
+from drafter_svc.draft import Draft, DraftToken
 from drafter_svc.outcomes import Candidate
 from drafter_svc.run_ahead import RunAhead
 from specgate.errors import InvalidArgument, OutOfSync
@@ -100,9 +100,7 @@ class DraftSession:
         """
         before = self.num_committed
         self.commit(request)
-        draft = self.ahead.begin(
-            self.sequence, Terms.of(request), tuple(self.sequence.token_ids[before:]), request.prepare
-        )
+        draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())
         num_ready = len(draft.tokens)

@@ -12,10 +12,12 @@ ended is finished, not dropped. Speculative speculative decoding (Kumar, Dao, 20
 than on a hit, which is biased above temperature 0.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,10 +25,11 @@ import torch
 from drafter_svc.account import Account
 from drafter_svc.draft import Draft, Terms
 from drafter_svc.outcomes import Acceptance, Candidate, likeliest
+from drafter_svc.telling import Announce, Telling
 from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
-from specgate.types import AnnouncedProposal, Announcement, SessionSpec, common_prefix_length
+from specgate.types import DraftRequest, SessionSpec, common_prefix_length
 
 RECENT_ROUNDS = 8
 """Rounds whose longest draft says how far a branch is drafted."""
@@ -39,8 +42,6 @@ Extend = Callable[[Draft], Guessing]
 """Drafts on, to the draft's own terms."""
 Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
 """What the target may choose at the positions of these logits, from the draft's first one on."""
-Announce = Callable[[Announcement], None]
-"""Told, on the engine's thread, what will be proposed for the outcomes that were guessed."""
 
 
 class Branch(NamedTuple):
@@ -48,20 +49,6 @@ class Branch(NamedTuple):
 
     draft: Draft
     job: "Future[Any]"
-
-
-@dataclass(slots=True)
-class _Told:
-    """What will be announced of one round, behind the committed length ``position``, once no branch is open."""
-
-    position: int
-    to: Announce | None
-    num_open: int = 0
-    proposals: list[AnnouncedProposal] = field(default_factory=list)
-
-    def announce(self) -> None:
-        if self.to is not None and self.proposals:
-            self.to(Announcement(self.position, tuple(self.proposals)))
 
 
 class RunAhead:
@@ -87,26 +74,27 @@ class RunAhead:
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None
+        self._within_s = math.inf
         self._branches: dict[Ids, Branch] = {}
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
-        self._told: _Told | None = None
+        self._telling: Telling | None = None
 
-    def begin(self, sequence: Sequence, terms: Terms, outcome: Ids, prepare: int = 0) -> Draft:
+    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
 
         Args:
             sequence: the session's, which holds the committed tokens and no others.
             outcome: the tokens that were committed since the last round.
-            prepare: how far branches are drafted from now on; 0: as far as any of the last rounds.
         """
+        terms = Terms.of(request)
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
         prepared = self._close_all_but(outcome)
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
-            draft = replace(prepared, sequence=sequence, terms=terms)
+            draft = replace(prepared, sequence=sequence, terms=terms, on_token=None)
             draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
         if guessed and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
@@ -118,7 +106,8 @@ class RunAhead:
             # For the solo tokens of the round, too: only a round that drafts tells what guessing brought.
             self._guesses = self._account.pays()
         if self._coming is not None:
-            self._coming = self._coming._replace(round=terms.round + 1, gamma=prepare or max(self._gammas))
+            self._coming = self._coming._replace(round=terms.round + 1, gamma=request.prepare or max(self._gammas))
+        self._within_s = request.prepare_us / 1e6 if request.prepare_us else math.inf
         return draft
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
@@ -130,7 +119,8 @@ class RunAhead:
         """
         if num_rows > 0 and self._coming is not None and self._guesses:
             announce = None if self._rejects else announce
-            self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
+            due_s = time.perf_counter() + self._within_s
+            self._jobs.append(submit(self._prepare(num_rows, submit, announce, due_s)))
 
     def free(self) -> None:
         """Close all branches."""
@@ -149,7 +139,9 @@ class RunAhead:
         for fork in self._forks:
             if named is None or fork is not named.draft.sequence:
                 self._pool.discard(fork)
-        self._branches, self._forks, self._jobs, self._told = {}, [], [], None
+        if self._telling is not None:
+            self._telling.stop()
+        self._branches, self._forks, self._jobs, self._telling = {}, [], [], None
         return named.draft if named is not None else None
 
     def _learn(self, outcome: Ids) -> None:
@@ -158,7 +150,7 @@ class RunAhead:
         drafted = self._proposed.token_ids
         self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
 
-    def _prepare(self, num_rows: int, submit: Submit, announce: Announce | None) -> Guessing:
+    def _prepare(self, num_rows: int, submit: Submit, announce: Announce | None, due_s: float) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
         draft = self._proposed
         if draft is None or draft.sequence.num_cached < len(draft.sequence) - 1:
@@ -167,17 +159,18 @@ class RunAhead:
         if not draft.ends_with(self._stop_token_ids):
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
-        told = self._told = _Told(len(draft.sequence) - len(draft.tokens), announce)
+        if announce is not None:
+            self._telling = Telling(len(draft.sequence) - len(draft.tokens), due_s, announce)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
             if token_id not in self._stop_token_ids:
-                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit, told)
+                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             self._pool.discard(trunk)
 
-    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit, told: "_Told") -> None:
+    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit) -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
         draft, terms = self._proposed, self._coming
         if draft is None or terms is None or not self._pool.num_free:
@@ -187,20 +180,18 @@ class RunAhead:
             fork = self._fork(trunk, length - 1)
             fork.append([outcome[-1]])
             branch = Draft(fork, terms)
-            told.num_open += 1
-            job = submit(self._guess(branch, outcome, told))
+            if self._telling is not None:
+                self._telling.begin(outcome, branch)
+            job = submit(self._guess(branch, self._telling))
             self._jobs.append(job)
             self._branches[outcome] = Branch(branch, job)
 
-    def _guess(self, branch: Draft, outcome: Ids, told: "_Told") -> Guessing:
-        """Draft a branch, and once all are done or dropped tell what they propose; of a round that is over, nothing."""
+    def _guess(self, branch: Draft, telling: Telling | None) -> Guessing:
         try:
             yield from self._extend(branch)
-            told.proposals.append(AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(branch.token_ids)))
         finally:
-            told.num_open -= 1
-            if told is self._told and not told.num_open:
-                told.announce()
+            if telling is not None:
+                telling.end(branch)
 
     def _fork(self, trunk: Sequence, length: int) -> Sequence:
         fork = self._pool.fork(trunk, length)

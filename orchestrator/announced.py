@@ -7,25 +7,26 @@ from specgate.types import Announcement, DraftRequest, Proposal
 class Announced:
     """The latest announcement of one session.
 
-    Announced proposals have the ``stop_below`` of the last request for tokens, and as many tokens as the last request
-    said, or, where it did not say, at least as many as that one asked for.
+    Announced proposals have the ``stop_below`` of the last request for tokens. Where that did not say when they are
+    wanted, one that is shorter than they may be has come to an end of its own.
     """
 
     def __init__(self) -> None:
         self._latest: Announcement | None = None
-        self._length = 0
+        self._complete_length = 0
         self._stop_below = 0.0
-
-    def hear(self, announcement: Announcement) -> None:
-        """Keep an announcement, instead of the one before."""
-        self._latest = announcement
 
     def ask(self, request: DraftRequest) -> None:
         """Forget what was announced for this request, and remember what the next announcement will be made by."""
         self._latest = None
         if request.gamma:
-            self._length, self._stop_below = request.gamma, request.stop_below
-        self._length = request.prepare or self._length
+            self._complete_length, self._stop_below = request.gamma, request.stop_below
+        if request.prepare or request.prepare_us:
+            self._complete_length = 0 if request.prepare_us else request.prepare
+
+    def hear(self, announcement: Announcement) -> None:
+        """Keep an announcement, instead of the one before."""
+        self._latest = announcement
 
     def answer(self, request: DraftRequest, last_draft_token_ids: tuple[int, ...]) -> Proposal | None:
         """Return what the drafter will answer to ``request``, if it has said so.
@@ -33,16 +34,24 @@ class Announced:
         Raises:
             InvalidArgument: the announcement accepts more tokens than were proposed.
         """
-        announcement = self._latest
-        if not request.gamma or announcement is None:
+        ids = self.token_ids(request, last_draft_token_ids)
+        if not ids or not request.gamma:
             return None
-        if (announcement.position, self._stop_below) != (request.position, request.stop_below):
-            return None
-        for num_accepted, token_id, ids in announcement.proposals:
+        ended = len(ids) < self._complete_length
+        return Proposal(ids[: request.gamma], (), True) if ended or request.gamma <= len(ids) else None
+
+    def token_ids(self, request: DraftRequest, last_draft_token_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what lies there behind the tokens that ``request`` tells, whatever its ``gamma``.
+
+        Raises:
+            InvalidArgument: the announcement accepts more tokens than were proposed.
+        """
+        latest = self._latest
+        if latest is None or (latest.position, self._stop_below) != (request.position, request.stop_below):
+            return ()
+        for num_accepted, token_id, ids in latest.proposals:
             if num_accepted > len(last_draft_token_ids):
                 raise InvalidArgument("announced.num_accepted", f"{num_accepted} of {len(last_draft_token_ids)}")
             if (*last_draft_token_ids[:num_accepted], token_id) == request.token_ids:
-                # A shorter one than was asked for had come to an end of its own.
-                ended = len(ids) < self._length
-                return Proposal(ids[: request.gamma], (), True) if ended or request.gamma <= len(ids) else None
-        return None
+                return ids
+        return ()

@@ -89,6 +89,11 @@ class FakeDrafter:
             return None
         return replace(self._propose([*self.told, *request.token_ids], request), from_run_ahead=True, draft_us=0)
 
+    def num_announced(self, request: DraftRequest) -> int:
+        """See ``ports.DraftLink``."""
+        last_gamma = next((one.gamma for one in reversed(self.requests) if one.gamma), 0)
+        return len(self.announced(replace(request, gamma=last_gamma)) or ())
+
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         self.requests.append(request)

@@ -19,7 +19,9 @@ ABSENT_DRAFTER_SOLO_TOKENS = 16
 class RoundPlan:
     """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
 
-    ``prepare``: how long proposals should be that the drafter prepares for the next round; 0 leaves it to the drafter.
+    ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter;
+    ``prepare_us``: in how many microseconds they are wanted, 0: when they are complete. ``ready``: how many tokens of
+    this round's proposal were known to be there when it was planned.
     """
 
     gamma: int = 0
@@ -27,6 +29,8 @@ class RoundPlan:
     solo_below: float = 0.0
     max_solo_tokens: int = 0
     prepare: int = 0
+    prepare_us: int = 0
+    ready: int = 0
 
 
 class Progress(Protocol):

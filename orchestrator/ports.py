@@ -36,6 +36,10 @@ class DraftLink(Drafter, Protocol):
         """
         ...
 
+    def num_announced(self, request: DraftRequest) -> int:
+        """Return for how many tokens ``announced`` has an answer, whatever ``request.gamma``. Never waits or raises."""
+        ...
+
 
 class Verifier(Protocol):
     """One session on a verifier."""
@@ -57,11 +61,11 @@ class Prepared(Protocol):
     """Whether the next proposal has to be waited for."""
 
     @property
-    def prepared(self) -> bool:
-        """Whether the drafter has said what it will propose next.
+    def num_prepared(self) -> int:
+        """How many tokens of the next proposal the drafter has said already.
 
-        False wherever proposals are random (rejection mode above temperature 0): whether the draft is asked must not
-        hang on what it drafted.
+        0 wherever proposals are random (rejection mode above temperature 0): whether the draft is asked must not hang
+        on what it drafted.
         """
         ...
 

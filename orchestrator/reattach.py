@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from orchestrator.checks import check_proposal
@@ -10,7 +9,7 @@ from orchestrator.patience import Patience
 from orchestrator.ports import DrafterDialer, DraftLink, Lease, Pool
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
-from specgate.errors import InvalidArgument, SpecgateError, TokenizerMismatch, UnsupportedArchitecture
+from specgate.errors import InvalidArgument, TokenizerMismatch, UnsupportedArchitecture
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal
 
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
@@ -38,7 +37,7 @@ class NoDrafter:
 
     available = False
     may_return = False
-    prepared = False
+    num_prepared = 0
     context_length = 0
 
     async def open(self) -> None:
@@ -90,15 +89,13 @@ class ReattachingDrafter:
         return self._dialer.context_length
 
     @property
-    def prepared(self) -> bool:
+    def num_prepared(self) -> int:
         """See ``ports.Prepared``."""
         attached, session = self._attached, self._session
         if attached is None or session.opening_spec.rejects:
-            return False
+            return 0
         known = attached.num_known
-        with suppress(SpecgateError):  # Nonsense is met again, and dealt with, when the draft is asked for.
-            return attached.drafter.announced(DraftRequest(0, known, tuple(session.committed[known:]), 1)) is not None
-        return False
+        return attached.drafter.num_announced(DraftRequest(0, known, tuple(session.committed[known:]), gamma=1))
 
     async def open(self) -> None:
         """Attach for the first time; where that fails, go on trying behind the request.

@@ -57,7 +57,7 @@ class Session:
         self.round = 0
         self._num_told = len(self.committed)
         self._round_start_s = 0.0
-        self._prepare = 0
+        self._plan = RoundPlan()
 
     @property
     def finished(self) -> bool:
@@ -86,7 +86,7 @@ class Session:
         """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
         self.round += 1
         self._round_start_s = self._clock()
-        self._prepare = plan.prepare
+        self._plan = plan
         return self._tell(plan.gamma, plan.stop_below)
 
     def keep_warm(self) -> DraftRequest:
@@ -94,8 +94,11 @@ class Session:
         return self._tell()
 
     def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
+        plan = self._plan
         position, self._num_told = self._num_told, len(self.committed)
-        return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, self._prepare)
+        return DraftRequest(
+            self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare, plan.prepare_us
+        )
 
     def leave_out(self, seconds: float) -> None:
         """Count the round's time from so much later: its proposal lay there while the reader was slow."""
@@ -179,7 +182,7 @@ class Session:
                 proposed=len(proposal),
                 judged=judged[0],
                 accepted=judged[1],
-                announced=proposal.from_run_ahead and not proposal.draft_us,
+                ready=self._plan.ready if len(proposal) else 0,
                 streamed=verdict.solo,
                 settled=self.stats.target_forwards > 1,
                 finished=self.finished,

@@ -162,8 +162,9 @@ class DraftRequest:
     """One round as the drafter sees it.
 
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
-    them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals should be that
-    are prepared for the next round; 0 leaves it to the drafter.
+    them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals may be that
+    are prepared for the next round, 0 leaves it to the drafter; ``prepare_us`` in how many microseconds they are
+    wanted, 0: when they are complete.
     """
 
     round: int
@@ -172,6 +173,7 @@ class DraftRequest:
     gamma: int
     stop_below: float = 0.0
     prepare: int = 0
+    prepare_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

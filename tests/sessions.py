@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
-from drafter_svc.run_ahead import Announce
+from drafter_svc.telling import Announce
 from specgate.runtime.choosing import Answer
 from specgate.runtime.scheduler import Need
 from specgate.types import (

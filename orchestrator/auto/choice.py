@@ -43,7 +43,7 @@ class Load(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """What is prepared: proposals of ``length`` tokens, there with a probability for every bucket."""
+    """What is prepared: a proposal of some ``length``, there with a probability for every bucket."""
 
     length: int
     chances: Sequence[float]
@@ -52,16 +52,16 @@ class Ahead(NamedTuple):
 class Table(NamedTuple):
     """The choice for every bucket, from unsure to sure: 0, ``LOOK``, or how many tokens to ask for.
 
-    ``taken`` is how many tokens to use of a proposal that is there, of ``length``. ``probes`` is the best γ above 0 and
-    ``losses_us`` what it costs against the choice. ``rate`` is in tokens per microsecond.
+    ``probes`` is the best γ above 0 and ``losses_us`` what it costs against the choice. ``rate`` is in tokens per
+    microsecond. ``worths`` is what a round with 0, 1, ... draft tokens is ahead of the rate where they cost no time.
     """
 
     choices: Choices
     probes: tuple[int, ...]
     losses_us: tuple[float, ...]
     rate: float
-    length: int = 0
-    taken: tuple[int, ...] = ()
+    worths: tuple[tuple[float, ...], ...]
+    prices: Prices
 
     @property
     def gammas(self) -> tuple[int, ...]:
@@ -72,6 +72,10 @@ class Table(NamedTuple):
     def num_closed(self) -> int:
         """How many buckets, from the unsure end and without a gap, are left to the target alone."""
         return next((index for index, choice in enumerate(self.choices) if choice), len(self.choices))
+
+    def with_ready(self, bucket: int, num_ready: int) -> int:
+        """Return how many tokens to ask for where ``num_ready`` are there."""
+        return _best_ready(self.worths[bucket], num_ready, self.rate, self.prices)
 
 
 class Option(NamedTuple):
@@ -106,19 +110,14 @@ class Chooser:
         self._prices = prices
         self._ahead = ahead
         self._alone = Option(1.0, 1.0, prices.solo_us, 0.0)
+        self._drafted = [
+            [Option(emitted, gamma + 1, 0.0, prices.wait) for gamma, emitted in enumerate(known)] for known in tokens
+        ]
         self._asked = [
-            [
-                Option(emitted, gamma + 1, prices.asked(gamma), prices.wait)
-                for gamma, emitted in enumerate(known)
-                if gamma
-            ]
-            for known in tokens
+            [option._replace(besides_us=prices.asked(gamma)) for gamma, option in enumerate(options) if gamma]
+            for options in self._drafted
         ]
-        self._there = [
-            [Option(emitted, gamma + 1, prices.there_us, prices.wait) for gamma, emitted in enumerate(known)]
-            for known in tokens
-        ]
-        self._taken = tuple(min(ahead.length, len(known) - 1) if ahead else 0 for known in tokens)
+        self._hits = [options[0] for options in self._drafted]
         self._options = self._make_options()
 
     def best(self, last: Sequence[int]) -> Table:
@@ -130,9 +129,9 @@ class Chooser:
         worths = self._worths(load)
         probes = tuple(max(range(1, self._range.stop), key=worth.__getitem__) for worth in worths)
         losses = (worth[choice] - worth[probe] for worth, choice, probe in zip(worths, choices, probes, strict=True))
-        length = self._ahead.length if self._ahead else 0
         losses_us = tuple(loss / load.rate for loss in losses)
-        return Table(choices, probes, losses_us, load.rate, length, self._taken)
+        worths_of_drafts = tuple(tuple(self._worth(one, load) for one in options) for options in self._drafted)
+        return Table(choices, probes, losses_us, load.rate, worths_of_drafts, self._prices)
 
     def load(self, choices: Sequence[int]) -> Load:
         """Return what ``choices`` come to where all sessions follow them."""
@@ -159,21 +158,23 @@ class Chooser:
         """Return what every choice comes to, by the choice, per bucket; the last one is that of ``LOOK``, -1."""
         if self._ahead is None:
             return [[self._alone, *asked] for asked in self._asked]
-        result = []
-        for asked, there, taken, chance in zip(self._asked, self._there, self._taken, self._ahead.chances, strict=True):
-            hit = there[taken]
-            result.append([self._alone, *(miss.or_else(hit, chance) for miss in [*asked, there[0]])])
-        return result
+        look = Option(1.0, 1.0, self._prices.there_us, self._prices.wait)
+        return [
+            [self._alone, *(miss.or_else(hit, chance) for miss in [*asked, look])]
+            for asked, hit, chance in zip(self._asked, self._hits, self._ahead.chances, strict=True)
+        ]
 
-    def _take(self, load: Load) -> None:
-        """Choose how much of a proposal that is there is worth its rows."""
-        if self._ahead is not None:
-            longest = self._ahead.length + 1
-            self._taken = tuple(
-                max(range(len(there[:longest])), key=[self._worth(one, load) for one in there[:longest]].__getitem__)
-                for there in self._there
-            )
-            self._options = self._make_options()
+    def _foresee(self, load: Load) -> None:
+        """Work out what is best done where a proposal is there."""
+        if self._ahead is None:
+            return
+        prices, length = self._prices, self._ahead.length
+        self._hits = []
+        for options in self._drafted:
+            worths = [self._worth(option, load) for option in options]
+            gamma = _best_ready(worths, length, load.rate, prices)
+            self._hits.append(options[gamma]._replace(besides_us=prices.ready(gamma, length)))
+        self._options = self._make_options()
 
     def _even_or(self, uneven: Choices, last: Choices) -> Choices:
         """Return the fastest of ``uneven`` and the tables with one γ for all, or ``last`` where it is about as fast."""
@@ -191,7 +192,7 @@ class Chooser:
         choices = start
         for _ in range(MAX_TURNS):
             load = self.load(choices)
-            self._take(load)
+            self._foresee(load)
             worths = self._worths(load)
             chosen = tuple(self._best(worth, kept) for worth, kept in zip(worths, choices, strict=True))
             if chosen == choices:
@@ -226,3 +227,7 @@ class Chooser:
     def _best(self, worth: Sequence[float], last: int) -> int:
         best = max(self._range, key=worth.__getitem__)
         return best if worth[best] > worth[last] + INERTIA else last
+
+
+def _best_ready(worths: Sequence[float], num_ready: int, rate: float, prices: Prices) -> int:
+    return max(range(len(worths)), key=lambda gamma: worths[gamma] - rate * prices.ready(gamma, num_ready))

@@ -36,7 +36,8 @@ class Prices(NamedTuple):
     A forward takes ``forward_us`` for one row, ``session_us`` for each further session, which has a row, and ``row_us``
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
-    where it need not ask the drafter; a draft takes ``draft_us`` and ``token_us`` a token. Sessions that are in a
+    where it need not ask the drafter; a draft takes ``draft_us`` and ``token_us`` a token, one that is there in part
+    ``extend_us`` and ``extend_token_us`` a token that is not. Sessions that are in a
     forward for a share x of their time meet each other there with probability ``meeting`` x: not by chance alone, since
     those who wait for a forward then run together.
     """
@@ -52,6 +53,8 @@ class Prices(NamedTuple):
     sessions: int
     meeting: float
     there_us: float = 0.0
+    extend_us: float = 0.0
+    extend_token_us: float = 0.0
 
     def batch(self, forward_share: float) -> float:
         """Return how many sessions one that is in a forward finds there, itself among them."""
@@ -65,6 +68,12 @@ class Prices(NamedTuple):
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
         return max(self.draft_us + self.token_us * gamma, 0.0) + self.rest_us
 
+    def ready(self, gamma: int, num_ready: int) -> float:
+        """Return the same where ``num_ready`` tokens are there: those that are missing are asked for."""
+        if gamma <= num_ready:
+            return self.there_us
+        return self.rest_us + self.extend_us + self.extend_token_us * (gamma - num_ready)
+
 
 class Costs:
     """Learns prices from verdicts."""
@@ -76,6 +85,8 @@ class Costs:
         self._draft = Line(2, (((1, 0), 0.2),), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us = Mean(HALF_LIFE)
+        self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE)
+        self._verify = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
@@ -100,11 +111,15 @@ class Costs:
             self._solo_us.add(waited_us)
         else:
             self._wait_us.add(waited_us)
+            self._verify.add((1, seen.proposed), seen.verify_us)
         self._num_rounds += seen.proposed > 0
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0)
-        if seen.proposed and not seen.announced:
+        if seen.proposed > seen.ready:
             self._rest_us.add(rest_us)
-            self._draft.add((1, seen.proposed), seen.draft_us)
+            if seen.ready:
+                self._extend.add((1, seen.proposed - seen.ready), seen.draft_us)
+            else:
+                self._draft.add((1, seen.proposed), seen.draft_us)
         elif not seen.streamed:
             self._there_us.add(rest_us)
         self._batch.add(batch)
@@ -117,6 +132,7 @@ class Costs:
             return None
         base_us, session_us, row_us = self._forward.coefficients
         draft_us, token_us = self._draft.coefficients
+        extend_us, extend_token_us = self._extend.coefficients
         mean_us = max(self._forward_us.value, 1.0)
         return Prices(
             forward_us=base_us,
@@ -130,7 +146,13 @@ class Costs:
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
             there_us=self._there_us.value if self._there_us.known else self._rest_us.value,
+            extend_us=max(extend_us, 0.0),
+            extend_token_us=max(extend_token_us, 0.0),
         )
+
+    def verify_us(self, gamma: int) -> float:
+        """Return what the verifier takes for a round of ``gamma`` draft tokens; 0 before anything is known."""
+        return self._verify.at((1, gamma))
 
     def _count_session(self, session: int, seen: Observation) -> None:
         self._num_verdicts += 1

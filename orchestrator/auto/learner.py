@@ -4,15 +4,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from orchestrator.auto.ahead import FIRST_LENGTH, Readiness
-from orchestrator.auto.choice import SWITCH_GAIN, Ahead, Chooser, Table
-from orchestrator.auto.costs import Costs, Prices
+from orchestrator.auto.ahead import Readiness
+from orchestrator.auto.choice import Chooser, Table
+from orchestrator.auto.costs import Costs
 from orchestrator.auto.observation import Mode, Observation, Observer
 from orchestrator.auto.policy import NOTHING_PREPARED, Auto
 from orchestrator.auto.survival import NUM_BUCKETS, Survival, bucket_of
 from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
-from specgate.types import Verification
 
 PROBE_BUDGET = 0.01
 """Of the time: what may be lost by drafting where it does not seem to pay."""
@@ -26,6 +25,8 @@ MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 ROUND_TRIP_SHARE = 0.01
 """Of a solo run's time, what coming back to ask may cost."""
 VISITS_KEPT = 0.995
+PUNCTUAL = 0.85
+"""Of the time that the target takes: what comes too late is of no use, what is too short is drafted on meanwhile."""
 
 
 @dataclass(slots=True)
@@ -94,18 +95,24 @@ class Learner:
         prices = self.costs.now()
         if prices is None:
             return None
-        known.tables[max_gamma] = _search(known, max_gamma, prices, last, self.first_length(mode, max_gamma))
+        tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
+        choices = last.choices if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
+        ahead = known.readiness.ahead() if mode.can_look else None
+        known.tables[max_gamma] = Chooser(tokens, known.visits, prices, ahead).best(choices)
         pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
         known.due_at[max_gamma] = self._num_verdicts + pause
         return known.tables[max_gamma]
 
-    def first_length(self, mode: Mode, max_gamma: int) -> int:
-        """Return how long prepared proposals are at first; 0 where none can be looked at before they are asked for."""
-        return 0 if mode.verification is Verification.REJECTION else min(max_gamma, FIRST_LENGTH)
+    def looked(self, mode: Mode, bucket: int, length: int) -> None:
+        """Learn how many tokens of a proposal were there when it was wanted."""
+        self.knowledge(mode).readiness.observe(bucket, length)
 
-    def looked(self, mode: Mode, confidence: float | None, length: int, *, ready: bool) -> None:
-        """Learn whether a proposal of ``length`` tokens was there when it was wanted."""
-        self.knowledge(mode).readiness.observe(bucket_of(confidence), length, ready=ready)
+    def prepare_us(self, gamma: int) -> int:
+        """Return after how many microseconds of a round of ``gamma`` tokens the next proposal should be told; 0: unknown.
+
+        The time on the way there and back is left out: the drafter learns of the round, and is heard, so much later.
+        """
+        return round(PUNCTUAL * max(self.costs.verify_us(gamma), 0.0))
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
@@ -126,22 +133,6 @@ class Learner:
             return False
         known.credit_us -= price_us
         return True
-
-
-def _search(known: ModeKnowledge, max_gamma: int, prices: Prices, last: Table | None, first_length: int) -> Table:
-    """Return the best table, with proposals that are prepared as far as now, or a token more or less."""
-    tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
-    choices = last.choices if last is not None else (min(max_gamma, FIRST_LENGTH),) * NUM_BUCKETS
-    now = last.length if last is not None else first_length
-    if not now:
-        return Chooser(tokens, known.visits, prices).best(choices)
-
-    def best(length: int) -> Table:
-        return Chooser(tokens, known.visits, prices, Ahead(length, known.readiness.chances(length))).best(choices)
-
-    kept, *others = (best(length) for length in (now, now - 1, now + 1) if 1 <= length <= max_gamma)
-    other = max(others, key=lambda table: table.rate, default=kept)
-    return other if other.rate > SWITCH_GAIN * kept.rate else kept
 
 
 def _mode(request: GenerationRequest) -> Mode:

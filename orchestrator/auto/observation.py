@@ -12,8 +12,8 @@ class Observation:
 
     ``before`` and ``after`` are the target's confidence in the last token committed before and by this verdict, None
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
-    those that stand. What was ``announced`` was not waited for. A ``streamed`` verdict followed another one without a
-    round trip. ``round_us`` is the time from
+    those that stand. ``ready`` draft tokens were known to be there when the round was planned: none of them was waited
+    for. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the time from
     the plan to this verdict, 0 for a streamed one. ``forward_us`` and ``batch_rows`` are of the forward that it was
     decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may have been waited for,
     ``finished`` True for a session's last verdict.
@@ -24,7 +24,7 @@ class Observation:
     proposed: int = 0
     judged: int = 0
     accepted: int = 0
-    announced: bool = False
+    ready: int = 0
     streamed: bool = False
     settled: bool = True
     finished: bool = False
@@ -48,6 +48,11 @@ class Mode:
 
     verification: Verification
     heat: int
+
+    @property
+    def can_look(self) -> bool:
+        """Whether a plan may hang on what is prepared: where the text is the same under any plan."""
+        return self.verification is Verification.SHARED_NOISE
 
     @classmethod
     def of(cls, verification: Verification, sampling: SamplingParams) -> "Mode":

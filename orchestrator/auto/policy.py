@@ -41,15 +41,15 @@ class Choices(Protocol):
 
     def solo_run(self) -> int: ...
 
-    def first_length(self, mode: Mode, max_gamma: int) -> int: ...
+    def looked(self, mode: Mode, bucket: int, length: int) -> None: ...
 
-    def looked(self, mode: Mode, confidence: float | None, length: int, *, ready: bool) -> None: ...
+    def prepare_us(self, gamma: int) -> int: ...
 
 
 class NothingPrepared:
     """The port's ``Prepared`` where nothing ever is."""
 
-    prepared = False
+    num_prepared = 0
 
 
 NOTHING_PREPARED = NothingPrepared()
@@ -68,7 +68,7 @@ class Auto:
         self._mode = mode
         self._max_gamma = max_gamma
         self._drafter = drafter
-        self._length = 0
+        self._asked_ahead = False
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
         self._probing = False
@@ -77,26 +77,22 @@ class Auto:
         """Return the next round's plan."""
         table = self._choices.table(self._mode, self._max_gamma)
         self._num_rounds += 1
-        ready = self._drafter.prepared
-        if self._length:
-            self._choices.looked(self._mode, session.confidence, self._length, ready=ready)
-        if table is None:
-            plan, length = self._calibrate(), self._choices.first_length(self._mode, self._max_gamma)
-        else:
-            plan, length = self._by(table, session, ready=ready), table.length
-        if length and self._num_rounds % STRETCH_EVERY == 0:
-            length = min(length + 1, self._max_gamma)
-        self._length = length
-        return replace(plan, prepare=length)
+        num_ready = self._drafter.num_prepared
+        if self._asked_ahead:
+            self._choices.looked(self._mode, bucket_of(session.confidence), num_ready)
+        plan = self._calibrate() if table is None else self._by(table, session, num_ready)
+        due_us = self._choices.prepare_us(plan.gamma) if self._mode.can_look else 0
+        self._asked_ahead = due_us > 0 and not plan.solo_below
+        return replace(plan, prepare=self._max_gamma, prepare_us=due_us, ready=num_ready) if due_us else plan
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
         return _ending_alone(gamma) if self._num_rounds % 2 else RoundPlan(gamma)
 
-    def _by(self, table: Table, session: Progress, *, ready: bool) -> RoundPlan:
+    def _by(self, table: Table, session: Progress, num_ready: int) -> RoundPlan:
         bucket = bucket_of(session.confidence)
-        if ready and (taken := min(table.taken[bucket], self._length)):
-            return self._open(table, taken, session)
+        if num_ready and (gamma := table.with_ready(bucket, num_ready)):
+            return self._open(table, gamma, session)
         if bucket < table.num_closed:
             return self._closed(table, bucket, session)
         gamma = table.gammas[bucket]

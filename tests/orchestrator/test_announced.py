@@ -58,7 +58,6 @@ def test_another_threshold_is_another_draft() -> None:
     assert heard((0, 7, (1, 2, 3))).answer(asked(7, stop_below=0.5), LAST) is None
 
 
-
 def test_more_than_was_proposed_cannot_be_accepted() -> None:
     with pytest.raises(InvalidArgument, match="4 of 3"):
         heard((4, 7, (1,))).answer(asked(7), LAST)

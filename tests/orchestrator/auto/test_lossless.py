@@ -19,7 +19,7 @@ class Present:
     available = True
     may_return = False
     context_length = 10_000
-    prepared = False
+    num_prepared = 0
 
 
 class Watched:
