@@ -108,8 +108,8 @@ class DraftSession:
         return draft.proposal(from_run_ahead=0 < num_ready == len(draft.tokens))
 
     def extend(self, draft: Draft) -> Generator[Need, Answer, None]:
-        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
-        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
+        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it, or it rests."""
+        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and draft.goes_on:
             token = yield from self._next(draft)
             draft.sequence.append([token.token_id])
             draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below

@@ -94,7 +94,7 @@ class RunAhead:
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
-            draft = replace(prepared, sequence=sequence, terms=terms, on_token=None)
+            draft = replace(prepared, sequence=sequence, terms=terms, rests=False, on_token=None)
             draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
         if guessed and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)

@@ -52,6 +52,9 @@ class Telling:
             return
         now_s = self._clock()
         if now_s + (now_s - self._begun_s) / len(draft.tokens) > self._due_s:
+            # Whoever asks next does not wait for the end of a step that is of no use.
+            for other in self._open:
+                other.rests = True
             self._tell()
 
     def _tell(self) -> None:

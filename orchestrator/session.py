@@ -58,6 +58,7 @@ class Session:
         self._num_told = len(self.committed)
         self._round_start_s = 0.0
         self._plan = RoundPlan()
+        self._left_out_us = 0
 
     @property
     def finished(self) -> bool:
@@ -103,6 +104,7 @@ class Session:
     def leave_out(self, seconds: float) -> None:
         """Count the round's time from so much later: its proposal lay there while the reader was slow."""
         self._round_start_s += seconds
+        self._left_out_us = int(seconds * 1e6)
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
@@ -189,6 +191,7 @@ class Session:
                 draft_us=proposal.draft_us,
                 verify_us=verdict.verify_us,
                 round_us=round_us,
+                read_us=0 if verdict.solo else self._left_out_us,
                 batch_sessions=verdict.batch_sessions,
                 batch_rows=verdict.batch_rows,
                 forward_us=verdict.forward_us,

@@ -1,34 +1,54 @@
-"""How often the next proposal is there before it is asked for, and how long it is then: slowly forgotten."""
+"""How often the next proposal is there before it is asked for, and how long it is then: slowly forgotten.
 
-from orchestrator.auto.choice import Ahead
-from orchestrator.auto.fit import Mean
-from orchestrator.auto.survival import NUM_BUCKETS, Luck, Share
+Both hang on the round before: a longer draft makes the outcome harder to foresee, and gives more time to prepare for
+it, since the target takes longer. And where the target is unsure, its next token is hard to foresee.
+"""
+
+from collections import defaultdict
+
+from orchestrator.auto.fit import Line
+from orchestrator.auto.options import Ahead, Prospect
+from orchestrator.auto.survival import NUM_BUCKETS, Luck, Share, Survival
 
 FIRST_CHANCE, FIRST_LENGTH = 0.5, 2
 """As long as nothing was seen: enough for it to be looked for."""
+MIN_SEEN = 4
 HALF_LIFE = 60
 
 
 class Readiness:
-    """What there is when the round before is committed. Where the target is unsure it is hard to foresee."""
+    """What there is when a round is planned, by the round before and by the confidence behind it."""
 
     def __init__(self) -> None:
         self._share = Share()
-        self._luck = [Luck() for _ in range(NUM_BUCKETS)]
-        self._length = Mean(HALF_LIFE)
+        self._by_bucket = [Luck() for _ in range(NUM_BUCKETS)]
+        self._by_gamma: defaultdict[int, Luck] = defaultdict(Luck)
+        self._length = Line(2, (((0, 1), 1.0),), HALF_LIFE)
+        self.survival = Survival()
+        """Of drafts that were there: what could be foreseen is easier than what could not."""
 
-    def observe(self, bucket: int, length: int) -> None:
-        """Count a round whose proposal was there with ``length`` tokens, 0: not at all."""
-        self._luck[bucket].add(length > 0, self._chance)
+    def observe(self, bucket: int, gamma: int, length: int) -> None:
+        """Count a round after one of ``gamma`` draft tokens: ``length`` tokens were there for it, 0: none."""
+        for luck in (self._by_bucket[bucket], self._by_gamma[gamma]):
+            luck.add(length > 0, self._chance)
         self._share.add(length > 0)
         if length:
-            self._length.add(length)
+            self._length.add((1, gamma), length)
 
     @property
     def _chance(self) -> float:
         return self._share.given(FIRST_CHANCE)
 
-    def ahead(self) -> Ahead:
-        """Return what is to be expected."""
-        length = round(self._length.value) if self._length.known else FIRST_LENGTH
-        return Ahead(length, [luck.applied_to(self._chance) for luck in self._luck])
+    def ahead(self, max_gamma: int) -> Ahead:
+        """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens."""
+        after = [
+            Prospect(self._by_gamma[gamma].applied_to(self._chance), min(self._length_after(gamma), max_gamma))
+            for gamma in range(max_gamma + 1)
+        ]
+        tokens = [self.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
+        return Ahead([luck.applied_to(self._chance) for luck in self._by_bucket], after, tokens)
+
+    def _length_after(self, gamma: int) -> int:
+        if self._length.count < MIN_SEEN:
+            return FIRST_LENGTH
+        return max(round(self._length.at((1, gamma))), 1)

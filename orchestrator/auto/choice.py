@@ -6,7 +6,9 @@ all rounds, a round is worth its tokens less r times its duration. The best choi
 is what these choices come to: a fixed point, found in a few turns (Dinkelbach's method for a ratio of sums).
 
 Where proposals are prepared ahead, one that is there costs no waiting. A choice then says two things: whether to come
-back and look (the verifier alone does not), and how many tokens to ask for where nothing is there, 0 among them.
+back and look (the verifier alone does not), and how many tokens to ask for where nothing is there, 0 among them. And a
+round is worth more by what it brings the next one: the longer its draft, the more time there is to prepare another, and
+the harder it is to foresee. That is looked ahead for one round.
 
 Under load a forward is shared. With s sessions and forwards that take f out of the t between two verdicts of a
 session, about 1 + (s - 1) f / t sessions are in a forward together. One more of them, and its rows, make the forward
@@ -16,13 +18,16 @@ was found step by step is held against those with one γ for all buckets, 0 amon
 step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from orchestrator.auto.costs import Prices
+from orchestrator.auto.options import Ahead, Load, Option, drafts, with_ready
 
 MAX_TURNS = 8
 LOAD_TURNS = 4
+FORESEEING_TURNS = 3
+"""Of ``MAX_TURNS``: looking ahead takes longest, and changes little later on."""
 INERTIA = 0.01
 """In tokens: how much better another γ must be than the one in use, so that the choice does not flap."""
 SWITCH_GAIN = 1.01
@@ -33,34 +38,18 @@ LOOK = -1
 Choices = tuple[int, ...]
 
 
-class Load(NamedTuple):
-    """What a table comes to: sessions in a forward, rows of one of them, how long it takes, tokens per microsecond."""
-
-    batch: float
-    width: float
-    forward_us: float
-    rate: float
-
-
-class Ahead(NamedTuple):
-    """What is prepared: a proposal of some ``length``, there with a probability for every bucket."""
-
-    length: int
-    chances: Sequence[float]
-
-
 class Table(NamedTuple):
     """The choice for every bucket, from unsure to sure: 0, ``LOOK``, or how many tokens to ask for.
 
     ``probes`` is the best γ above 0 and ``losses_us`` what it costs against the choice. ``rate`` is in tokens per
-    microsecond. ``worths`` is what a round with 0, 1, ... draft tokens is ahead of the rate where they cost no time.
+    microsecond. ``ready`` is what a round with 0, 1, ... draft tokens is worth where they cost no time.
     """
 
     choices: Choices
     probes: tuple[int, ...]
     losses_us: tuple[float, ...]
     rate: float
-    worths: tuple[tuple[float, ...], ...]
+    ready: tuple[tuple[float, ...], ...]
     prices: Prices
 
     @property
@@ -75,28 +64,14 @@ class Table(NamedTuple):
 
     def with_ready(self, bucket: int, num_ready: int) -> int:
         """Return how many tokens to ask for where ``num_ready`` are there."""
-        return _best_ready(self.worths[bucket], num_ready, self.rate, self.prices)
-
-
-class Option(NamedTuple):
-    """What a choice comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for."""
-
-    tokens: float
-    rows: float
-    besides_us: float
-    waits: float
-
-    def or_else(self, other: "Option", chance: float) -> "Option":
-        """Return what comes of ``other`` with probability ``chance``, and of this one else."""
-        tokens, rows, besides_us, waits = (mine + chance * (its - mine) for mine, its in zip(self, other, strict=True))
-        return Option(tokens, rows, besides_us, waits)
+        return with_ready(self.ready[bucket], num_ready, self.rate, self.prices)[1]
 
 
 class Chooser:
     """One search for the best table.
 
     Args:
-        tokens: per bucket what a round emits on average with γ 0, 1, ...
+        tokens: per bucket what a round emits on average with γ 0, 1, ..., where nothing is prepared.
         visits: per bucket how often a choice is made there.
         prices: what things cost now.
         ahead: what is prepared; None: nothing.
@@ -109,15 +84,10 @@ class Chooser:
         self._visits = [count / total for count in visits]
         self._prices = prices
         self._ahead = ahead
-        self._alone = Option(1.0, 1.0, prices.solo_us, 0.0)
-        self._drafted = [
-            [Option(emitted, gamma + 1, 0.0, prices.wait) for gamma, emitted in enumerate(known)] for known in tokens
-        ]
-        self._asked = [
-            [option._replace(besides_us=prices.asked(gamma)) for gamma, option in enumerate(options) if gamma]
-            for options in self._drafted
-        ]
-        self._hits = [options[0] for options in self._drafted]
+        self._range = range(LOOK if ahead else 0, len(tokens[0]))
+        self._missed = drafts(tokens, prices)
+        self._ready = drafts(ahead.tokens, prices) if ahead else []
+        self._hits = [options[0] for options in self._ready]
         self._options = self._make_options()
 
     def best(self, last: Sequence[int]) -> Table:
@@ -126,23 +96,18 @@ class Chooser:
         if self._prices.sessions > 1:
             choices = self._even_or(choices, tuple(last))
         load = self.load(choices)
-        worths = self._worths(load)
+        worths = self._worths(self._options, load)
         probes = tuple(max(range(1, self._range.stop), key=worth.__getitem__) for worth in worths)
         losses = (worth[choice] - worth[probe] for worth, choice, probe in zip(worths, choices, probes, strict=True))
         losses_us = tuple(loss / load.rate for loss in losses)
-        worths_of_drafts = tuple(tuple(self._worth(one, load) for one in options) for options in self._drafted)
-        return Table(choices, probes, losses_us, load.rate, worths_of_drafts, self._prices)
+        ready = tuple(map(tuple, self._worths(self._ready, load)))
+        return Table(choices, probes, losses_us, load.rate, ready, self._prices)
 
     def load(self, choices: Sequence[int]) -> Load:
         """Return what ``choices`` come to where all sessions follow them."""
         prices = self._prices
-        tokens = width = besides_us = waits = 0.0
-        for visits, options, choice in zip(self._visits, self._options, choices, strict=True):
-            option = options[choice]
-            tokens += visits * option.tokens
-            width += visits * option.rows
-            besides_us += visits * option.besides_us
-            waits += visits * option.waits
+        made = [options[choice] for options, choice in zip(self._options, choices, strict=True)]
+        tokens, width, besides_us, waits, _ = (self._mean(values) for values in zip(*made, strict=True))
         batch, forward_us, cycle_us = 1.0, prices.forward(width), 1.0
         for _ in range(LOAD_TURNS):
             cycle_us = forward_us + besides_us + waits * forward_us
@@ -150,31 +115,60 @@ class Chooser:
             forward_us = prices.forward(batch * width, batch)
         return Load(batch, width, forward_us, tokens / cycle_us)
 
-    @property
-    def _range(self) -> range:
-        return range(LOOK if self._ahead else 0, len(self._asked[0]) + 1)
-
     def _make_options(self) -> list[list[Option]]:
         """Return what every choice comes to, by the choice, per bucket; the last one is that of ``LOOK``, -1."""
+        prices = self._prices
+        alone = Option(1.0, 1.0, prices.solo_us, 0.0)
+        asked = [
+            [option._replace(besides_us=prices.asked(gamma)) for gamma, option in enumerate(options) if gamma]
+            for options in self._missed
+        ]
         if self._ahead is None:
-            return [[self._alone, *asked] for asked in self._asked]
-        look = Option(1.0, 1.0, self._prices.there_us, self._prices.wait)
+            return [[alone, *options] for options in asked]
+        look = [options[0]._replace(besides_us=prices.there_us) for options in self._missed]
         return [
-            [self._alone, *(miss.or_else(hit, chance) for miss in [*asked, look])]
-            for asked, hit, chance in zip(self._asked, self._hits, self._ahead.chances, strict=True)
+            [alone, *(miss.or_else(hit, chance) for miss in [*options, none])]
+            for options, none, hit, chance in zip(asked, look, self._hits, self._ahead.chances, strict=True)
         ]
 
     def _foresee(self, load: Load) -> None:
-        """Work out what is best done where a proposal is there."""
+        """Work out what a round brings the next one, and what is best done where a proposal is there."""
         if self._ahead is None:
             return
-        prices, length = self._prices, self._ahead.length
-        self._hits = []
-        for options in self._drafted:
-            worths = [self._worth(option, load) for option in options]
-            gamma = _best_ready(worths, length, load.rate, prices)
-            self._hits.append(options[gamma]._replace(besides_us=prices.ready(gamma, length)))
+        prices, after, rate = self._prices, self._ahead.after, load.rate
+        gains = self._gains(load)
+        for bucket in (*self._missed, *self._ready):
+            for gamma, prospect in enumerate(after):
+                bucket[gamma] = bucket[gamma]._replace(future=prospect.chance * gains[prospect.length])
+        length = after[min(max(round(load.width) - 1, 0), len(after) - 1)].length
+        best = (with_ready(worths, length, rate, prices)[1] for worths in self._worths(self._ready, load))
+        self._hits = [
+            options[gamma]._replace(besides_us=prices.ready(gamma, length))
+            for options, gamma in zip(self._ready, best, strict=True)
+        ]
         self._options = self._make_options()
+
+    def _gains(self, load: Load) -> dict[int, float]:
+        """Return by how much a round is worth more if so many tokens are there for it."""
+        prices, rate = self._prices, load.rate
+        missed, ready = (
+            [[one._replace(future=0.0) for one in bucket] for bucket in all_of]
+            for all_of in (self._missed, self._ready)
+        )
+        without = self._mean(
+            max(
+                worth - rate * (prices.asked(gamma) if gamma else prices.there_us) for gamma, worth in enumerate(worths)
+            )
+            for worths in self._worths(missed, load)
+        )
+        worths_ready = self._worths(ready, load)
+        return {
+            length: self._mean(with_ready(worths, length, rate, prices)[0] for worths in worths_ready) - without
+            for length in {prospect.length for prospect in (self._ahead.after if self._ahead else ())}
+        }
+
+    def _mean(self, values: Iterable[float]) -> float:
+        return sum(visits * value for visits, value in zip(self._visits, values, strict=True))
 
     def _even_or(self, uneven: Choices, last: Choices) -> Choices:
         """Return the fastest of ``uneven`` and the tables with one γ for all, or ``last`` where it is about as fast."""
@@ -190,10 +184,11 @@ class Chooser:
     def _settle(self, start: Choices) -> Choices:
         """Return where choosing the best by the load, and the load by the choice, comes to rest."""
         choices = start
-        for _ in range(MAX_TURNS):
+        for turn in range(MAX_TURNS):
             load = self.load(choices)
-            self._foresee(load)
-            worths = self._worths(load)
+            if turn < FORESEEING_TURNS:
+                self._foresee(load)
+            worths = self._worths(self._options, load)
             chosen = tuple(self._best(worth, kept) for worth, kept in zip(worths, choices, strict=True))
             if chosen == choices:
                 break
@@ -206,28 +201,14 @@ class Chooser:
         if all(choices[num_closed:]):
             return choices
         opened = [choice for choice in self._range if choice]
-        drafting = [max(opened, key=worth.__getitem__) for worth in self._worths(self.load(choices))]
+        worths = self._worths(self._options, self.load(choices))
+        drafting = [max(opened, key=worth.__getitem__) for worth in worths]
         edges = range(len(choices) + 1)
         return max(((0,) * edge + tuple(drafting[edge:]) for edge in edges), key=self._rate)
 
-    def _worths(self, load: Load) -> list[list[float]]:
-        return [[self._worth(option, load) for option in options] for options in self._options]
-
-    def _worth(self, option: Option, load: Load) -> float:
-        """Return the tokens that a round is ahead of the rate, its cost to others included."""
-        prices, others = self._prices, load.batch - 1
-        cost_us = (
-            option.besides_us
-            + option.waits * load.forward_us
-            + prices.forward(others * load.width + option.rows, load.batch)
-            + others * (prices.session_us + prices.row_us * (option.rows - 1))
-        )
-        return option.tokens - load.rate * cost_us
+    def _worths(self, options: Sequence[Sequence[Option]], load: Load) -> list[list[float]]:
+        return [[load.worth(option, self._prices) for option in bucket] for bucket in options]
 
     def _best(self, worth: Sequence[float], last: int) -> int:
         best = max(self._range, key=worth.__getitem__)
         return best if worth[best] > worth[last] + INERTIA else last
-
-
-def _best_ready(worths: Sequence[float], num_ready: int, rate: float, prices: Prices) -> int:
-    return max(range(len(worths)), key=lambda gamma: worths[gamma] - rate * prices.ready(gamma, num_ready))

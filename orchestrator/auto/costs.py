@@ -113,7 +113,8 @@ class Costs:
             self._wait_us.add(waited_us)
             self._verify.add((1, seen.proposed), seen.verify_us)
         self._num_rounds += seen.proposed > 0
-        rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0)
+        # A reader takes his time with every round: fewer of them are less of it.
+        rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
             self._rest_us.add(rest_us)
             if seen.ready:

@@ -25,8 +25,8 @@ MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 ROUND_TRIP_SHARE = 0.01
 """Of a solo run's time, what coming back to ask may cost."""
 VISITS_KEPT = 0.995
-PUNCTUAL = 0.85
-"""Of the time that the target takes: what comes too late is of no use, what is too short is drafted on meanwhile."""
+PUNCTUAL = 1.05
+"""Of the time that the target takes: a little late costs a round trip, too early a token that could have been there."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,8 @@ class Learner:
         known.visits[:] = [count * VISITS_KEPT for count in known.visits]
         known.visits[bucket] += 1
         if seen.judged:
-            known.survival.observe(bucket_of(seen.before), seen.judged, seen.accepted)
+            survival = known.readiness.survival if seen.ready else known.survival
+            survival.observe(bucket_of(seen.before), seen.judged, seen.accepted)
         known.credit_us += PROBE_BUDGET * (seen.round_us or seen.verify_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
@@ -97,18 +98,18 @@ class Learner:
             return None
         tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
         choices = last.choices if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
-        ahead = known.readiness.ahead() if mode.can_look else None
+        ahead = known.readiness.ahead(max_gamma) if mode.can_look else None
         known.tables[max_gamma] = Chooser(tokens, known.visits, prices, ahead).best(choices)
         pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
         known.due_at[max_gamma] = self._num_verdicts + pause
         return known.tables[max_gamma]
 
-    def looked(self, mode: Mode, bucket: int, length: int) -> None:
-        """Learn how many tokens of a proposal were there when it was wanted."""
-        self.knowledge(mode).readiness.observe(bucket, length)
+    def looked(self, mode: Mode, bucket: int, gamma: int, length: int) -> None:
+        """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""
+        self.knowledge(mode).readiness.observe(bucket, gamma, length)
 
     def prepare_us(self, gamma: int) -> int:
-        """Return after how many microseconds of a round of ``gamma`` tokens the next proposal should be told; 0: unknown.
+        """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.
 
         The time on the way there and back is left out: the drafter learns of the round, and is heard, so much later.
         """

@@ -14,7 +14,8 @@ class Observation:
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand. ``ready`` draft tokens were known to be there when the round was planned: none of them was waited
     for. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the time from
-    the plan to this verdict, 0 for a streamed one. ``forward_us`` and ``batch_rows`` are of the forward that it was
+    the plan to this verdict, 0 for a streamed one; without ``read_us``, in which the proposal lay there and the reader
+    was busy with the verdict before. ``forward_us`` and ``batch_rows`` are of the forward that it was
     decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may have been waited for,
     ``finished`` True for a session's last verdict.
     """
@@ -31,6 +32,7 @@ class Observation:
     draft_us: int = 0
     verify_us: int = 0
     round_us: int = 0
+    read_us: int = 0
     batch_sessions: int = 0
     batch_rows: int = 0
     forward_us: int = 0

@@ -41,7 +41,7 @@ class Choices(Protocol):
 
     def solo_run(self) -> int: ...
 
-    def looked(self, mode: Mode, bucket: int, length: int) -> None: ...
+    def looked(self, mode: Mode, bucket: int, gamma: int, length: int) -> None: ...
 
     def prepare_us(self, gamma: int) -> int: ...
 
@@ -68,21 +68,23 @@ class Auto:
         self._mode = mode
         self._max_gamma = max_gamma
         self._drafter = drafter
-        self._asked_ahead = False
+        self._last_gamma: int | None = None
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
         self._probing = False
+        self._num_probes = 0
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
         table = self._choices.table(self._mode, self._max_gamma)
         self._num_rounds += 1
         num_ready = self._drafter.num_prepared
-        if self._asked_ahead:
-            self._choices.looked(self._mode, bucket_of(session.confidence), num_ready)
+        if self._last_gamma is not None:
+            self._choices.looked(self._mode, bucket_of(session.confidence), self._last_gamma, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         due_us = self._choices.prepare_us(plan.gamma) if self._mode.can_look else 0
-        self._asked_ahead = due_us > 0 and not plan.solo_below
+        # What is there after a run of solo tokens is another matter.
+        self._last_gamma = plan.gamma if due_us > 0 and not plan.solo_below else None
         return replace(plan, prepare=self._max_gamma, prepare_us=due_us, ready=num_ready) if due_us else plan
 
     def _calibrate(self) -> RoundPlan:
@@ -110,6 +112,10 @@ class Auto:
     def _closed(self, table: Table, bucket: int, session: Progress) -> RoundPlan:
         if self._probing or self._may_probe(table, bucket):
             self._probing = False
+            self._num_probes += 1
+            if self._mode.can_look and self._num_probes % 2:
+                # Drafts that are asked for may be too dear, and prepared ones not.
+                return RoundPlan()
             return self._with_gate(table.probes[bucket], table, session)
         return self._with_gate(0, table, session)
 
