@@ -187,11 +187,13 @@ class RunAhead:
             self._branches[outcome] = Branch(branch, job)
 
     def _guess(self, branch: Draft, telling: Telling | None) -> Guessing:
+        drafted = False
         try:
             yield from self._extend(branch)
+            drafted = True
         finally:
             if telling is not None:
-                telling.end(branch)
+                telling.end(branch, drafted=drafted)
 
     def _fork(self, trunk: Sequence, length: int) -> Sequence:
         fork = self._pool.fork(trunk, length)

@@ -36,9 +36,11 @@ class Telling:
         self._open.append(draft)
         draft.on_token = partial(self._grew, draft)
 
-    def end(self, draft: Draft) -> None:
-        """A branch is drafted, or dropped."""
+    def end(self, draft: Draft, *, drafted: bool) -> None:
+        """A branch is drafted, or it was dropped before it was: then nothing is told of it."""
         self._open = [one for one in self._open if one is not draft]
+        if not drafted:
+            self._branches = [branch for branch in self._branches if branch[1] is not draft]
         if not self._open:
             self._tell()
 

@@ -171,6 +171,11 @@ class Session:
         stats.round_us.append(round_us)
         self._observe(proposal, verdict, before, (accepted + rejected, accepted), round_us)
 
+    def _num_ready(self, proposal: Proposal) -> int:
+        """Return how many drafted tokens nobody waited for: all of an announced proposal, whatever was planned."""
+        announced = proposal.from_run_ahead and not proposal.draft_us
+        return len(proposal) if announced else min(self._plan.ready, len(proposal))
+
     def _observe(
         self, proposal: Proposal, verdict: Verdict, before: float | None, judged: tuple[int, int], round_us: int
     ) -> None:
@@ -184,7 +189,7 @@ class Session:
                 proposed=len(proposal),
                 judged=judged[0],
                 accepted=judged[1],
-                ready=self._plan.ready if len(proposal) else 0,
+                ready=self._num_ready(proposal),
                 streamed=verdict.solo,
                 settled=self.stats.target_forwards > 1,
                 finished=self.finished,

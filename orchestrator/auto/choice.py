@@ -26,7 +26,7 @@ from orchestrator.auto.options import Ahead, Load, Option, drafts, with_ready
 
 MAX_TURNS = 8
 LOAD_TURNS = 4
-FORESEEING_TURNS = 3
+FORESEEING_TURNS = 2
 """Of ``MAX_TURNS``: looking ahead takes longest, and changes little later on."""
 INERTIA = 0.01
 """In tokens: how much better another γ must be than the one in use, so that the choice does not flap."""
@@ -151,19 +151,14 @@ class Chooser:
     def _gains(self, load: Load) -> dict[int, float]:
         """Return by how much a round is worth more if so many tokens are there for it."""
         prices, rate = self._prices, load.rate
-        missed, ready = (
-            [[one._replace(future=0.0) for one in bucket] for bucket in all_of]
-            for all_of in (self._missed, self._ready)
-        )
+        asked_us = [prices.there_us, *map(prices.asked, range(1, self._range.stop))]
         without = self._mean(
-            max(
-                worth - rate * (prices.asked(gamma) if gamma else prices.there_us) for gamma, worth in enumerate(worths)
-            )
-            for worths in self._worths(missed, load)
+            max(worth - rate * us for worth, us in zip(worths, asked_us, strict=True))
+            for worths in self._worths(self._missed, load, with_future=False)
         )
-        worths_ready = self._worths(ready, load)
+        ready = self._worths(self._ready, load, with_future=False)
         return {
-            length: self._mean(with_ready(worths, length, rate, prices)[0] for worths in worths_ready) - without
+            length: self._mean(with_ready(worths, length, rate, prices)[0] for worths in ready) - without
             for length in {prospect.length for prospect in (self._ahead.after if self._ahead else ())}
         }
 
@@ -206,8 +201,16 @@ class Chooser:
         edges = range(len(choices) + 1)
         return max(((0,) * edge + tuple(drafting[edge:]) for edge in edges), key=self._rate)
 
-    def _worths(self, options: Sequence[Sequence[Option]], load: Load) -> list[list[float]]:
-        return [[load.worth(option, self._prices) for option in bucket] for bucket in options]
+    def _worths(
+        self, options: Sequence[Sequence[Option]], load: Load, *, with_future: bool = True
+    ) -> list[list[float]]:
+        worths = [[load.worth(option, self._prices) for option in bucket] for bucket in options]
+        if with_future:
+            return worths
+        return [
+            [worth - option.future for worth, option in zip(known, bucket, strict=True)]
+            for known, bucket in zip(worths, options, strict=True)
+        ]
 
     def _best(self, worth: Sequence[float], last: int) -> int:
         best = max(self._range, key=worth.__getitem__)

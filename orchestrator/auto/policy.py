@@ -78,7 +78,7 @@ class Auto:
         """Return the next round's plan."""
         table = self._choices.table(self._mode, self._max_gamma)
         self._num_rounds += 1
-        num_ready = self._drafter.num_prepared
+        num_ready = self._drafter.num_prepared if self._mode.can_look else 0
         if self._last_gamma is not None:
             self._choices.looked(self._mode, bucket_of(session.confidence), self._last_gamma, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)

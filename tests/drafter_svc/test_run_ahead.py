@@ -57,9 +57,16 @@ class Client:
         self.heard: list[Announcement] = []
         run_task(model, self.session.warm())
 
-    def send(self, committed: Ids = (), gamma: int = 3, stop_below: float = 0.0, skip: int = 0) -> Proposal:
+    def send(
+        self,
+        committed: Ids = (),
+        gamma: int = 3,
+        stop_below: float = 0.0,
+        skip: int = 0,
+        prepare: tuple[int, int] = (0, 0),
+    ) -> Proposal:
         self.round += 1 + skip
-        request = DraftRequest(self.round, self.session.num_committed, committed, gamma, stop_below)
+        request = DraftRequest(self.round, self.session.num_committed, committed, gamma, stop_below, *prepare)
         return run_task(self.model, self.session.draft(request))
 
     def guess(self, num_rows: int = ALL, num_steps: int | None = None) -> None:
@@ -372,6 +379,43 @@ def test_of_a_round_that_is_over_nothing_is_announced(model: KnownModel) -> None
     for task in tasks[1:]:
         task.close()
     assert not client.heard
+
+
+# How far, and until when.
+
+
+@pytest.mark.parametrize("gamma", [0, 3])
+def test_branches_are_as_long_as_was_said(gamma: int, model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.send((5,), gamma, prepare=(6, 0))
+    client.guess(4)
+    (announcement,) = client.heard
+    assert [len(one.draft_token_ids) for one in announcement.proposals] == [6] * 4
+
+
+@pytest.mark.parametrize("mode", ["greedy", "shared noise"])
+def test_what_is_due_is_told_as_far_as_it_is(mode: str, model: KnownModel) -> None:
+    client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
+    client.send(prepare=(8, 1))
+    plain.send()
+    client.guess(4)
+    # It is due before anything can be there: one token is.
+    (announcement,) = client.heard
+    assert [len(one.draft_token_ids) for one in announcement.proposals] == [1] * 4
+    outcome = next(iter(client.branches))
+    assert client.num_open == 5
+    proposal = client.send(outcome, gamma=4)
+    assert not proposal.from_run_ahead
+    assert proposal.draft_token_ids == plain.send(outcome, gamma=4).draft_token_ids
+    assert proposal.draft_token_ids[:1] == announcement.proposals[0].draft_token_ids
+
+
+def test_a_token_that_was_told_in_time_needs_no_forward(model: KnownModel) -> None:
+    client = Client(model)
+    client.send(prepare=(8, 1))
+    client.guess(4)
+    assert client.send(next(iter(client.branches)), gamma=1).from_run_ahead
 
 
 # Pages.

@@ -4,8 +4,9 @@ from itertools import product
 
 import pytest
 
-from orchestrator.auto.choice import Chooser
+from orchestrator.auto.choice import LOOK, Chooser
 from orchestrator.auto.costs import Prices
+from orchestrator.auto.options import Ahead, Prospect
 
 CHEAP = Prices(8000, 240, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
 DEAR = CHEAP._replace(token_us=2640)
@@ -66,3 +67,56 @@ def test_about_as_good_is_no_reason_to_change() -> None:
     near = [gamma for gamma in (best - 1, best + 1) if chooser.best((gamma,) * 3).gammas == (gamma,) * 3]
     assert chooser.best((best,) * 3).gammas == (best,) * 3
     assert all(chooser.load((gamma,) * 3).rate > 0.98 * chooser.load((best,) * 3).rate for gamma in near)
+
+
+# Where proposals are prepared.
+
+AHEAD_PRICES = DEAR._replace(there_us=300, extend_us=200, extend_token_us=2640)
+
+
+def ahead(chance: float, length: int, acceptance: float = 0.8) -> Ahead:
+    return Ahead([chance] * 3, [Prospect(chance, length)] * 9, odds(*[acceptance] * 3))
+
+
+def test_what_lies_ready_is_looked_for_where_asking_does_not_pay() -> None:
+    never = Chooser(odds(0.2, 0.2, 0.2), VISITS, AHEAD_PRICES).best((3, 3, 3))
+    often = Chooser(odds(0.2, 0.2, 0.2), VISITS, AHEAD_PRICES, ahead(0.7, 3)).best((3, 3, 3))
+    assert never.choices == (0, 0, 0)
+    assert often.choices == (LOOK, LOOK, LOOK)
+    assert often.gammas == (0, 0, 0)
+    assert often.num_closed == 0
+    assert often.rate > 1.2 * never.rate
+
+
+def test_what_is_never_there_is_not_looked_for() -> None:
+    table = Chooser(odds(0.2, 0.2, 0.2), VISITS, AHEAD_PRICES, ahead(0.0, 3)).best((3, 3, 3))
+    assert table.choices == (0, 0, 0)
+
+
+def test_what_lies_ready_is_used_and_more_is_asked_for_where_that_pays() -> None:
+    cheap = AHEAD_PRICES._replace(extend_token_us=300)
+    dear, good = (
+        Chooser(odds(0.3, 0.3, 0.3), VISITS, prices, ahead(0.7, 3, 0.95)).best((3, 3, 3))
+        for prices in (AHEAD_PRICES, cheap)
+    )
+    assert dear.with_ready(0, 3) == 3
+    assert good.with_ready(0, 3) > 3
+    assert dear.with_ready(0, 8) > 3
+
+
+def test_a_poor_draft_is_not_used_because_it_is_there() -> None:
+    heavy = AHEAD_PRICES._replace(row_us=4000)
+    table = Chooser(odds(0.05, 0.05, 0.05), VISITS, heavy, ahead(0.7, 3, 0.05)).best((3, 3, 3))
+    assert table.with_ready(0, 3) == 0
+
+
+def test_a_round_that_gives_time_to_prepare_is_worth_more() -> None:
+    tokens = odds(0.7, 0.7, 0.7)
+    same = [Prospect(0.8, 3)] * 9
+    better_behind_long_ones = [Prospect(0.8, 1 + gamma // 2) for gamma in range(9)]
+    table, other = (
+        Chooser(tokens, VISITS, AHEAD_PRICES, Ahead([0.8] * 3, after, odds(0.9, 0.9, 0.9))).best((3, 3, 3))
+        for after in (same, better_behind_long_ones)
+    )
+    assert other.with_ready(1, 2) >= table.with_ready(1, 2)
+    assert sum(other.gammas) > sum(table.gammas)

@@ -62,7 +62,7 @@ def test_a_verify_round_survives(proposal: Proposal) -> None:
 
 @pytest.mark.parametrize("num_accepted", [0, 1, 2])
 def test_accepted_tokens_are_not_sent_again(num_accepted: int) -> None:
-    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25)
+    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8, prepare_us=9000)
     pb = over_the_wire(convert.draft_round_to_pb(request, num_accepted))
     assert list(pb.token_ids) == list(request.token_ids[num_accepted:])
     assert convert.draft_round_from_pb(pb, (7, 8, 9)) == request
@@ -166,6 +166,7 @@ def test_a_bad_proposal_is_refused(pb: types_pb2.Proposal, field: str, problem: 
     [
         ({"num_accepted": 4}, "num_accepted", "4 is outside [0, 3]"),
         ({"gamma": 65}, "gamma", "65 is outside [0, 64]"),
+        ({"prepare": 65}, "prepare", "65 is outside [0, 64]"),
         ({"stop_below": math.nan}, "stop_below", "nan is outside [0.0, 2.0]"),
         ({"stop_below": -0.1}, "stop_below", "is outside [0.0, 2.0]"),
         ({"stop_below": math.inf}, "stop_below", "inf is outside [0.0, 2.0]"),

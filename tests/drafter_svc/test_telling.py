@@ -1,0 +1,81 @@
+"""An announcement comes once, and when it is due."""
+
+import pytest
+
+from drafter_svc.draft import Draft, DraftToken, Terms
+from drafter_svc.telling import Telling
+from specgate.runtime.kv_pages import PagePool
+from specgate.types import Announcement
+
+STEP_S = 2.0
+
+
+class Round:
+    """Two branches, a clock, and what was heard."""
+
+    def __init__(self, due_s: float) -> None:
+        pool = PagePool(8, 16)
+        self.now_s = 100.0
+        self.heard: list[Announcement] = []
+        self.telling = Telling(7, 100.0 + due_s, self.heard.append, lambda: self.now_s)
+        self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
+        for token_id, draft in enumerate(self.drafts):
+            self.telling.begin((token_id,), draft)
+
+    def step(self) -> None:
+        self.now_s += STEP_S
+        for draft in self.drafts:
+            draft.tokens.append(DraftToken(len(draft.tokens)))
+            if draft.on_token is not None:
+                draft.on_token()
+
+    @property
+    def lengths(self) -> list[list[int]]:
+        return [[len(one.draft_token_ids) for one in announcement.proposals] for announcement in self.heard]
+
+
+@pytest.mark.parametrize(("due_s", "num_steps"), [(0.0, 1), (1.9, 1), (4.1, 2), (7.9, 3), (8.1, 4)])
+def test_it_is_told_before_a_step_that_would_be_late(due_s: float, num_steps: int) -> None:
+    one = Round(due_s)
+    for _ in range(num_steps - 1):
+        one.step()
+    assert not one.heard
+    one.step()
+    assert one.lengths == [[num_steps, num_steps]]
+    assert all(draft.rests for draft in one.drafts)
+    one.step()
+    assert len(one.heard) == 1
+
+
+def test_it_is_told_early_where_all_is_drafted() -> None:
+    one = Round(1000.0)
+    one.step()
+    for draft in one.drafts:
+        assert not one.heard
+        one.telling.end(draft, drafted=True)
+    assert one.lengths == [[1, 1]]
+    assert one.heard[0].position == 7
+
+
+def test_of_a_dropped_branch_nothing_is_told() -> None:
+    one = Round(1000.0)
+    one.step()
+    one.telling.end(one.drafts[0], drafted=False)
+    one.telling.end(one.drafts[1], drafted=True)
+    assert [proposal.token_id for proposal in one.heard[0].proposals] == [1]
+
+
+def test_where_nothing_is_drafted_nothing_is_told() -> None:
+    one = Round(1000.0)
+    for draft in one.drafts:
+        one.telling.end(draft, drafted=False)
+    assert not one.heard
+
+
+def test_a_round_that_is_over_tells_nothing() -> None:
+    one = Round(0.0)
+    one.telling.stop()
+    one.step()
+    for draft in one.drafts:
+        one.telling.end(draft, drafted=True)
+    assert not one.heard
