@@ -36,9 +36,9 @@ class ModeKnowledge:
     survival: Survival = field(default_factory=Survival)
     readiness: Readiness = field(default_factory=Readiness)
     visits: list[float] = field(default_factory=lambda: [1.0] * NUM_BUCKETS)
-    tables: dict[int, Table] = field(default_factory=dict)
-    """By the most draft tokens that a request allows."""
-    due_at: dict[int, int] = field(default_factory=dict)
+    tables: dict[tuple[int, bool], Table] = field(default_factory=dict)
+    """By the most draft tokens that a request allows, and whether it looks what is prepared."""
+    due_at: dict[tuple[int, bool], int] = field(default_factory=dict)
     """At which verdict each of them is searched for again."""
     credit_us: float = 0.0
 
@@ -87,22 +87,22 @@ class Learner:
         """Return what is known of a mode."""
         return self._modes.setdefault(mode, ModeKnowledge())
 
-    def table(self, mode: Mode, max_gamma: int) -> Table | None:
+    def table(self, mode: Mode, max_gamma: int, *, looks: bool = False) -> Table | None:
         """Return the choices of this moment; None while no cost is known."""
-        known = self.knowledge(mode)
-        last = known.tables.get(max_gamma)
-        if last is not None and self._num_verdicts < known.due_at[max_gamma]:
+        known, key = self.knowledge(mode), (max_gamma, looks)
+        last = known.tables.get(key)
+        if last is not None and self._num_verdicts < known.due_at[key]:
             return last
         prices = self.costs.now()
         if prices is None:
             return None
         tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
         choices = last.choices if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
-        ahead = known.readiness.ahead(max_gamma) if mode.can_look else None
-        known.tables[max_gamma] = Chooser(tokens, known.visits, prices, ahead).best(choices)
+        ahead = known.readiness.ahead(max_gamma) if looks else None
+        known.tables[key] = Chooser(tokens, known.visits, prices, ahead).best(choices)
         pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
-        known.due_at[max_gamma] = self._num_verdicts + pause
-        return known.tables[max_gamma]
+        known.due_at[key] = self._num_verdicts + pause
+        return known.tables[key]
 
     def looked(self, mode: Mode, bucket: int, gamma: int, length: int) -> None:
         """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""

@@ -35,7 +35,7 @@ PROBE_FLOOR = 0.1
 class Choices(Protocol):
     """What a policy asks of the learner."""
 
-    def table(self, mode: Mode, max_gamma: int) -> Table | None: ...
+    def table(self, mode: Mode, max_gamma: int, *, looks: bool) -> Table | None: ...
 
     def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool: ...
 
@@ -47,7 +47,7 @@ class Choices(Protocol):
 
 
 class NothingPrepared:
-    """The port's ``Prepared`` where nothing ever is."""
+    """The port's ``Prepared`` where nothing ever is: a policy does not look."""
 
     num_prepared = 0
 
@@ -68,6 +68,7 @@ class Auto:
         self._mode = mode
         self._max_gamma = max_gamma
         self._drafter = drafter
+        self._looks = mode.can_look and drafter is not NOTHING_PREPARED
         self._last_gamma: int | None = None
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
@@ -76,13 +77,13 @@ class Auto:
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
-        table = self._choices.table(self._mode, self._max_gamma)
+        table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
         self._num_rounds += 1
-        num_ready = self._drafter.num_prepared if self._mode.can_look else 0
+        num_ready = self._drafter.num_prepared if self._looks else 0
         if self._last_gamma is not None:
             self._choices.looked(self._mode, bucket_of(session.confidence), self._last_gamma, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
-        due_us = self._choices.prepare_us(plan.gamma) if self._mode.can_look else 0
+        due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
         # What is there after a run of solo tokens is another matter.
         self._last_gamma = plan.gamma if due_us > 0 and not plan.solo_below else None
         return replace(plan, prepare=self._max_gamma, prepare_us=due_us, ready=num_ready) if due_us else plan
@@ -113,7 +114,7 @@ class Auto:
         if self._probing or self._may_probe(table, bucket):
             self._probing = False
             self._num_probes += 1
-            if self._mode.can_look and self._num_probes % 2:
+            if self._looks and self._num_probes % 2:
                 # Drafts that are asked for may be too dear, and prepared ones not.
                 return RoundPlan()
             return self._with_gate(table.probes[bucket], table, session)

@@ -11,7 +11,7 @@ from drafter_svc.run_ahead import Ids
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
 from tests.broken_run_ahead import AdoptsAnother, KeepsWrongKeys, ReusesTheKey
-from tests.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
+from tests.models import KnownModel, Mix, make_runner, on, run_all, run_task, write_llama
 from tests.sessions import (
     GREEDY,
     PROMPT,
@@ -394,27 +394,33 @@ def test_branches_are_as_long_as_was_said(gamma: int, model: KnownModel) -> None
     assert [len(one.draft_token_ids) for one in announcement.proposals] == [6] * 4
 
 
+def guess_side_by_side(client: Client) -> None:
+    run_all([on(client.model, task) for task in guesses(client)])
+
+
 @pytest.mark.parametrize("mode", ["greedy", "shared noise"])
 def test_what_is_due_is_told_as_far_as_it_is(mode: str, model: KnownModel) -> None:
     client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
+    # It is due before anything can be there: then one token is.
     client.send(prepare=(8, 1))
     plain.send()
-    client.guess(4)
-    # It is due before anything can be there: one token is.
+    guess_side_by_side(client)
     (announcement,) = client.heard
     assert [len(one.draft_token_ids) for one in announcement.proposals] == [1] * 4
-    outcome = next(iter(client.branches))
-    assert client.num_open == 5
-    proposal = client.send(outcome, gamma=4)
+    proposal = client.send(next(iter(client.branches)), gamma=4)
     assert not proposal.from_run_ahead
+    outcome = tuple(client.session.sequence.token_ids[len(PROMPT) : client.session.num_committed])
     assert proposal.draft_token_ids == plain.send(outcome, gamma=4).draft_token_ids
     assert proposal.draft_token_ids[:1] == announcement.proposals[0].draft_token_ids
+    # A round that says nothing has complete proposals again.
+    guess_side_by_side(client)
+    assert {len(one.draft_token_ids) for one in client.heard[-1].proposals} == {4}
 
 
 def test_a_token_that_was_told_in_time_needs_no_forward(model: KnownModel) -> None:
     client = Client(model)
     client.send(prepare=(8, 1))
-    client.guess(4)
+    guess_side_by_side(client)
     assert client.send(next(iter(client.branches)), gamma=1).from_run_ahead
 
 

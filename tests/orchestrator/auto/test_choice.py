@@ -110,13 +110,15 @@ def test_a_poor_draft_is_not_used_because_it_is_there() -> None:
     assert table.with_ready(0, 3) == 0
 
 
-def test_a_round_that_gives_time_to_prepare_is_worth_more() -> None:
-    tokens = odds(0.7, 0.7, 0.7)
-    same = [Prospect(0.8, 3)] * 9
-    better_behind_long_ones = [Prospect(0.8, 1 + gamma // 2) for gamma in range(9)]
-    table, other = (
-        Chooser(tokens, VISITS, AHEAD_PRICES, Ahead([0.8] * 3, after, odds(0.9, 0.9, 0.9))).best((3, 3, 3))
-        for after in (same, better_behind_long_ones)
+@pytest.mark.parametrize("acceptance", [0.7, 0.9])
+def test_a_round_that_gives_time_to_prepare_is_worth_more(acceptance: float) -> None:
+    never_longer, longer_behind_long_ones = (
+        [Prospect(0.8, 1 + growing * gamma // 2) for gamma in range(9)] for growing in (0, 1)
     )
-    assert other.with_ready(1, 2) >= table.with_ready(1, 2)
-    assert sum(other.gammas) > sum(table.gammas)
+    without, table = (
+        Chooser(odds(0.7, 0.7, 0.7), VISITS, AHEAD_PRICES, Ahead([0.8] * 3, after, odds(*[acceptance] * 3))).best(
+            (3, 3, 3)
+        )
+        for after in (never_longer, longer_behind_long_ones)
+    )
+    assert table.with_ready(0, 1) > without.with_ready(0, 1)

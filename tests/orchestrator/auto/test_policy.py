@@ -7,8 +7,10 @@ import pytest
 
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Mode, Observation
+from orchestrator.auto.policy import NOTHING_PREPARED
 from orchestrator.auto.survival import BUCKET_EDGES, bucket_of
 from orchestrator.gate import RoundPlan
+from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO, SamplingParams, Verification
 from tests.orchestrator.auto.support import REQUEST, Progress, a_round, solo, taught
@@ -29,9 +31,21 @@ def useless(times: int = 60) -> Learner:
     return taught(*rounds(lambda gamma: 0, times, UNSURE), learner=learner)
 
 
-def plan_of(learner: Learner, request: GenerationRequest = REQUEST, session: Progress | None = None) -> RoundPlan:
+class Drafter:
+    """The port's ``Prepared``."""
+
+    def __init__(self, num_prepared: int = 0) -> None:
+        self.num_prepared = num_prepared
+
+
+def plan_of(
+    learner: Learner,
+    request: GenerationRequest = REQUEST,
+    session: Progress | None = None,
+    drafter: Prepared = NOTHING_PREPARED,
+) -> RoundPlan:
     """Return the plan that comes once the probes that were saved up are spent."""
-    policy = learner.policy(request)
+    policy = learner.policy(request, drafter)
     return [policy.plan(session or Progress(SURE)) for _ in range(8)][-1]
 
 
@@ -143,35 +157,33 @@ def test_a_bucket_is_open_before_the_first_token() -> None:
 # Prepared proposals.
 
 
-class Drafter:
-    """The port's ``Prepared``."""
-
-    def __init__(self, num_prepared: int = 0) -> None:
-        self.num_prepared = num_prepared
-
-
 REJECTING = replace(REQUEST, sampling=SamplingParams(temperature=1.0), verification=Verification.REJECTION)
 
 
-def test_a_proposal_that_is_there_is_used_where_none_is_asked_for() -> None:
+def test_what_lies_ready_keeps_it_coming_back_and_is_used() -> None:
     learner, drafter = useless(), Drafter()
-    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
-    ready = [replace(seen, ready=seen.proposed, draft_us=0) for seen in rounds(lambda gamma: gamma, 20)]
-    learner = taught(*ready, learner=learner)
-    policy = learner.policy(REQUEST, drafter)
+    learner = taught(*(replace(seen, ready=seen.proposed) for seen in rounds(lambda gamma: gamma, 20)), learner=learner)
     for _ in range(60):
-        learner.looked(mode, bucket_of(SURE), 0, 4)
-        taught(solo(SURE, SURE), learner=learner)
-    asked = [policy.plan(Progress(SURE)).gamma for _ in range(8)][-1]
+        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 4)
+    policy = learner.policy(REQUEST, drafter)
+    # Without what is prepared it would be the target alone.
+    assert plan_of(learner).solo_below == ALWAYS_SOLO
+    assert policy.plan(Progress(SURE)).solo_below == 0.0
     drafter.num_prepared = 4
     plan = policy.plan(Progress(SURE))
-    assert asked == 0
-    assert plan.gamma >= 4
-    assert plan.ready == 4
+    assert (plan.gamma >= 4, plan.ready) == (True, 4)
+
+
+def test_what_is_never_there_is_not_looked_for() -> None:
+    learner = useless()
+    for _ in range(60):
+        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 0)
+    plan = plan_of(learner, drafter=Drafter())
+    assert (plan.gamma, plan.solo_below) == (0, ALWAYS_SOLO)
 
 
 def test_the_drafter_is_told_how_far_and_until_when_to_prepare() -> None:
-    plan = plan_of(taught(*rounds(lambda gamma: gamma)))
+    plan = plan_of(taught(*rounds(lambda gamma: gamma)), drafter=Drafter())
     assert plan.prepare == REQUEST.max_gamma
     # A forward of nine rows takes 9.9 ms there.
     assert 9_000 < plan.prepare_us < 12_000
