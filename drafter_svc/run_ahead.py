@@ -102,11 +102,14 @@ class RunAhead:
         if terms.gamma:
             # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
             self._gammas.append(terms.gamma)
+        if terms.gamma or request.prepare:
             self._coming = terms
             # For the solo tokens of the round, too: only a round that drafts tells what guessing brought.
             self._guesses = self._account.pays()
         if self._coming is not None:
-            self._coming = self._coming._replace(round=terms.round + 1, gamma=request.prepare or max(self._gammas))
+            self._coming = self._coming._replace(
+                round=terms.round + 1, gamma=request.prepare or max(self._gammas, default=0)
+            )
         self._within_s = request.prepare_us / 1e6 if request.prepare_us else math.inf
         return draft
 
@@ -114,10 +117,10 @@ class RunAhead:
         """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread.
 
         Args:
-            announce: told of the proposals when all of them are drafted; not in rejection mode, where they are large,
+            announce: told of the proposals once they are there, or due; not in rejection mode, where they are large,
                 seldom asked for, and hold for one round alone.
         """
-        if num_rows > 0 and self._coming is not None and self._guesses:
+        if num_rows > 0 and self._coming is not None and self._coming.gamma and self._guesses:
             announce = None if self._rejects else announce
             due_s = time.perf_counter() + self._within_s
             self._jobs.append(submit(self._prepare(num_rows, submit, announce, due_s)))

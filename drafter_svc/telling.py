@@ -12,7 +12,7 @@ Announce = Callable[[Announcement], None]
 
 
 class Telling:
-    """The announcement of one round: made when all its branches are drafted, or when a further token would be late.
+    """The announcement of one round: made when all its branches are drafted, or rest: a further token would be late.
 
     Args:
         position: the committed length that the branches stand behind.
@@ -37,7 +37,7 @@ class Telling:
         draft.on_token = partial(self._grew, draft)
 
     def end(self, draft: Draft, *, drafted: bool) -> None:
-        """A branch is drafted, or it was dropped before it was: then nothing is told of it."""
+        """A branch is drafted, or rests, or was dropped: then nothing is told of it. With the last one all are told."""
         self._open = [one for one in self._open if one is not draft]
         if not drafted:
             self._branches = [branch for branch in self._branches if branch[1] is not draft]
@@ -45,19 +45,18 @@ class Telling:
             self._tell()
 
     def stop(self) -> None:
-        """Tell nothing any more: the round is over."""
+        """Tell nothing any more: the round is over. Lets go of the branches, whose logits are large."""
         self._announce = None
+        for _, draft in self._branches:
+            draft.on_token = None
+        self._branches, self._open = [], []
 
     def _grew(self, draft: Draft) -> None:
-        # Branches are drafted side by side: one token more is there when the last of them has it.
-        if self._announce is None or any(len(other.tokens) < len(draft.tokens) for other in self._open):
-            return
+        # The first branch of a step decides for all, before any of them is queued for the next one.
         now_s = self._clock()
         if now_s + (now_s - self._begun_s) / len(draft.tokens) > self._due_s:
-            # Whoever asks next does not wait for the end of a step that is of no use.
             for other in self._open:
                 other.rests = True
-            self._tell()
 
     def _tell(self) -> None:
         announce, self._announce = self._announce, None

@@ -13,6 +13,7 @@ class Announced:
 
     def __init__(self) -> None:
         self._latest: Announcement | None = None
+        self._gamma = 0
         self._complete_length = 0
         self._stop_below = 0.0
 
@@ -20,9 +21,8 @@ class Announced:
         """Forget what was announced for this request, and remember what the next announcement will be made by."""
         self._latest = None
         if request.gamma:
-            self._complete_length, self._stop_below = request.gamma, request.stop_below
-        if request.prepare or request.prepare_us:
-            self._complete_length = 0 if request.prepare_us else request.prepare
+            self._gamma, self._stop_below = request.gamma, request.stop_below
+        self._complete_length = 0 if request.prepare_us else request.prepare or self._gamma
 
     def hear(self, announcement: Announcement) -> None:
         """Keep an announcement, instead of the one before."""

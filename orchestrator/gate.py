@@ -42,6 +42,11 @@ class Progress(Protocol):
         ...
 
     @property
+    def streamed(self) -> bool:
+        """Whether the last token came in a solo run."""
+        ...
+
+    @property
     def length(self) -> int:
         """Prompt plus emitted tokens."""
         ...

@@ -61,6 +61,11 @@ class Prepared(Protocol):
     """Whether the next proposal has to be waited for."""
 
     @property
+    def available(self) -> bool:
+        """Whether a proposal can be asked for now."""
+        ...
+
+    @property
     def num_prepared(self) -> int:
         """How many tokens of the next proposal the drafter has said already.
 
@@ -72,11 +77,6 @@ class Prepared(Protocol):
 
 class DrafterState(Prepared, Protocol):
     """What the planning of a round may know of the drafter: never what it drafted."""
-
-    @property
-    def available(self) -> bool:
-        """Whether a proposal can be asked for now."""
-        ...
 
     @property
     def may_return(self) -> bool:

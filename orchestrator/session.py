@@ -52,6 +52,7 @@ class Session:
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
+        self.streamed = False
         self.finish_reason: FinishReason | None = None
         self.stats = GenerationStats(seed=spec.seed, prompt_tokens=self.num_prompt_tokens)
         self.round = 0
@@ -121,7 +122,7 @@ class Session:
             tokens += (verdict.token_id,)
         ending = self._end(tokens)
         kept = tokens[: ending.num_tokens]
-        before, self.confidence = self.confidence, verdict.confidence
+        before, self.confidence, self.streamed = self.confidence, verdict.confidence, verdict.solo
         self.committed += kept
         self.finish_reason = ending.finish_reason
         self._count(proposal, verdict, len(kept), before)
@@ -182,6 +183,8 @@ class Session:
         """Tell the observer of a verdict; an empty one says nothing."""
         if self._observer is None or not verdict.num_emitted:
             return
+        # What was waited for in vain is no measure of a round.
+        lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
         self._observer(
             Observation(
                 before=before,
@@ -191,7 +194,7 @@ class Session:
                 accepted=judged[1],
                 ready=self._num_ready(proposal),
                 streamed=verdict.solo,
-                settled=self.stats.target_forwards > 1,
+                settled=self.stats.target_forwards > 1 and not lost,
                 finished=self.finished,
                 draft_us=proposal.draft_us,
                 verify_us=verdict.verify_us,

@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
     @property
     def gammas(self) -> tuple[int, ...]:
-        """How many tokens to ask for."""
+        """How many tokens to ask for where nothing is there."""
         return tuple(max(choice, 0) for choice in self.choices)
 
     @property
@@ -87,7 +87,7 @@ class Chooser:
         self._range = range(LOOK if ahead else 0, len(tokens[0]))
         self._missed = drafts(tokens, prices)
         self._ready = drafts(ahead.tokens, prices) if ahead else []
-        self._hits = [options[0] for options in self._ready]
+        self._hits = [options[0]._replace(besides_us=prices.there_us) for options in self._ready]
         self._options = self._make_options()
 
     def best(self, last: Sequence[int]) -> Table:
@@ -149,14 +149,13 @@ class Chooser:
         self._options = self._make_options()
 
     def _gains(self, load: Load) -> dict[int, float]:
-        """Return by how much a round is worth more if so many tokens are there for it."""
+        """Return by how much a round is worth more if so many tokens are there for it, than if they were asked for."""
         prices, rate = self._prices, load.rate
         asked_us = [prices.there_us, *map(prices.asked, range(1, self._range.stop))]
-        without = self._mean(
-            max(worth - rate * us for worth, us in zip(worths, asked_us, strict=True))
-            for worths in self._worths(self._missed, load, with_future=False)
-        )
         ready = self._worths(self._ready, load, with_future=False)
+        without = self._mean(
+            max(worth - rate * us for worth, us in zip(worths, asked_us, strict=True)) for worths in ready
+        )
         return {
             length: self._mean(with_ready(worths, length, rate, prices)[0] for worths in ready) - without
             for length in {prospect.length for prospect in (self._ahead.after if self._ahead else ())}

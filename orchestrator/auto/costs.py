@@ -112,7 +112,7 @@ class Costs:
         else:
             self._wait_us.add(waited_us)
             self._verify.add((1, seen.proposed), seen.verify_us)
-        self._num_rounds += seen.proposed > 0
+        self._num_rounds += seen.proposed > seen.ready
         # A reader takes his time with every round: fewer of them are less of it.
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:

@@ -25,7 +25,7 @@ MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 ROUND_TRIP_SHARE = 0.01
 """Of a solo run's time, what coming back to ask may cost."""
 VISITS_KEPT = 0.995
-PUNCTUAL = 1.05
+PUNCTUAL = 1.0
 """Of the time that the target takes: a little late costs a round trip, too early a token that could have been there."""
 
 

@@ -49,6 +49,7 @@ class Choices(Protocol):
 class NothingPrepared:
     """The port's ``Prepared`` where nothing ever is: a policy does not look."""
 
+    available = False
     num_prepared = 0
 
 
@@ -80,12 +81,12 @@ class Auto:
         table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
         self._num_rounds += 1
         num_ready = self._drafter.num_prepared if self._looks else 0
-        if self._last_gamma is not None:
+        # What is there after a run of solo tokens is another matter.
+        if self._last_gamma is not None and self._drafter.available and not session.streamed:
             self._choices.looked(self._mode, bucket_of(session.confidence), self._last_gamma, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
-        # What is there after a run of solo tokens is another matter.
-        self._last_gamma = plan.gamma if due_us > 0 and not plan.solo_below else None
+        self._last_gamma = plan.gamma if due_us > 0 else None
         return replace(plan, prepare=self._max_gamma, prepare_us=due_us, ready=num_ready) if due_us else plan
 
     def _calibrate(self) -> RoundPlan:
@@ -94,11 +95,11 @@ class Auto:
 
     def _by(self, table: Table, session: Progress, num_ready: int) -> RoundPlan:
         bucket = bucket_of(session.confidence)
-        if num_ready and (gamma := table.with_ready(bucket, num_ready)):
-            return self._open(table, gamma, session)
-        if bucket < table.num_closed:
-            return self._closed(table, bucket, session)
-        gamma = table.gammas[bucket]
+        gamma = table.with_ready(bucket, num_ready) if num_ready else 0
+        if not gamma:
+            if bucket < table.num_closed:
+                return self._closed(table, bucket, session)
+            gamma = table.gammas[bucket]
         if self._num_rounds % STRETCH_EVERY == 0:
             gamma = min(gamma + 1 + gamma // 4, self._max_gamma)
         return self._open(table, gamma, session)

@@ -25,6 +25,7 @@ class Progressing:
 
     text: Text
     length: int = 0
+    streamed: bool = False
 
     @property
     def remaining(self) -> int:
@@ -128,6 +129,7 @@ class _Session:
 
     def commit(self, seen: Observation, num_tokens: int) -> None:
         self._progress.length += num_tokens
+        self._progress.streamed = seen.streamed
         self._replay.emitted(num_tokens)
         self._observer(replace(seen, finished=not self._progress.remaining))
 

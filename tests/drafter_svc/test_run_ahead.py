@@ -417,6 +417,16 @@ def test_what_is_due_is_told_as_far_as_it_is(mode: str, model: KnownModel) -> No
     assert {len(one.draft_token_ids) for one in client.heard[-1].proposals} == {4}
 
 
+def test_a_session_that_was_never_asked_for_a_draft_prepares_what_it_is_told_to(model: KnownModel) -> None:
+    client = Client(model)
+    client.send((4,), gamma=0, prepare=(3, 0))
+    client.guess(4)
+    assert {len(one.draft_token_ids) for one in client.heard[-1].proposals} == {3}
+    client.send((5,), gamma=0)
+    client.guess(4)
+    assert len(client.heard) == 1
+
+
 def test_a_token_that_was_told_in_time_needs_no_forward(model: KnownModel) -> None:
     client = Client(model)
     client.send(prepare=(8, 1))

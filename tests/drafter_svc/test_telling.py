@@ -1,6 +1,10 @@
 """An announcement comes once, and when it is due."""
 
+import gc
+import weakref
+
 import pytest
+import torch
 
 from drafter_svc.draft import Draft, DraftToken, Terms
 from drafter_svc.telling import Telling
@@ -21,13 +25,16 @@ class Round:
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
             self.telling.begin((token_id,), draft)
+        self.running = list(self.drafts)
 
     def step(self) -> None:
+        """Draft a token of each, as the engine does: one branch after the other, to its next step or its end."""
         self.now_s += STEP_S
-        for draft in self.drafts:
-            draft.tokens.append(DraftToken(len(draft.tokens)))
-            if draft.on_token is not None:
-                draft.on_token()
+        for draft in list(self.running):
+            draft.add(DraftToken(len(draft.tokens)), torch.zeros(1, 4))
+            if not draft.goes_on:
+                self.running.remove(draft)
+                self.telling.end(draft, drafted=True)
 
     @property
     def lengths(self) -> list[list[int]]:
@@ -42,9 +49,8 @@ def test_it_is_told_before_a_step_that_would_be_late(due_s: float, num_steps: in
     assert not one.heard
     one.step()
     assert one.lengths == [[num_steps, num_steps]]
-    assert all(draft.rests for draft in one.drafts)
-    one.step()
-    assert len(one.heard) == 1
+    # No step is under way that a request would have to wait for.
+    assert not one.running
 
 
 def test_it_is_told_early_where_all_is_drafted() -> None:
@@ -70,6 +76,19 @@ def test_where_nothing_is_drafted_nothing_is_told() -> None:
     for draft in one.drafts:
         one.telling.end(draft, drafted=False)
     assert not one.heard
+
+
+def test_a_round_that_is_over_keeps_no_draft_alive() -> None:
+    one = Round(1000.0)
+    one.step()
+    one.telling.stop()
+    held = weakref.ref(one.drafts[0].logits[0])
+    gc.disable()
+    try:
+        one.drafts, one.running = [], []
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_a_round_that_is_over_tells_nothing() -> None:

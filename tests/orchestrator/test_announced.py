@@ -83,3 +83,11 @@ def test_asking_ends_what_was_announced() -> None:
     announced = heard((0, 7, (1, 2, 3)))
     announced.ask(asked(7))
     assert announced.token_ids(asked(7), LAST) == ()
+
+
+def test_a_request_that_says_no_length_has_its_gamma_again() -> None:
+    announced = Announced()
+    announced.ask(DraftRequest(1, 4, (), 5, prepare=8))
+    announced.ask(DraftRequest(2, 4, (9,), 0))
+    announced.hear(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4, 5)),)))
+    assert announced.answer(asked(7, gamma=8), LAST) is None

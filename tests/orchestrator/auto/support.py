@@ -14,6 +14,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 1000
+    streamed: bool = False
 
 
 def a_round(

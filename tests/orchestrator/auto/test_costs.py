@@ -161,3 +161,27 @@ def test_a_wait_is_told_from_the_forward_and_bounded() -> None:
     assert prices_of(*rounds).wait == 0
     assert 0 < prices_of(*waited).wait < MAX_WAIT
     assert prices_of(*late).wait == MAX_WAIT
+
+
+def test_drafts_that_nobody_asked_for_tell_no_price_of_asking() -> None:
+    costs = Costs()
+    for _ in range(40):
+        costs.observe(replace(a_round(4, token_us=0), ready=4))
+    assert costs.now() is None
+    for _ in range(40):
+        costs.observe(a_round(4))
+    prices = costs.now()
+    assert prices is not None
+    assert prices.ready(4, 4) == pytest.approx(400, rel=0.1)
+    assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.2)
+
+
+def test_drafting_on_has_a_price_of_its_own() -> None:
+    costs = Costs()
+    for _ in range(40):
+        costs.observe(a_round(4))
+        costs.observe(replace(a_round(6, token_us=500), ready=4))
+    prices = costs.now()
+    assert prices is not None
+    assert prices.ready(6, 4) == pytest.approx(6 * 500 + 400, rel=0.2)
+    assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.2)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.auto.ahead import FIRST_CHANCE, Readiness
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Mode, Observation
 from orchestrator.auto.policy import NOTHING_PREPARED
@@ -33,6 +34,8 @@ def useless(times: int = 60) -> Learner:
 
 class Drafter:
     """The port's ``Prepared``."""
+
+    available = True
 
     def __init__(self, num_prepared: int = 0) -> None:
         self.num_prepared = num_prepared
@@ -196,3 +199,25 @@ def test_where_a_plan_must_not_hang_on_a_draft_nobody_looks() -> None:
     without = Learner().policy(REJECTING)
     assert plans == [without.plan(Progress(SURE)) for _ in range(40)]
     assert {(plan.prepare, plan.prepare_us, plan.ready) for plan in plans} == {(0, 0, 0)}
+
+
+def test_what_is_there_counts_behind_rounds_alone() -> None:
+    learner, drafter = taught(*rounds(lambda gamma: gamma)), Drafter(3)
+    policy = learner.policy(REQUEST, drafter)
+    for progress in (Progress(SURE), Progress(SURE, streamed=True), Progress(SURE, streamed=True)):
+        policy.plan(progress)
+    drafter.available = False
+    policy.plan(Progress(SURE))
+    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
+    assert learner.knowledge(mode).readiness.ahead(8) == Readiness().ahead(8)
+    drafter.available = True
+    policy.plan(Progress(SURE))
+    assert learner.knowledge(mode).readiness.ahead(8).chances[bucket_of(SURE)] > FIRST_CHANCE
+
+
+def test_more_than_is_there_is_tried_now_and_then() -> None:
+    dear = replace(a_round(6, 6, before=SURE, after=SURE, token_us=20_000), ready=3)
+    policy = taught(*rounds(lambda gamma: gamma), *[dear] * 20).policy(REQUEST, Drafter(3))
+    gammas = [policy.plan(Progress(SURE)).gamma for _ in range(64)]
+    assert set(gammas) > {3}
+    assert gammas.count(3) > 50
