@@ -104,7 +104,7 @@ class RunAhead:
             self._gammas.append(terms.gamma)
         if terms.gamma or request.prepare:
             self._coming = terms
-            # For the solo tokens of the round, too: only a round that drafts tells what guessing brought.
+            # Holds for the solo tokens that follow, too: only rounds with a draft tell what guessing brought.
             self._guesses = self._account.pays()
         if self._coming is not None:
             self._coming = self._coming._replace(

@@ -136,7 +136,7 @@ class Chooser:
         if self._ahead is None:
             return
         prices, after, rate = self._prices, self._ahead.after, load.rate
-        gains = self._gains(load)
+        gains = self._gains(load, {prospect.length for prospect in after})
         for bucket in (*self._missed, *self._ready):
             for gamma, prospect in enumerate(after):
                 bucket[gamma] = bucket[gamma]._replace(future=prospect.chance * gains[prospect.length])
@@ -148,7 +148,7 @@ class Chooser:
         ]
         self._options = self._make_options()
 
-    def _gains(self, load: Load) -> dict[int, float]:
+    def _gains(self, load: Load, lengths: Iterable[int]) -> dict[int, float]:
         """Return by how much a round is worth more if so many tokens are there for it, than if they were asked for."""
         prices, rate = self._prices, load.rate
         asked_us = [prices.there_us, *map(prices.asked, range(1, self._range.stop))]
@@ -158,7 +158,7 @@ class Chooser:
         )
         return {
             length: self._mean(with_ready(worths, length, rate, prices)[0] for worths in ready) - without
-            for length in {prospect.length for prospect in (self._ahead.after if self._ahead else ())}
+            for length in lengths
         }
 
     def _mean(self, values: Iterable[float]) -> float:

@@ -25,8 +25,6 @@ MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 ROUND_TRIP_SHARE = 0.01
 """Of a solo run's time, what coming back to ask may cost."""
 VISITS_KEPT = 0.995
-PUNCTUAL = 1.0
-"""Of the time that the target takes: a little late costs a round trip, too early a token that could have been there."""
 
 
 @dataclass(slots=True)
@@ -113,7 +111,7 @@ class Learner:
 
         The time on the way there and back is left out: the drafter learns of the round, and is heard, so much later.
         """
-        return round(PUNCTUAL * max(self.costs.verify_us(gamma), 0.0))
+        return round(max(self.costs.verify_us(gamma), 0.0))
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
