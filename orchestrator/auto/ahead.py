@@ -5,6 +5,7 @@ it, since the target takes longer. And where the target is unsure, its next toke
 """
 
 from collections import defaultdict
+from functools import partial
 
 from orchestrator.auto.fit import Line
 from orchestrator.auto.options import Ahead, Prospect
@@ -12,6 +13,8 @@ from orchestrator.auto.survival import NUM_BUCKETS, Luck, Share, Survival
 
 FIRST_CHANCE, FIRST_LENGTH = 0.5, 2
 """As long as nothing was seen: enough for it to be looked for."""
+CHANCE_COUNT = 4.0
+"""How many rounds must be seen before what is seen weighs as much as that."""
 MIN_SEEN = 4
 HALF_LIFE = 60
 
@@ -21,8 +24,8 @@ class Readiness:
 
     def __init__(self) -> None:
         self._share = Share()
-        self._by_bucket = [Luck() for _ in range(NUM_BUCKETS)]
-        self._by_gamma: defaultdict[int, Luck] = defaultdict(Luck)
+        self._by_bucket = [Luck(CHANCE_COUNT) for _ in range(NUM_BUCKETS)]
+        self._by_gamma: defaultdict[int, Luck] = defaultdict(partial(Luck, CHANCE_COUNT))
         self._length = Line(2, (((0, 1), 1.0),), HALF_LIFE)
         self.survival = Survival()
         """Of drafts that were there: what could be foreseen is easier than what could not."""
@@ -37,7 +40,7 @@ class Readiness:
 
     @property
     def _chance(self) -> float:
-        return self._share.given(FIRST_CHANCE)
+        return self._share.given(FIRST_CHANCE, CHANCE_COUNT)
 
     def ahead(self, max_gamma: int) -> Ahead:
         """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens."""

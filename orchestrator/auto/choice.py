@@ -62,6 +62,11 @@ class Table(NamedTuple):
         """How many buckets, from the unsure end and without a gap, are left to the target alone."""
         return next((index for index, choice in enumerate(self.choices) if choice), len(self.choices))
 
+    @property
+    def longest(self) -> int:
+        """How much of a proposal that is there is used at the most."""
+        return max(max(range(len(worths)), key=worths.__getitem__) for worths in self.ready or [(0.0,)])
+
     def with_ready(self, bucket: int, num_ready: int) -> int:
         """Return how many tokens to ask for where ``num_ready`` are there."""
         return with_ready(self.ready[bucket], num_ready, self.rate, self.prices)[1]

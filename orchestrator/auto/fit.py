@@ -62,7 +62,7 @@ class Sums:
 
 
 class Line:
-    """value = coefficients . features, from several ``Sums`` that forget at their own pace.
+    """value = coefficients . features, none of them negative, from several ``Sums`` that forget at their own pace.
 
     Args:
         num_features: of one measurement.
@@ -119,11 +119,26 @@ class Line:
             for row in range(size):
                 for col in range(size):
                     gram[row][col] += weight * features[row] * features[col]
-        return solved(gram, moment)
+        return nonnegative(gram, moment)
 
 
 def _dot(coefficients: Sequence[float], features: Sequence[float]) -> float:
     return math.fsum(map(mul, coefficients, features))
+
+
+def nonnegative(gram: Sequence[Sequence[float]], moment: Sequence[float]) -> list[float]:
+    """Return the least squares without the features that would be counted negative: nothing gives time back."""
+    kept = list(range(len(moment)))
+    while True:
+        found = solved([[gram[row][col] for col in kept] for row in kept], [moment[row] for row in kept])
+        worst = min(range(len(kept)), key=found.__getitem__)
+        if found[worst] >= 0 or len(kept) == 1:
+            break
+        del kept[worst]
+    solution = [0.0] * len(moment)
+    for index, value in zip(kept, found, strict=True):
+        solution[index] = max(value, 0.0)
+    return solution
 
 
 def solved(matrix: list[list[float]], right: Sequence[float]) -> list[float]:

@@ -19,8 +19,10 @@ MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
 PROBE_HORIZON = 3.0
 """Probes that may be saved up, so that a long time without one does not end in a row of them."""
-VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 16, 64
-"""Between two searches for a table, at first and later on."""
+VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 16, 128
+"""Between two searches for a table, at first and later on: a search takes about as long as a draft."""
+NEW_SHARE = 8
+"""One verdict in so many of those that were seen is new when a search is worth its time."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 ROUND_TRIP_SHARE = 0.01
 """Of a solo run's time, what coming back to ask may cost."""
@@ -98,7 +100,7 @@ class Learner:
         choices = last.choices if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
         ahead = known.readiness.ahead(max_gamma) if looks else None
         known.tables[key] = Chooser(tokens, known.visits, prices, ahead).best(choices)
-        pause = min(max(self._num_verdicts // 16, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
+        pause = min(max(self._num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
         known.due_at[key] = self._num_verdicts + pause
         return known.tables[key]
 
@@ -119,7 +121,9 @@ class Learner:
         if prices is None:
             return MIN_SOLO_TOKENS
         worthwhile = (prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait) / ROUND_TRIP_SHARE
-        return min(max(round(worthwhile), MIN_SOLO_TOKENS), MAX_SOLO_TOKENS)
+        # As long as little is known, what is known may be wrong.
+        most = min(self._num_verdicts // NEW_SHARE, MAX_SOLO_TOKENS)
+        return max(min(round(worthwhile), most), MIN_SOLO_TOKENS)
 
     def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
         """Say whether a probe that loses ``loss_us`` is within the budget, and if so book it.

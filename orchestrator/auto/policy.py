@@ -87,7 +87,10 @@ class Auto:
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
         self._last_gamma = plan.gamma if due_us > 0 else None
-        return replace(plan, prepare=self._max_gamma, prepare_us=due_us, ready=num_ready) if due_us else plan
+        if not due_us:
+            return plan
+        longest = self._max_gamma if table is None else self._stretched(table.longest)
+        return replace(plan, prepare=longest, prepare_us=due_us, ready=num_ready)
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
@@ -101,8 +104,11 @@ class Auto:
                 return self._closed(table, bucket, session)
             gamma = table.gammas[bucket]
         if self._num_rounds % STRETCH_EVERY == 0:
-            gamma = min(gamma + 1 + gamma // 4, self._max_gamma)
+            gamma = self._stretched(gamma)
         return self._open(table, gamma, session)
+
+    def _stretched(self, gamma: int) -> int:
+        return min(gamma + 1 + gamma // 4, self._max_gamma)
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if self._num_rounds % ALONE_EVERY == 0:

@@ -1,5 +1,6 @@
 """How many draft tokens survive, given the confidence of the token before them: counts that are slowly forgotten."""
 
+import math
 from bisect import bisect_right
 from itertools import accumulate
 from operator import mul
@@ -8,10 +9,17 @@ BUCKET_EDGES = (0.2, 0.3, 0.5, 0.7, 0.85, 0.95)
 NUM_BUCKETS = len(BUCKET_EDGES) + 1
 PRIOR_ACCEPTANCE = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
 """Of a bucket's first draft token, as long as nothing was seen: high enough that drafting is tried."""
-PRIOR_COUNT = 4.0
+PRIOR_LATER = 0.8
+"""Of all others."""
+PRIOR_COUNT = 16.0
 """How many tokens must be seen before what is seen weighs as much as what is expected."""
-HALF_LIFE = 150
-"""In tokens of one bucket and position."""
+POOL_COUNT = 64.0
+"""The same for later tokens of a bucket, and of a position: there they are rarely far from all others."""
+HOPE = 0.5
+"""In standard errors: how far above the mean an estimate is put. Where drafting stops nothing more is seen of it, so
+bad luck would stay; what good luck did is soon found out (optimism in the face of uncertainty, Auer et al., 2002)."""
+HALF_LIFE = 200
+"""In tokens of one count."""
 _DECAY = 0.5 ** (1 / HALF_LIFE)
 
 
@@ -23,28 +31,39 @@ def bucket_of(confidence: float | None) -> int:
 class Share:
     """The share of events that came true, of the last ones."""
 
-    __slots__ = ("seen", "true")
+    __slots__ = ("count", "seen", "true")
 
     def __init__(self) -> None:
         self.true = 0.0
         self.seen = 0.0
+        self.count = 0
 
     def add(self, happened: bool) -> None:
         self.true = self.true * _DECAY + happened
         self.seen = self.seen * _DECAY + 1
+        self.count += 1
 
-    def given(self, expected: float) -> float:
-        """Return the share, drawn towards what was ``expected`` where little was seen."""
-        return (self.true + PRIOR_COUNT * expected) / (self.seen + PRIOR_COUNT)
+    def given(self, expected: float, weight: float = PRIOR_COUNT) -> float:
+        """Return the share, drawn towards what was ``expected`` as if that had been seen ``weight`` times."""
+        return (self.true + weight * expected) / (self.seen + weight)
+
+    def hoped(self, expected: float) -> float:
+        """Return what the share may well be: the more, the less was ever seen."""
+        mean = self.given(expected)
+        return min(mean + HOPE * math.sqrt(mean * (1 - mean) / (self.count + PRIOR_COUNT)), 1.0)
 
 
 class Luck:
-    """How first draft tokens of all buckets do against what was expected of them, to correct what is expected."""
+    """How events do against what was expected of them, to correct what is expected.
+
+    Args:
+        weight: how many of them must be seen before what is seen weighs as much as what was expected.
+    """
 
     __slots__ = ("_expected", "_true")
 
-    def __init__(self) -> None:
-        self._true = self._expected = PRIOR_COUNT
+    def __init__(self, weight: float = PRIOR_COUNT) -> None:
+        self._true = self._expected = weight
 
     def add(self, happened: bool, expected: float) -> None:
         self._true = self._true * _DECAY + happened
@@ -54,41 +73,58 @@ class Luck:
         return min(expected * self._true / self._expected, 1.0)
 
 
+class Bucket:
+    """What is counted apart in a bucket: its first draft tokens, and all later ones together."""
+
+    __slots__ = ("first", "later")
+
+    def __init__(self) -> None:
+        self.first, self.later = Share(), Share()
+
+
 class Survival:
     """Acceptance by bucket and position. Position 1 is the first draft token of a round.
 
     A position is judged only if all before it were accepted, so these are conditional probabilities and their product
     is the survival. Tokens behind a rejection were never judged and count nowhere.
+
+    The confidence says much of the first token and little of later ones, and those differ little by their position. So
+    a bucket has two counts of its own, and what is particular to a position is taken from all buckets: a count for each
+    bucket and position would have so few tokens in it that its luck, to the power of γ, would choose the γ.
     """
 
     def __init__(self) -> None:
-        self._buckets: list[list[Share]] = [[] for _ in range(NUM_BUCKETS)]
-        self._pooled: list[Share] = []
+        self._buckets = [Bucket() for _ in range(NUM_BUCKETS)]
+        self._later = Share()
+        self._positions: list[Share] = []
         self._luck = Luck()
 
     def observe(self, bucket: int, judged: int, accepted: int) -> None:
         """Count a round: ``judged`` tokens up to and including its first rejection, ``accepted`` of them."""
-        self._luck.add(judged > 0 and accepted > 0, PRIOR_ACCEPTANCE[bucket])
-        for shares in (self._buckets[bucket], self._pooled):
-            while len(shares) < judged:
-                shares.append(Share())
-            for index in range(judged):
-                shares[index].add(index < accepted)
+        if not judged:
+            return
+        own = self._buckets[bucket]
+        self._luck.add(accepted > 0, PRIOR_ACCEPTANCE[bucket])
+        own.first.add(accepted > 0)
+        while len(self._positions) < judged - 1:
+            self._positions.append(Share())
+        for index in range(1, judged):
+            for share in (own.later, self._later, self._positions[index - 1]):
+                share.add(index < accepted)
 
     def acceptance(self, bucket: int, gamma: int) -> list[float]:
         """Return the probability of each of ``gamma`` positions to be accepted, those before it being accepted.
 
-        Where a bucket has little to tell of a position it takes what all buckets tell of it; where these have little,
-        what it expects of the position before.
+        What a bucket has little to tell of is drawn to what is expected: its first token to what is to be expected at
+        such a confidence, later ones to what all buckets tell of them.
         """
-        own, expected, result = self._buckets[bucket], self._luck.applied_to(PRIOR_ACCEPTANCE[bucket]), []
-        for index in range(gamma):
-            if index and index < len(self._pooled):
-                expected = self._pooled[index].given(expected)
-            if index < len(own):
-                expected = own[index].given(expected)
-            result.append(expected)
-        return result
+        own = self._buckets[bucket]
+        first = own.first.hoped(self._luck.applied_to(PRIOR_ACCEPTANCE[bucket]))
+        all_later = self._later.hoped(PRIOR_LATER)
+        later = own.later.given(all_later, POOL_COUNT)
+        shapes = [share.given(all_later, POOL_COUNT) / all_later for share in self._positions[: gamma - 1]]
+        shapes += [shapes[-1] if shapes else 1.0] * (gamma - 1 - len(shapes))
+        return [first, *(min(later * shape, 1.0) for shape in shapes)][:gamma]
 
     def expected_tokens(self, bucket: int, gamma: int) -> list[float]:
         """Return what a round emits on average with 0, 1, ... ``gamma`` draft tokens, the target's own token in."""

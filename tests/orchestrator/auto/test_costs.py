@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs, Prices
-from orchestrator.auto.fit import Line, Mean, solved
+from orchestrator.auto.fit import Line, Mean, nonnegative, solved
 from orchestrator.auto.observation import Observation
 from tests.orchestrator.auto.support import a_round, solo
 
@@ -23,6 +23,21 @@ def prices_of(*seen: Observation, costs: Costs | None = None) -> Prices:
 
 def test_equations_are_solved() -> None:
     assert solved([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]], [6.0, 10.0, 8.0]) == pytest.approx([1, 2, 3])
+
+
+def test_nothing_gives_time_back() -> None:
+    line = Line(2, (((1, 0), 0.2),), half_life=60)
+    # A line through these would begin below 0.
+    for _ in range(20):
+        for tokens, us in ((2, 10.0), (3, 30.0)):
+            line.add((1, tokens), us)
+    assert line.coefficients[0] == 0.0
+    assert line.coefficients[1] == pytest.approx(110 / 13, rel=0.01)
+
+
+def test_least_squares_without_what_would_be_negative() -> None:
+    assert nonnegative([[2.0, 0.0], [0.0, 2.0]], [-1.0, 4.0]) == [0.0, 2.0]
+    assert nonnegative([[2.0, 0.0], [0.0, 2.0]], [-1.0, -4.0]) == [0.0, 0.0]
 
 
 def test_a_line_has_no_unit() -> None:

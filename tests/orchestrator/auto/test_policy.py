@@ -179,7 +179,7 @@ def test_what_lies_ready_keeps_it_coming_back_and_is_used() -> None:
 
 def test_what_is_never_there_is_not_looked_for() -> None:
     learner = useless()
-    for _ in range(60):
+    for _ in range(200):
         learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 0)
     plan = plan_of(learner, drafter=Drafter())
     assert (plan.gamma, plan.solo_below) == (0, ALWAYS_SOLO)
@@ -190,6 +190,16 @@ def test_the_drafter_is_told_how_far_and_until_when_to_prepare() -> None:
     assert plan.prepare == REQUEST.max_gamma
     # A forward of nine rows takes 9.9 ms there.
     assert 9_000 < plan.prepare_us < 12_000
+
+
+def test_no_more_is_prepared_than_would_be_used() -> None:
+    # Of three tokens one stands at the most.
+    learner = taught(*rounds(lambda gamma: min(gamma, 1)))
+    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
+    for _ in range(200):
+        learner.knowledge(mode).readiness.survival.observe(bucket_of(SURE), 2, 1)
+        learner.looked(mode, bucket_of(SURE), 1, 1)
+    assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 3
 
 
 def test_where_a_plan_must_not_hang_on_a_draft_nobody_looks() -> None:
