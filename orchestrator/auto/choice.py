@@ -15,7 +15,7 @@ session, about 1 + (s - 1) f / t sessions are in a forward together. One more of
 longer for all, which is counted as its own cost: what looks cheap to everybody would slow all of them down. As all
 sessions plan by the same table, two tables may both be such that nobody gains by leaving them alone; so a table that
 was found step by step is held against those with one γ for all buckets, 0 among them, which also keep the sessions in
-step.
+step, and those with one γ from some confidence on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,6 +32,8 @@ INERTIA = 0.01
 """In tokens: how much better another γ must be than the one in use, so that the choice does not flap."""
 SWITCH_GAIN = 1.01
 """How much faster a table of another kind must promise to be than the one in use."""
+GATED_GAIN = 1.04
+"""The same for one with a γ from some confidence on: it puts sessions out of step, which costs more than is known."""
 LOOK = -1
 """The choice to use a proposal that is there, else to ask for none. 0 is the target alone, above it what to ask for."""
 
@@ -99,7 +101,7 @@ class Chooser:
         """Return the best table to follow ``last``, a table's choices."""
         choices = self._settle(tuple(choice if choice in self._range else 0 for choice in last))
         if self._prices.sessions > 1:
-            choices = self._even_or(choices, tuple(last))
+            choices = self._simple_or(choices, tuple(last))
         load = self.load(choices)
         worths = self._worths(self._options, load)
         probes = tuple(max(range(1, self._range.stop), key=worth.__getitem__) for worth in worths)
@@ -169,13 +171,19 @@ class Chooser:
     def _mean(self, values: Iterable[float]) -> float:
         return sum(visits * value for visits, value in zip(self._visits, values, strict=True))
 
-    def _even_or(self, uneven: Choices, last: Choices) -> Choices:
-        """Return the fastest of ``uneven`` and the tables with one γ for all, or ``last`` where it is about as fast."""
+    def _simple_or(self, found: Choices, last: Choices) -> Choices:
+        """Return the fastest of ``found`` and the simple tables: with one γ for all buckets, or all from one on.
+
+        Where ``last`` is about as fast, it stays.
+        """
         even = [(choice,) * len(last) for choice in self._range]
-        drafting = self._settle(max((table for table in even if table[0] > 0), key=self._rate))
-        best = max([uneven, drafting, *even], key=self._rate)
-        kept = last if last in even else uneven
-        return best if self._rate(best) > SWITCH_GAIN * self._rate(kept) else kept
+        drafting = max((table for table in even if table[0] > 0), key=self._rate)
+        gated = max(((0,) * edge + drafting[edge:] for edge in range(1, len(last))), key=self._rate)
+        best = max([found, self._settle(drafting), *even], key=self._rate)
+        kept = last if last in even else found
+        if self._rate(best) <= SWITCH_GAIN * self._rate(kept):
+            best = kept
+        return gated if self._rate(gated) > GATED_GAIN * self._rate(best) else best
 
     def _rate(self, choices: Choices) -> float:
         return self.load(choices).rate

@@ -61,6 +61,16 @@ def test_a_crowd_leaves_a_table_that_nobody_would_leave_alone() -> None:
     assert best.rate >= 0.99 * even
 
 
+@pytest.mark.parametrize("start", [0, 2])
+@pytest.mark.parametrize(("acceptance", "token_us", "best"), [(0.5, 3500, (0, 0, 2)), (0.6, 1500, (0, 2, 2))])
+def test_a_crowd_finds_a_threshold_that_step_by_step_nobody_would(
+    acceptance: float, token_us: float, best: tuple[int, ...], start: int
+) -> None:
+    prices = DEAR._replace(sessions=8, session_us=800, token_us=token_us, wait=0.4)
+    sure = 0.7 if acceptance == 0.5 else 0.6
+    assert Chooser(odds(0.1, acceptance, sure), VISITS, prices).best((start,) * 3).choices == best
+
+
 def test_about_as_good_is_no_reason_to_change() -> None:
     chooser = Chooser(odds(0.7, 0.7, 0.7), VISITS, CHEAP)
     best = chooser.best((3, 3, 3)).gammas[0]
