@@ -25,7 +25,7 @@ import torch
 from drafter_svc.account import Account
 from drafter_svc.draft import Draft, Terms
 from drafter_svc.outcomes import Acceptance, Candidate, likeliest
-from drafter_svc.telling import Announce, Telling
+from drafter_svc.telling import Announce, Lateness, Telling
 from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
@@ -79,6 +79,8 @@ class RunAhead:
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
         self._telling: Telling | None = None
+        self._lateness = Lateness()
+        self._due_s = math.inf
 
     def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -90,6 +92,8 @@ class RunAhead:
         terms = Terms.of(request)
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
+        if guessed and self._due_s < math.inf:
+            self._lateness.enter(time.perf_counter() - self._due_s, busy=busy)
         prepared = self._close_all_but(outcome)
         draft = Draft(sequence, terms)
         if prepared is not None:
@@ -122,8 +126,8 @@ class RunAhead:
         """
         if num_rows > 0 and self._coming is not None and self._coming.gamma and self._guesses:
             announce = None if self._rejects else announce
-            due_s = time.perf_counter() + self._within_s
-            self._jobs.append(submit(self._prepare(num_rows, submit, announce, due_s)))
+            self._due_s = time.perf_counter() + self._within_s
+            self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
 
     def free(self) -> None:
         """Close all branches."""
@@ -153,7 +157,7 @@ class RunAhead:
         drafted = self._proposed.token_ids
         self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
 
-    def _prepare(self, num_rows: int, submit: Submit, announce: Announce | None, due_s: float) -> Guessing:
+    def _prepare(self, num_rows: int, submit: Submit, announce: Announce | None) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
         draft = self._proposed
         if draft is None or draft.sequence.num_cached < len(draft.sequence) - 1:
@@ -163,7 +167,8 @@ class RunAhead:
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if announce is not None:
-            self._telling = Telling(len(draft.sequence) - len(draft.tokens), due_s, announce)
+            position = len(draft.sequence) - len(draft.tokens)
+            self._telling = Telling(position, self._due_s, announce, self._lateness.mean_s)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):

@@ -7,23 +7,45 @@ from functools import partial
 from drafter_svc.draft import Draft
 from specgate.types import AnnouncedProposal, Announcement
 
+NEW_SHARE = 0.1
+"""What the latest request counts in the mean."""
+
 Announce = Callable[[Announcement], None]
 """Told, on the engine's thread, what will be proposed for the outcomes that were guessed."""
 
 
+class Lateness:
+    """How long after an announcement was due the next request came. Until then a further token delays nobody."""
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+
+    def enter(self, late_s: float, *, busy: bool) -> None:
+        """A request came so late; ``busy``: branches were still being drafted, so it may have waited for them."""
+        seen_s = min(self.mean_s, late_s) if busy else late_s
+        self.mean_s += NEW_SHARE * (max(seen_s, 0.0) - self.mean_s)
+
+
 class Telling:
-    """The announcement of one round: made when all its branches are drafted, or rest: a further token would be late.
+    """The announcement of one round: made when all its branches are drafted, or a further token would be late.
 
     Args:
         position: the committed length that the branches stand behind.
         due_s: when the announcement is wanted, on ``clock``.
+        slack_s: how long after that branches may be drafted on. What they get then is not announced, but there.
     """
 
     def __init__(
-        self, position: int, due_s: float, announce: Announce, clock: Callable[[], float] = time.perf_counter
+        self,
+        position: int,
+        due_s: float,
+        announce: Announce,
+        slack_s: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._position = position
         self._due_s = due_s
+        self._slack_s = slack_s
         self._announce: Announce | None = announce
         self._clock = clock
         self._begun_s = clock()
@@ -52,11 +74,14 @@ class Telling:
         self._branches, self._open = [], []
 
     def _grew(self, draft: Draft) -> None:
-        # The first branch of a step decides for all, before any of them is queued for the next one.
         now_s = self._clock()
-        if now_s + (now_s - self._begun_s) / len(draft.tokens) > self._due_s:
+        next_s = now_s + (now_s - self._begun_s) / len(draft.tokens)
+        if next_s > self._due_s + self._slack_s:
+            # The first branch of a step decides for all, before any of them is queued for the next one.
             for other in self._open:
                 other.rests = True
+        elif next_s > self._due_s and all(len(other.tokens) == len(draft.tokens) for other in self._open):
+            self._tell()
 
     def _tell(self) -> None:
         announce, self._announce = self._announce, None

@@ -1,11 +1,13 @@
 """How often the next proposal is there before it is asked for, and how long it is then: slowly forgotten.
 
-Both hang on the round before: a longer draft makes the outcome harder to foresee, and gives more time to prepare for
-it, since the target takes longer. And where the target is unsure, its next token is hard to foresee.
+Both hang on the round before. A longer draft seldom stands as a whole, and what the target says where it does is easier
+to foresee than its correction where it does not; and it gives more time to prepare, since the target takes longer. And
+where the target is unsure, its next token is hard to foresee.
 """
 
-from collections import defaultdict
-from functools import partial
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 from orchestrator.auto.fit import Line
 from orchestrator.auto.options import Ahead, Prospect
@@ -25,16 +27,20 @@ class Readiness:
     def __init__(self) -> None:
         self._share = Share()
         self._by_bucket = [Luck(CHANCE_COUNT) for _ in range(NUM_BUCKETS)]
-        self._by_gamma: defaultdict[int, Luck] = defaultdict(partial(Luck, CHANCE_COUNT))
+        self._behind_whole, self._behind_rejection = Share(), Share()
         self._length = Line(2, (((0, 1), 1.0),), HALF_LIFE)
         self.survival = Survival()
         """Of drafts that were there: what could be foreseen is easier than what could not."""
 
-    def observe(self, bucket: int, gamma: int, length: int) -> None:
-        """Count a round after one of ``gamma`` draft tokens: ``length`` tokens were there for it, 0: none."""
-        for luck in (self._by_bucket[bucket], self._by_gamma[gamma]):
-            luck.add(length > 0, self._chance)
-        self._share.add(length > 0)
+    def observe(self, bucket: int, gamma: int, whole: bool, length: int) -> None:
+        """Count a round after one of ``gamma`` draft tokens: ``length`` tokens were there for it, 0: none.
+
+        Args:
+            whole: all ``gamma`` stood.
+        """
+        self._by_bucket[bucket].add(length > 0, self._chance)
+        for share in (self._share, self._behind_whole if whole else self._behind_rejection):
+            share.add(length > 0)
         if length:
             self._length.add((1, gamma), length)
 
@@ -42,14 +48,27 @@ class Readiness:
     def _chance(self) -> float:
         return self._share.given(FIRST_CHANCE, CHANCE_COUNT)
 
-    def ahead(self, max_gamma: int) -> Ahead:
-        """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens."""
+    def ahead(self, max_gamma: int, visits: Sequence[float]) -> Ahead:
+        """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens.
+
+        Args:
+            visits: per bucket how often a round begins there.
+        """
+        whole, rejected = (
+            share.given(self._chance, CHANCE_COUNT) for share in (self._behind_whole, self._behind_rejection)
+        )
         after = [
-            Prospect(self._by_gamma[gamma].applied_to(self._chance), min(self._length_after(gamma), max_gamma))
-            for gamma in range(max_gamma + 1)
+            Prospect(stands * whole + (1 - stands) * rejected, min(self._length_after(gamma), max_gamma))
+            for gamma, stands in enumerate(self._stands(max_gamma, visits))
         ]
         tokens = [self.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
         return Ahead([luck.applied_to(self._chance) for luck in self._by_bucket], after, tokens)
+
+    def _stands(self, max_gamma: int, visits: Sequence[float]) -> list[float]:
+        """Return how likely all of 0, 1, ... draft tokens stand."""
+        odds = [self.survival.acceptance(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
+        by_bucket = [accumulate(acceptance, mul, initial=1.0) for acceptance in odds]
+        return [sum(map(mul, visits, column)) / sum(visits) for column in zip(*by_bucket, strict=True)]
 
     def _length_after(self, gamma: int) -> int:
         if self._length.count < MIN_SEEN:

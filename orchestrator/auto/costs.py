@@ -72,7 +72,7 @@ class Prices(NamedTuple):
         """Return the same where ``num_ready`` tokens are there: those that are missing are asked for."""
         if gamma <= num_ready:
             return self.there_us
-        return self.rest_us + self.extend_us + self.extend_token_us * (gamma - num_ready)
+        return self.rest_us + max(self.extend_us + self.extend_token_us * (gamma - num_ready), 0.0)
 
 
 class Costs:
@@ -85,7 +85,8 @@ class Costs:
         self._draft = Line(2, (((1, 0), 0.2),), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us = Mean(HALF_LIFE)
-        self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE)
+        # Below 0 where a token is on its way when it is asked for.
+        self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE, signed=True)
         self._verify = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
@@ -147,7 +148,7 @@ class Costs:
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
             there_us=self._there_us.value if self._there_us.known else self._rest_us.value,
-            extend_us=max(extend_us, 0.0),
+            extend_us=extend_us,
             extend_token_us=max(extend_token_us, 0.0),
         )
 

@@ -62,19 +62,27 @@ class Sums:
 
 
 class Line:
-    """value = coefficients . features, none of them negative, from several ``Sums`` that forget at their own pace.
+    """value = coefficients . features, from several ``Sums`` that forget at their own pace.
 
     Args:
         num_features: of one measurement.
         priors: rows that the coefficients should make 0, each with its weight in measurements. They have no unit,
             so they hold for microseconds and for hours.
         groups: measurements of one group push out their own kind only.
+        signed: coefficients may be negative.
     """
 
     def __init__(
-        self, num_features: int, priors: Sequence[tuple[Sequence[float], float]], half_life: float, groups: int = 1
+        self,
+        num_features: int,
+        priors: Sequence[tuple[Sequence[float], float]],
+        half_life: float,
+        groups: int = 1,
+        *,
+        signed: bool = False,
     ) -> None:
         self._priors = priors
+        self._signed = signed
         self._half_life = half_life
         self._groups = [Sums(num_features, half_life) for _ in range(groups)]
         self._coefficients = [0.0] * num_features
@@ -119,7 +127,7 @@ class Line:
             for row in range(size):
                 for col in range(size):
                     gram[row][col] += weight * features[row] * features[col]
-        return nonnegative(gram, moment)
+        return solved(gram, moment) if self._signed else nonnegative(gram, moment)
 
 
 def _dot(coefficients: Sequence[float], features: Sequence[float]) -> float:

@@ -98,15 +98,15 @@ class Learner:
             return None
         tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
         choices = last.choices if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
-        ahead = known.readiness.ahead(max_gamma) if looks else None
+        ahead = known.readiness.ahead(max_gamma, known.visits) if looks else None
         known.tables[key] = Chooser(tokens, known.visits, prices, ahead).best(choices)
         pause = min(max(self._num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
         known.due_at[key] = self._num_verdicts + pause
         return known.tables[key]
 
-    def looked(self, mode: Mode, bucket: int, gamma: int, length: int) -> None:
+    def looked(self, mode: Mode, bucket: int, gamma: int, whole: bool, length: int) -> None:
         """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""
-        self.knowledge(mode).readiness.observe(bucket, gamma, length)
+        self.knowledge(mode).readiness.observe(bucket, gamma, whole, length)
 
     def prepare_us(self, gamma: int) -> int:
         """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.

@@ -41,7 +41,7 @@ class Choices(Protocol):
 
     def solo_run(self) -> int: ...
 
-    def looked(self, mode: Mode, bucket: int, gamma: int, length: int) -> None: ...
+    def looked(self, mode: Mode, bucket: int, gamma: int, whole: bool, length: int) -> None: ...
 
     def prepare_us(self, gamma: int) -> int: ...
 
@@ -70,7 +70,7 @@ class Auto:
         self._max_gamma = max_gamma
         self._drafter = drafter
         self._looks = mode.can_look and drafter is not NOTHING_PREPARED
-        self._last_gamma: int | None = None
+        self._last: tuple[int, int] | None = None
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
         self._probing = False
@@ -81,16 +81,22 @@ class Auto:
         table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
         self._num_rounds += 1
         num_ready = self._drafter.num_prepared if self._looks else 0
-        # What is there after a run of solo tokens is another matter.
-        if self._last_gamma is not None and self._drafter.available and not session.streamed:
-            self._choices.looked(self._mode, bucket_of(session.confidence), self._last_gamma, num_ready)
+        self._learn(session, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
-        self._last_gamma = plan.gamma if due_us > 0 else None
+        self._last = (plan.gamma, session.remaining) if due_us > 0 else None
         if not due_us:
             return plan
         longest = self._max_gamma if table is None else self._stretched(table.longest)
         return replace(plan, prepare=longest, prepare_us=due_us, ready=num_ready)
+
+    def _learn(self, session: Progress, num_ready: int) -> None:
+        # What is there after a run of solo tokens is another matter.
+        if self._last is None or not self._drafter.available or session.streamed:
+            return
+        gamma, remaining = self._last
+        whole = remaining - session.remaining > gamma
+        self._choices.looked(self._mode, bucket_of(session.confidence), gamma, whole, num_ready)
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drafter_svc.draft import Draft, DraftToken, Terms
-from drafter_svc.telling import Telling
+from drafter_svc.telling import Lateness, Telling
 from specgate.runtime.kv_pages import PagePool
 from specgate.types import Announcement
 
@@ -17,11 +17,11 @@ STEP_S = 2.0
 class Round:
     """Two branches, a clock, and what was heard."""
 
-    def __init__(self, due_s: float) -> None:
+    def __init__(self, due_s: float, slack_s: float = 0.0) -> None:
         pool = PagePool(8, 16)
         self.now_s = 100.0
         self.heard: list[Announcement] = []
-        self.telling = Telling(7, 100.0 + due_s, self.heard.append, lambda: self.now_s)
+        self.telling = Telling(7, 100.0 + due_s, self.heard.append, slack_s, lambda: self.now_s)
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
             self.telling.begin((token_id,), draft)
@@ -98,3 +98,31 @@ def test_a_round_that_is_over_tells_nothing() -> None:
     for draft in one.drafts:
         one.telling.end(draft, drafted=True)
     assert not one.heard
+
+
+@pytest.mark.parametrize(("slack_s", "num_more"), [(1.9, 0), (2.1, 1), (3.9, 1), (4.1, 2)])
+def test_it_is_drafted_on_until_a_request_is_to_be_expected(slack_s: float, num_more: int) -> None:
+    one = Round(due_s=2.0, slack_s=slack_s)
+    one.step()
+    for _ in range(num_more):
+        # Told of every branch, with the same number of tokens, and once.
+        assert one.lengths == [[1, 1]]
+        one.step()
+    assert one.lengths == [[1, 1]]
+    assert not one.running
+    assert [len(draft.tokens) for draft in one.drafts] == [1 + num_more] * 2
+
+
+def test_lateness_is_a_mean_of_what_nobody_waited_for() -> None:
+    lateness = Lateness()
+    for _ in range(100):
+        lateness.enter(2.0, busy=False)
+    assert lateness.mean_s == pytest.approx(2.0, rel=0.01)
+    # It waited for what was being drafted: that tells of no more time than is known.
+    lateness.enter(9.0, busy=True)
+    assert lateness.mean_s == pytest.approx(2.0, rel=0.01)
+    lateness.enter(1.0, busy=True)
+    assert lateness.mean_s < 1.95
+    for _ in range(100):
+        lateness.enter(-1.0, busy=False)
+    assert lateness.mean_s == pytest.approx(0.0, abs=0.01)

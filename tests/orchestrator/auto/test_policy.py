@@ -8,6 +8,7 @@ import pytest
 from orchestrator.auto.ahead import FIRST_CHANCE, Readiness
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Mode, Observation
+from orchestrator.auto.options import Ahead
 from orchestrator.auto.policy import NOTHING_PREPARED
 from orchestrator.auto.survival import BUCKET_EDGES, bucket_of
 from orchestrator.gate import RoundPlan
@@ -167,7 +168,7 @@ def test_what_lies_ready_keeps_it_coming_back_and_is_used() -> None:
     learner, drafter = useless(), Drafter()
     learner = taught(*(replace(seen, ready=seen.proposed) for seen in rounds(lambda gamma: gamma, 20)), learner=learner)
     for _ in range(60):
-        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 4)
+        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, True, 4)
     policy = learner.policy(REQUEST, drafter)
     # Without what is prepared it would be the target alone.
     assert plan_of(learner).solo_below == ALWAYS_SOLO
@@ -180,7 +181,7 @@ def test_what_lies_ready_keeps_it_coming_back_and_is_used() -> None:
 def test_what_is_never_there_is_not_looked_for() -> None:
     learner = useless()
     for _ in range(200):
-        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 0)
+        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, True, 0)
     plan = plan_of(learner, drafter=Drafter())
     assert (plan.gamma, plan.solo_below) == (0, ALWAYS_SOLO)
 
@@ -198,7 +199,7 @@ def test_no_more_is_prepared_than_would_be_used() -> None:
     mode = Mode.of(REQUEST.verification, REQUEST.sampling)
     for _ in range(200):
         learner.knowledge(mode).readiness.survival.observe(bucket_of(SURE), 2, 1)
-        learner.looked(mode, bucket_of(SURE), 1, 1)
+        learner.looked(mode, bucket_of(SURE), 1, True, 1)
     assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 3
 
 
@@ -211,6 +212,24 @@ def test_where_a_plan_must_not_hang_on_a_draft_nobody_looks() -> None:
     assert {(plan.prepare, plan.prepare_us, plan.ready) for plan in plans} == {(0, 0, 0)}
 
 
+def readiness_of(learner: Learner, mode: Mode) -> Ahead:
+    known = learner.knowledge(mode)
+    return known.readiness.ahead(8, known.visits)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_there_is_learned_by_whether_the_round_before_stood(whole: bool) -> None:
+    class Choices(Learner):
+        def looked(self, mode: Mode, bucket: int, gamma: int, whole: bool, length: int) -> None:
+            seen.append((gamma, whole, length))
+
+    seen: list[tuple[int, bool, int]] = []
+    policy = taught(*rounds(lambda gamma: gamma), learner=Choices()).policy(REQUEST, Drafter(3))
+    gamma = policy.plan(Progress(SURE, remaining=50)).gamma
+    policy.plan(Progress(SURE, remaining=50 - gamma - whole))
+    assert seen == [(gamma, whole, 3)]
+
+
 def test_what_is_there_counts_behind_rounds_alone() -> None:
     learner, drafter = taught(*rounds(lambda gamma: gamma)), Drafter(3)
     policy = learner.policy(REQUEST, drafter)
@@ -219,10 +238,10 @@ def test_what_is_there_counts_behind_rounds_alone() -> None:
     drafter.available = False
     policy.plan(Progress(SURE))
     mode = Mode.of(REQUEST.verification, REQUEST.sampling)
-    assert learner.knowledge(mode).readiness.ahead(8) == Readiness().ahead(8)
+    assert readiness_of(learner, mode) == Readiness().ahead(8, learner.knowledge(mode).visits)
     drafter.available = True
     policy.plan(Progress(SURE))
-    assert learner.knowledge(mode).readiness.ahead(8).chances[bucket_of(SURE)] > FIRST_CHANCE
+    assert readiness_of(learner, mode).chances[bucket_of(SURE)] > FIRST_CHANCE
 
 
 def test_more_than_is_there_is_tried_now_and_then() -> None:
