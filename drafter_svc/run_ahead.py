@@ -93,7 +93,9 @@ class RunAhead:
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
         if guessed and self._due_s < math.inf:
-            self._lateness.enter(time.perf_counter() - self._due_s, busy=busy)
+            # A prompt, or a slow reader, tells nothing of the rounds to come.
+            late_s = min(time.perf_counter() - self._due_s, self._within_s)
+            self._lateness.enter(late_s, busy=busy)
         prepared = self._close_all_but(outcome)
         draft = Draft(sequence, terms)
         if prepared is not None:

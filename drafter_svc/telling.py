@@ -15,7 +15,7 @@ Announce = Callable[[Announcement], None]
 
 
 class Lateness:
-    """How long after an announcement was due the next request came. Until then a further token delays nobody."""
+    """How long after an announcement was due the next request came, on average. Until then further tokens are free."""
 
     def __init__(self) -> None:
         self.mean_s = 0.0
@@ -51,6 +51,8 @@ class Telling:
         self._begun_s = clock()
         self._branches: list[tuple[tuple[int, ...], Draft]] = []
         self._open: list[Draft] = []
+        self._num_steps = 0
+        self._is_due = False
 
     def begin(self, outcome: tuple[int, ...], draft: Draft) -> None:
         """Count a branch in, which is drafted behind ``outcome``."""
@@ -60,6 +62,7 @@ class Telling:
 
     def end(self, draft: Draft, *, drafted: bool) -> None:
         """A branch is drafted, or rests, or was dropped: then nothing is told of it. With the last one all are told."""
+        draft.on_token = None
         self._open = [one for one in self._open if one is not draft]
         if not drafted:
             self._branches = [branch for branch in self._branches if branch[1] is not draft]
@@ -74,14 +77,20 @@ class Telling:
         self._branches, self._open = [], []
 
     def _grew(self, draft: Draft) -> None:
+        if len(draft.tokens) > self._num_steps:
+            self._num_steps = len(draft.tokens)
+            self._decide()
+        if self._is_due and all(len(other.tokens) == self._num_steps for other in self._open):
+            self._tell()
+
+    def _decide(self) -> None:
+        # The first branch of a step decides for all, before any of them is queued for the next one.
         now_s = self._clock()
-        next_s = now_s + (now_s - self._begun_s) / len(draft.tokens)
+        next_s = now_s + (now_s - self._begun_s) / self._num_steps
+        self._is_due = next_s > self._due_s
         if next_s > self._due_s + self._slack_s:
-            # The first branch of a step decides for all, before any of them is queued for the next one.
             for other in self._open:
                 other.rests = True
-        elif next_s > self._due_s and all(len(other.tokens) == len(draft.tokens) for other in self._open):
-            self._tell()
 
     def _tell(self) -> None:
         announce, self._announce = self._announce, None

@@ -19,6 +19,7 @@ CHANCE_COUNT = 4.0
 """How many rounds must be seen before what is seen weighs as much as that."""
 MIN_SEEN = 4
 HALF_LIFE = 60
+"""Of the lengths, in rounds."""
 
 
 class Readiness:
@@ -32,7 +33,7 @@ class Readiness:
         self.survival = Survival()
         """Of drafts that were there: what could be foreseen is easier than what could not."""
 
-    def observe(self, bucket: int, gamma: int, whole: bool, length: int) -> None:
+    def observe(self, bucket: int, gamma: int, length: int, *, whole: bool) -> None:
         """Count a round after one of ``gamma`` draft tokens: ``length`` tokens were there for it, 0: none.
 
         Args:
@@ -52,7 +53,7 @@ class Readiness:
         """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens.
 
         Args:
-            visits: per bucket how often a round begins there.
+            visits: per bucket how many verdicts end there.
         """
         whole, rejected = (
             share.given(self._chance, CHANCE_COUNT) for share in (self._behind_whole, self._behind_rejection)
@@ -65,7 +66,7 @@ class Readiness:
         return Ahead([luck.applied_to(self._chance) for luck in self._by_bucket], after, tokens)
 
     def _stands(self, max_gamma: int, visits: Sequence[float]) -> list[float]:
-        """Return how likely all of 0, 1, ... draft tokens stand."""
+        """Return how likely all of 0, 1, ... draft tokens stand, by those that were there: most of them are."""
         odds = [self.survival.acceptance(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
         by_bucket = [accumulate(acceptance, mul, initial=1.0) for acceptance in odds]
         return [sum(map(mul, visits, column)) / sum(visits) for column in zip(*by_bucket, strict=True)]

@@ -174,16 +174,31 @@ class Chooser:
     def _simple_or(self, found: Choices, last: Choices) -> Choices:
         """Return the fastest of ``found`` and the simple tables: with one γ for all buckets, or all from one on.
 
-        Where ``last`` is about as fast, it stays.
+        Where ``last`` is one of them and about as fast, it stays.
         """
         even = [(choice,) * len(last) for choice in self._range]
         drafting = max((table for table in even if table[0] > 0), key=self._rate)
-        gated = max(((0,) * edge + drafting[edge:] for edge in range(1, len(last))), key=self._rate)
         best = max([found, self._settle(drafting), *even], key=self._rate)
         kept = last if last in even else found
         if self._rate(best) <= SWITCH_GAIN * self._rate(kept):
             best = kept
-        return gated if self._rate(gated) > GATED_GAIN * self._rate(best) else best
+        gated, gain = self._gated(drafting[0], last)
+        self._foresee(self.load(best))
+        return gated if self._rate(gated) > gain * self._rate(best) else best
+
+    def _gated(self, gamma: int, last: Choices) -> tuple[Choices, float]:
+        """Return the fastest table with one γ from some bucket on, and how much faster than others it must be.
+
+        Args:
+            gamma: one to try, beside those near the one of ``last``.
+        """
+        size, used = len(last), last[-1]
+        gammas = {gamma, *range(max(used - 1, 1), min(used + 2, self._range.stop))}
+        tables = [(0,) * edge + (one,) * (size - edge) for one in gammas for edge in range(1, size)]
+        best = max(tables, key=self._rate)
+        if last in tables and self._rate(best) <= SWITCH_GAIN * self._rate(last):
+            return last, 1 / SWITCH_GAIN
+        return best, GATED_GAIN
 
     def _rate(self, choices: Choices) -> float:
         return self.load(choices).rate

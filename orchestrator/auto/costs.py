@@ -66,7 +66,7 @@ class Prices(NamedTuple):
 
     def asked(self, gamma: int) -> float:
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
-        return max(self.draft_us + self.token_us * gamma, 0.0) + self.rest_us
+        return self.draft_us + self.token_us * gamma + self.rest_us
 
     def ready(self, gamma: int, num_ready: int) -> float:
         """Return the same where ``num_ready`` tokens are there: those that are missing are asked for."""
@@ -86,7 +86,7 @@ class Costs:
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us = Mean(HALF_LIFE)
         # Below 0 where a token is on its way when it is asked for.
-        self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE, signed=True)
+        self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE, num_signed=1)
         self._verify = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
@@ -137,24 +137,25 @@ class Costs:
         extend_us, extend_token_us = self._extend.coefficients
         mean_us = max(self._forward_us.value, 1.0)
         return Prices(
-            forward_us=base_us,
-            session_us=max(session_us, 0.0),
-            row_us=max(row_us, 0.0),
+            # From forwards of many sessions alone a line may begin near 0.
+            forward_us=max(base_us, session_us),
+            session_us=session_us,
+            row_us=row_us,
             solo_us=self._solo_us.value,
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),
             rest_us=self._rest_us.value,
             draft_us=draft_us,
-            token_us=max(token_us, 0.0),
+            token_us=token_us,
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
             there_us=self._there_us.value if self._there_us.known else self._rest_us.value,
             extend_us=extend_us,
-            extend_token_us=max(extend_token_us, 0.0),
+            extend_token_us=extend_token_us,
         )
 
     def verify_us(self, gamma: int) -> float:
         """Return what the verifier takes for a round of ``gamma`` draft tokens; 0 before anything is known."""
-        return self._verify.at((1, gamma))
+        return self._verify.about((1, gamma))
 
     def _count_session(self, session: int, seen: Observation) -> None:
         self._num_verdicts += 1

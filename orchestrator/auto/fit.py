@@ -69,7 +69,7 @@ class Line:
         priors: rows that the coefficients should make 0, each with its weight in measurements. They have no unit,
             so they hold for microseconds and for hours.
         groups: measurements of one group push out their own kind only.
-        signed: coefficients may be negative.
+        num_signed: of the coefficients, the first ones, may be negative.
     """
 
     def __init__(
@@ -78,11 +78,10 @@ class Line:
         priors: Sequence[tuple[Sequence[float], float]],
         half_life: float,
         groups: int = 1,
-        *,
-        signed: bool = False,
+        num_signed: int = 0,
     ) -> None:
         self._priors = priors
-        self._signed = signed
+        self._num_signed = num_signed
         self._half_life = half_life
         self._groups = [Sums(num_features, half_life) for _ in range(groups)]
         self._coefficients = [0.0] * num_features
@@ -105,7 +104,7 @@ class Line:
     def add(self, features: Sequence[float], value: float, group: int = 0) -> None:
         """Take a measurement in; one far off the line counts as less far off."""
         sums = self._groups[group]
-        if sums.count >= TRUSTED_COUNT and (expected := self._roughly(features)) > 0:
+        if sums.count >= TRUSTED_COUNT and (expected := self.about(features)) > 0:
             within = min(max(value, expected / OUTLIER_FACTOR), expected * OUTLIER_FACTOR)
             sums.num_odd = 0 if within == value else sums.num_odd + 1
             if sums.num_odd == ODD_IN_A_ROW:
@@ -115,8 +114,8 @@ class Line:
         sums.add(features, value)
         self._num_unsolved += 1
 
-    def _roughly(self, features: Sequence[float]) -> float:
-        """Return the value on a line that may lack the last measurements."""
+    def about(self, features: Sequence[float]) -> float:
+        """Return the value on a line that may lack the last measurements: solving takes time."""
         return _dot(self._coefficients if self._num_unsolved < SOLVE_EVERY else self.coefficients, features)
 
     def _solve(self) -> list[float]:
@@ -127,25 +126,29 @@ class Line:
             for row in range(size):
                 for col in range(size):
                     gram[row][col] += weight * features[row] * features[col]
-        return solved(gram, moment) if self._signed else nonnegative(gram, moment)
+        return nonnegative(gram, moment, self._num_signed)
 
 
 def _dot(coefficients: Sequence[float], features: Sequence[float]) -> float:
     return math.fsum(map(mul, coefficients, features))
 
 
-def nonnegative(gram: Sequence[Sequence[float]], moment: Sequence[float]) -> list[float]:
-    """Return the least squares without the features that would be counted negative: nothing gives time back."""
+def nonnegative(gram: Sequence[Sequence[float]], moment: Sequence[float], num_signed: int = 0) -> list[float]:
+    """Return the least squares without the features that would be counted negative: nothing gives time back.
+
+    Args:
+        num_signed: of the features, the first ones, may be.
+    """
     kept = list(range(len(moment)))
     while True:
         found = solved([[gram[row][col] for col in kept] for row in kept], [moment[row] for row in kept])
-        worst = min(range(len(kept)), key=found.__getitem__)
-        if found[worst] >= 0 or len(kept) == 1:
+        negative = [place for place, index in enumerate(kept) if index >= num_signed and found[place] < 0]
+        if not negative or len(kept) == 1:
             break
-        del kept[worst]
+        del kept[min(negative, key=found.__getitem__)]
     solution = [0.0] * len(moment)
     for index, value in zip(kept, found, strict=True):
-        solution[index] = max(value, 0.0)
+        solution[index] = value if index < num_signed else max(value, 0.0)
     return solution
 
 

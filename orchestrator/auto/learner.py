@@ -6,7 +6,7 @@ from itertools import count
 
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Chooser, Table
-from orchestrator.auto.costs import Costs
+from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.observation import Mode, Observation, Observer
 from orchestrator.auto.policy import NOTHING_PREPARED, Auto
 from orchestrator.auto.survival import NUM_BUCKETS, Survival, bucket_of
@@ -24,8 +24,10 @@ VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 16, 128
 NEW_SHARE = 8
 """One verdict in so many of those that were seen is new when a search is worth its time."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
-ROUND_TRIP_SHARE = 0.01
-"""Of a solo run's time, what coming back to ask may cost."""
+VERDICTS_A_TOKEN = 8
+"""A solo run may be one token longer for so many verdicts that were seen."""
+ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.04
+"""Of a solo run's time, what coming back to ask may cost; the latter while little is known, which may be wrong."""
 VISITS_KEPT = 0.995
 
 
@@ -52,6 +54,7 @@ class Learner:
     def __init__(self) -> None:
         self.costs = Costs()
         self._modes: dict[Mode, ModeKnowledge] = {}
+        self._prices: Prices | None = None
         self._num_verdicts = 0
         self._sessions = count()
 
@@ -93,7 +96,7 @@ class Learner:
         last = known.tables.get(key)
         if last is not None and self._num_verdicts < known.due_at[key]:
             return last
-        prices = self.costs.now()
+        prices = self._prices = self.costs.now()
         if prices is None:
             return None
         tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
@@ -104,9 +107,9 @@ class Learner:
         known.due_at[key] = self._num_verdicts + pause
         return known.tables[key]
 
-    def looked(self, mode: Mode, bucket: int, gamma: int, whole: bool, length: int) -> None:
+    def looked(self, mode: Mode, bucket: int, gamma: int, length: int, *, whole: bool) -> None:
         """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""
-        self.knowledge(mode).readiness.observe(bucket, gamma, whole, length)
+        self.knowledge(mode).readiness.observe(bucket, gamma, length, whole=whole)
 
     def prepare_us(self, gamma: int) -> int:
         """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.
@@ -117,13 +120,13 @@ class Learner:
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
-        prices = self.costs.now()
-        if prices is None:
+        if self._prices is None:
             return MIN_SOLO_TOKENS
-        worthwhile = (prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait) / ROUND_TRIP_SHARE
-        # As long as little is known, what is known may be wrong.
-        most = min(self._num_verdicts // NEW_SHARE, MAX_SOLO_TOKENS)
-        return max(min(round(worthwhile), most), MIN_SOLO_TOKENS)
+        prices = self._prices
+        trip = prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait
+        least = max(round(trip / FIRST_ROUND_TRIP_SHARE), MIN_SOLO_TOKENS)
+        most = min(max(self._num_verdicts // VERDICTS_A_TOKEN, least), MAX_SOLO_TOKENS)
+        return min(max(round(trip / ROUND_TRIP_SHARE), least), most)
 
     def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
         """Say whether a probe that loses ``loss_us`` is within the budget, and if so book it.

@@ -13,7 +13,7 @@ When to try what is not chosen is counted, not drawn: the policy has no randomne
 
 from dataclasses import replace
 from itertools import cycle
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from orchestrator.auto.choice import Table
 from orchestrator.auto.observation import Mode
@@ -41,7 +41,7 @@ class Choices(Protocol):
 
     def solo_run(self) -> int: ...
 
-    def looked(self, mode: Mode, bucket: int, gamma: int, whole: bool, length: int) -> None: ...
+    def looked(self, mode: Mode, bucket: int, gamma: int, length: int, *, whole: bool) -> None: ...
 
     def prepare_us(self, gamma: int) -> int: ...
 
@@ -54,6 +54,13 @@ class NothingPrepared:
 
 
 NOTHING_PREPARED = NothingPrepared()
+
+
+class _Asked(NamedTuple):
+    """The γ of a round, and how many tokens could still come when it was planned."""
+
+    gamma: int
+    remaining: int
 
 
 class Auto:
@@ -70,7 +77,7 @@ class Auto:
         self._max_gamma = max_gamma
         self._drafter = drafter
         self._looks = mode.can_look and drafter is not NOTHING_PREPARED
-        self._last: tuple[int, int] | None = None
+        self._last: _Asked | None = None
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
         self._probing = False
@@ -84,7 +91,7 @@ class Auto:
         self._learn(session, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
-        self._last = (plan.gamma, session.remaining) if due_us > 0 else None
+        self._last = _Asked(plan.gamma, session.remaining) if due_us > 0 else None
         if not due_us:
             return plan
         longest = self._max_gamma if table is None else self._stretched(table.longest)
@@ -94,9 +101,9 @@ class Auto:
         # What is there after a run of solo tokens is another matter.
         if self._last is None or not self._drafter.available or session.streamed:
             return
-        gamma, remaining = self._last
-        whole = remaining - session.remaining > gamma
-        self._choices.looked(self._mode, bucket_of(session.confidence), gamma, whole, num_ready)
+        gamma = self._last.gamma
+        whole = self._last.remaining - session.remaining > gamma
+        self._choices.looked(self._mode, bucket_of(session.confidence), gamma, num_ready, whole=whole)
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)

@@ -15,9 +15,12 @@ PRIOR_COUNT = 16.0
 """How many tokens must be seen before what is seen weighs as much as what is expected."""
 POOL_COUNT = 64.0
 """The same for later tokens of a bucket, and of a position: there they are rarely far from all others."""
+LUCK_COUNT = 4.0
+"""The same for first tokens of all buckets together, whose number grows fastest: a useless draft is soon known."""
 HOPE = 0.5
-"""In standard errors: how far above the mean an estimate is put. Where drafting stops nothing more is seen of it, so
-bad luck would stay; what good luck did is soon found out (optimism in the face of uncertainty, Auer et al., 2002)."""
+"""In standard errors of all that was ever seen: how far above the mean an estimate is put. Where drafting stops nothing
+more is seen of it, so bad luck would stay; what good luck did is soon found out (optimism in the face of uncertainty,
+Auer et al., 2002)."""
 HALF_LIFE = 200
 """In tokens of one count."""
 _DECAY = 0.5 ** (1 / HALF_LIFE)
@@ -62,7 +65,7 @@ class Luck:
 
     __slots__ = ("_expected", "_true")
 
-    def __init__(self, weight: float = PRIOR_COUNT) -> None:
+    def __init__(self, weight: float) -> None:
         self._true = self._expected = weight
 
     def add(self, happened: bool, expected: float) -> None:
@@ -96,8 +99,8 @@ class Survival:
     def __init__(self) -> None:
         self._buckets = [Bucket() for _ in range(NUM_BUCKETS)]
         self._later = Share()
-        self._positions: list[Share] = []
-        self._luck = Luck()
+        self._positions: list[Luck] = []
+        self._luck = Luck(LUCK_COUNT)
 
     def observe(self, bucket: int, judged: int, accepted: int) -> None:
         """Count a round: ``judged`` tokens up to and including its first rejection, ``accepted`` of them."""
@@ -107,9 +110,12 @@ class Survival:
         self._luck.add(accepted > 0, PRIOR_ACCEPTANCE[bucket])
         own.first.add(accepted > 0)
         while len(self._positions) < judged - 1:
-            self._positions.append(Share())
+            self._positions.append(Luck(POOL_COUNT))
+        later = self._later_of(own)
         for index in range(1, judged):
-            for share in (own.later, self._later, self._positions[index - 1]):
+            # Against what the bucket expects: only sure places get far.
+            self._positions[index - 1].add(index < accepted, later)
+            for share in (own.later, self._later):
                 share.add(index < accepted)
 
     def acceptance(self, bucket: int, gamma: int) -> list[float]:
@@ -120,11 +126,12 @@ class Survival:
         """
         own = self._buckets[bucket]
         first = own.first.hoped(self._luck.applied_to(PRIOR_ACCEPTANCE[bucket]))
-        all_later = self._later.hoped(PRIOR_LATER)
-        later = own.later.given(all_later, POOL_COUNT)
-        shapes = [share.given(all_later, POOL_COUNT) / all_later for share in self._positions[: gamma - 1]]
-        shapes += [shapes[-1] if shapes else 1.0] * (gamma - 1 - len(shapes))
-        return [first, *(min(later * shape, 1.0) for shape in shapes)][:gamma]
+        later = self._later_of(own)
+        odds = [first, *(luck.applied_to(later) for luck in self._positions)]
+        return (odds + [odds[-1] if self._positions else later] * (gamma - len(odds)))[:gamma]
+
+    def _later_of(self, bucket: Bucket) -> float:
+        return bucket.later.given(self._later.hoped(PRIOR_LATER), POOL_COUNT)
 
     def expected_tokens(self, bucket: int, gamma: int) -> list[float]:
         """Return what a round emits on average with 0, 1, ... ``gamma`` draft tokens, the target's own token in."""

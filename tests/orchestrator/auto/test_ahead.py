@@ -13,7 +13,7 @@ def seen(*rounds: tuple[int, int, bool, int], times: int = 60) -> Readiness:
     readiness = Readiness()
     for _ in range(times):
         for bucket, gamma, whole, length in rounds:
-            readiness.observe(bucket, gamma, whole, length)
+            readiness.observe(bucket, gamma, length, whole=whole)
     return readiness
 
 
@@ -60,5 +60,5 @@ def test_no_more_is_expected_than_is_asked_for() -> None:
 def test_it_forgets() -> None:
     readiness = seen((6, 3, True, 0))
     for _ in range(600):
-        readiness.observe(6, 3, True, 4)
+        readiness.observe(6, 3, 4, whole=True)
     assert readiness.ahead(4, VISITS).chances[6] > 0.9

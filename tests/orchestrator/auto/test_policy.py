@@ -168,7 +168,7 @@ def test_what_lies_ready_keeps_it_coming_back_and_is_used() -> None:
     learner, drafter = useless(), Drafter()
     learner = taught(*(replace(seen, ready=seen.proposed) for seen in rounds(lambda gamma: gamma, 20)), learner=learner)
     for _ in range(60):
-        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, True, 4)
+        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 4, whole=True)
     policy = learner.policy(REQUEST, drafter)
     # Without what is prepared it would be the target alone.
     assert plan_of(learner).solo_below == ALWAYS_SOLO
@@ -181,7 +181,7 @@ def test_what_lies_ready_keeps_it_coming_back_and_is_used() -> None:
 def test_what_is_never_there_is_not_looked_for() -> None:
     learner = useless()
     for _ in range(200):
-        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, True, 0)
+        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), bucket_of(SURE), 0, 0, whole=True)
     plan = plan_of(learner, drafter=Drafter())
     assert (plan.gamma, plan.solo_below) == (0, ALWAYS_SOLO)
 
@@ -199,7 +199,7 @@ def test_no_more_is_prepared_than_would_be_used() -> None:
     mode = Mode.of(REQUEST.verification, REQUEST.sampling)
     for _ in range(200):
         learner.knowledge(mode).readiness.survival.observe(bucket_of(SURE), 2, 1)
-        learner.looked(mode, bucket_of(SURE), 1, True, 1)
+        learner.looked(mode, bucket_of(SURE), 1, 1, whole=True)
     assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 3
 
 
@@ -220,7 +220,7 @@ def readiness_of(learner: Learner, mode: Mode) -> Ahead:
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_is_there_is_learned_by_whether_the_round_before_stood(whole: bool) -> None:
     class Choices(Learner):
-        def looked(self, mode: Mode, bucket: int, gamma: int, whole: bool, length: int) -> None:
+        def looked(self, mode: Mode, bucket: int, gamma: int, length: int, *, whole: bool) -> None:
             seen.append((gamma, whole, length))
 
     seen: list[tuple[int, bool, int]] = []
