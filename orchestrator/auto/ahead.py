@@ -1,15 +1,15 @@
 """How often the next proposal is there before it is asked for, and how long it is then: slowly forgotten.
 
 Both hang on the round before. A longer draft seldom stands as a whole, and what the target says where it does is easier
-to foresee than its correction where it does not; and it gives more time to prepare, since the target takes longer. And
-where the target is unsure, its next token is hard to foresee.
+to foresee than its correction where it does not. And it gives more time to prepare, since the target takes longer: a
+proposal that is not there in time is none. And where the target is unsure, its next token is hard to foresee.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 
-from orchestrator.auto.fit import Line
+from orchestrator.auto.fit import Line, Sums, solved
 from orchestrator.auto.options import Ahead, Prospect
 from orchestrator.auto.survival import NUM_BUCKETS, Luck, Share, Survival
 
@@ -19,7 +19,25 @@ CHANCE_COUNT = 4.0
 """How many rounds must be seen before what is seen weighs as much as that."""
 MIN_SEEN = 4
 HALF_LIFE = 60
-"""Of the lengths, in rounds."""
+"""In rounds."""
+
+
+class Chance:
+    """How often something is there, on a straight line over the γ of the round before: few γ are tried often."""
+
+    def __init__(self) -> None:
+        self._sums = Sums(2, HALF_LIFE)
+
+    def add(self, gamma: int, happened: bool) -> None:
+        self._sums.add((1, gamma), happened)
+
+    def line(self, expected: float) -> Callable[[int], float]:
+        """Return the chance by γ, drawn to what is ``expected`` of all of them where little was seen."""
+        (ones, gammas), (_, squares) = self._sums.gram
+        there, there_gammas = self._sums.moment
+        gram = [[ones + CHANCE_COUNT, gammas], [gammas, squares + CHANCE_COUNT]]
+        base, slope = solved(gram, [there + CHANCE_COUNT * expected, there_gammas])
+        return lambda gamma: min(max(base + slope * gamma, 0.0), 1.0)
 
 
 class Readiness:
@@ -28,7 +46,7 @@ class Readiness:
     def __init__(self) -> None:
         self._share = Share()
         self._by_bucket = [Luck(CHANCE_COUNT) for _ in range(NUM_BUCKETS)]
-        self._behind_whole, self._behind_rejection = Share(), Share()
+        self._behind_whole, self._behind_rejection = Chance(), Chance()
         self._length = Line(2, (((0, 1), 1.0),), HALF_LIFE)
         self.survival = Survival()
         """Of drafts that were there: what could be foreseen is easier than what could not."""
@@ -40,8 +58,8 @@ class Readiness:
             whole: all ``gamma`` stood.
         """
         self._by_bucket[bucket].add(length > 0, self._chance)
-        for share in (self._share, self._behind_whole if whole else self._behind_rejection):
-            share.add(length > 0)
+        self._share.add(length > 0)
+        (self._behind_whole if whole else self._behind_rejection).add(gamma, length > 0)
         if length:
             self._length.add((1, gamma), length)
 
@@ -55,11 +73,9 @@ class Readiness:
         Args:
             visits: per bucket how many verdicts end there.
         """
-        whole, rejected = (
-            share.given(self._chance, CHANCE_COUNT) for share in (self._behind_whole, self._behind_rejection)
-        )
+        whole, rejected = (chance.line(self._chance) for chance in (self._behind_whole, self._behind_rejection))
         after = [
-            Prospect(stands * whole + (1 - stands) * rejected, min(self._length_after(gamma), max_gamma))
+            Prospect(stands * whole(gamma) + (1 - stands) * rejected(gamma), min(self._length_after(gamma), max_gamma))
             for gamma, stands in enumerate(self._stands(max_gamma, visits))
         ]
         tokens = [self.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
