@@ -114,9 +114,13 @@ class Learner:
     def prepare_us(self, gamma: int) -> int:
         """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.
 
-        The time on the way there and back is left out: the drafter learns of the round, and is heard, so much later.
+        That is a round trip before the verdict: what is announced at the same time as that comes too late half the time.
+        What is drafted in between is there when it is asked for.
         """
-        return round(max(self.costs.verify_us(gamma), 0.0))
+        verify_us = self.costs.verify_us(gamma)
+        if self._prices is None or not verify_us:
+            return round(verify_us)
+        return max(round(verify_us - self._prices.there_us), 1)
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
