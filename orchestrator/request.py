@@ -30,7 +30,7 @@ class Gate(StrEnum):
 
 MAX_CACHE_SALT = 256
 DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4, Gate.AUTO: 0.0}
-DEFAULT_GATE = Gate.TARGET_CONFIDENCE
+DEFAULT_GATE = Gate.AUTO
 FIXED_GAMMA, AUTO_GAMMA = 5, 8
 """Draft tokens a round where nothing is said: those of a gate that does not choose, and the most that ``auto`` may."""
 

@@ -8,9 +8,10 @@ from orchestrator.commands.request_options import (
     DEFAULT_MAX_TOKENS,
     DraftingOptions,
     SamplingOptions,
+    fixed_gamma,
     request_for,
 )
-from orchestrator.request import DEFAULT_GATE, Gate, GenerationRequest
+from orchestrator.request import Gate, GenerationRequest
 from specgate.errors import InvalidArgument
 
 
@@ -26,7 +27,10 @@ def bench_request(
         InvalidArgument: γ is 0, which leaves nothing to compare.
     """
     request = load_request(models, drafting, sampling, max_tokens)
-    return replace(request, gate=DEFAULT_GATE) if request.gate is Gate.NONE else request
+    if request.gate in (Gate.NONE, Gate.AUTO):
+        # They have rows of their own.
+        return replace(request, gate=Gate.TARGET_CONFIDENCE, gamma=fixed_gamma(models, drafting.gamma))
+    return request
 
 
 def load_request(

@@ -22,7 +22,7 @@ from orchestrator.commands.bench_runs import WARM_UP_TOKENS, Decode, measure, tu
 from orchestrator.commands.bench_samples import PAIR_ROWS, ROW_NAMES, SCHEDULED_ROWS, Sample, scheduled
 from orchestrator.commands.bench_table import print_rows
 from orchestrator.commands.model_options import ModelOptions
-from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
+from orchestrator.commands.request_options import BUNDLED_GAMMA, DraftingOptions, SamplingOptions
 from orchestrator.request import Gate, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import SamplingParams, Verification
@@ -213,6 +213,8 @@ def test_the_request_of_all_rows() -> None:
         frozenset(),
         0,
     )
+    unsaid = bench_request(ModelOptions(), DraftingOptions(), SamplingOptions())
+    assert (unsaid.gate, unsaid.max_gamma) == (Gate.TARGET_CONFIDENCE, BUNDLED_GAMMA)
     kept = bench_request(ModelOptions(), DraftingOptions(gate=Gate.DRAFT_CONFIDENCE), SamplingOptions(seed=5))
     assert (kept.gate, kept.seed) == (Gate.DRAFT_CONFIDENCE, 5)
     with pytest.raises(InvalidArgument, match="gamma: 0 leaves nothing"):

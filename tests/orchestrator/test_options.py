@@ -119,7 +119,7 @@ def test_a_target_of_ones_own_needs_a_draft() -> None:
 @pytest.mark.parametrize(
     ("drafting", "bundled", "own"),
     [
-        (DraftingOptions(), BUNDLED_GAMMA, FIXED_GAMMA),
+        (DraftingOptions(), AUTO_GAMMA, AUTO_GAMMA),
         (DraftingOptions(gate=Gate.AUTO), AUTO_GAMMA, AUTO_GAMMA),
         (DraftingOptions(gamma=2), 2, 2),
         (DraftingOptions(gamma=0), 0, 0),
@@ -135,8 +135,8 @@ def test_gamma_is_the_gates_own_where_none_is_given(drafting: DraftingOptions, b
 
 def test_who_says_nothing_gets_the_same_gate_everywhere() -> None:
     request = request_for(ModelOptions(), DraftingOptions(), SamplingOptions())
-    assert request.gate is Gate.TARGET_CONFIDENCE
-    assert (GenerationRequest((1,)).gate, GenerationRequest((1,)).max_gamma) == (request.gate, FIXED_GAMMA)
+    assert request.gate is Gate.AUTO
+    assert (GenerationRequest((1,)).gate, GenerationRequest((1,)).max_gamma) == (request.gate, AUTO_GAMMA)
     assert Defaults().gate is request.gate
 
 

@@ -46,7 +46,7 @@ def test_nothing_given_is_the_bundled_pair_on_loopback() -> None:
     assert [(door.host, door.port) for door in doors] == [("127.0.0.1", 8000), ("127.0.0.1", 8001)]
     assert settings.defaults == Defaults(
         gamma=None,
-        gate=Gate.TARGET_CONFIDENCE,
+        gate=Gate.AUTO,
         gate_threshold=None,
         verification=Verification.SHARED_NOISE,
         max_tokens=128,

@@ -51,10 +51,10 @@ def solo(before: float = 0.9, after: float = 0.9, forward_us: int = 8000) -> Obs
     )
 
 
-def taught(*seen: Observation, learner: Learner | None = None) -> Learner:
+def taught(*seen: Observation, learner: Learner | None = None, request: GenerationRequest = REQUEST) -> Learner:
     """Return a learner to which one session told ``seen``."""
     learner = learner or Learner()
-    observer = learner.observer(REQUEST)
+    observer = learner.observer(request)
     assert observer is not None
     for observation in seen:
         observer(observation)

@@ -191,6 +191,36 @@ def test_drafts_that_nobody_asked_for_tell_no_price_of_asking() -> None:
     assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.2)
 
 
+def test_what_is_on_its_way_may_cost_less_than_nothing() -> None:
+    costs = Costs()
+    for index in range(60):
+        costs.observe(a_round(4))
+        missing = index % 3 + 1
+        # The first missing token is there by the time it is asked for.
+        seen = a_round(4 + missing, token_us=0)
+        us = 900 * (missing - 1)
+        costs.observe(replace(seen, ready=4, draft_us=us, round_us=seen.round_us + us))
+    prices = costs.now()
+    assert prices is not None
+    assert prices.extend_us == pytest.approx(-900, rel=0.1)
+    assert prices.ready(5, 4) == pytest.approx(prices.rest_us, abs=50)
+    assert prices.ready(7, 4) == pytest.approx(prices.rest_us + 1800, rel=0.1)
+
+
+def test_a_late_announcement_tells_nothing_of_what_a_draft_costs() -> None:
+    costs = Costs()
+    for _ in range(40):
+        costs.observe(a_round(4))
+    before = costs.now()
+    for _ in range(40):
+        costs.observe(replace(a_round(4, token_us=10), late=True))
+    after = costs.now()
+    assert before is not None
+    assert after is not None
+    assert (after.draft_us, after.token_us) == (before.draft_us, before.token_us)
+    assert (after.extend_us, after.extend_token_us) == (before.extend_us, before.extend_token_us)
+
+
 def test_drafting_on_has_a_price_of_its_own() -> None:
     costs = Costs()
     for _ in range(40):

@@ -20,6 +20,7 @@ class Present:
     may_return = False
     context_length = 10_000
     num_prepared = 0
+    is_late = False
 
 
 class Watched:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
@@ -38,8 +39,9 @@ class Drafter:
 
     available = True
 
-    def __init__(self, num_prepared: int = 0) -> None:
+    def __init__(self, num_prepared: int = 0, *, is_late: bool = False) -> None:
         self.num_prepared = num_prepared
+        self.is_late = is_late
 
 
 def plan_of(
@@ -203,13 +205,40 @@ def test_no_more_is_prepared_than_would_be_used() -> None:
     assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 3
 
 
+def test_a_late_announcement_is_asked_for_and_teaches_nothing() -> None:
+    learner = taught(*rounds(lambda gamma: min(gamma, 1)))
+    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
+    policy = learner.policy(REQUEST, Drafter(is_late=True))
+    plans = [policy.plan(Progress(SURE)) for _ in range(8)]
+    assert all(plan.late and plan.ready == 0 and plan.gamma > 0 for plan in plans)
+    assert readiness_of(learner, mode) == Readiness().ahead(8, learner.knowledge(mode).visits)
+
+
+class Restless(Drafter):
+    """Says something else whenever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = cycle([0, 4, 2])
+
+    @property
+    def num_prepared(self) -> int:
+        return next(self._answers)
+
+    @num_prepared.setter
+    def num_prepared(self, value: int) -> None:
+        pass
+
+
 def test_where_a_plan_must_not_hang_on_a_draft_nobody_looks() -> None:
-    learner, drafter = Learner(), Drafter(4)
-    policy = learner.policy(REJECTING, drafter)
-    plans = [policy.plan(Progress(SURE)) for _ in range(40)]
-    without = Learner().policy(REJECTING)
-    assert plans == [without.plan(Progress(SURE)) for _ in range(40)]
-    assert {(plan.prepare, plan.prepare_us, plan.ready) for plan in plans} == {(0, 0, 0)}
+    mode = Mode.of(REJECTING.verification, REJECTING.sampling)
+    learners = [taught(*rounds(lambda gamma: min(gamma, 2)), request=REJECTING) for _ in range(2)]
+    looking, blind = learners[0].policy(REJECTING, Restless()), learners[1].policy(REJECTING)
+    texts = [Progress(SURE, remaining=90 - 3 * index) for index in range(28)]
+    plans = [looking.plan(one) for one in texts]
+    assert plans == [blind.plan(one) for one in texts]
+    assert {(plan.prepare, plan.prepare_us, plan.ready, plan.late) for plan in plans} == {(0, 0, 0, False)}
+    assert readiness_of(learners[0], mode) == Readiness().ahead(8, learners[0].knowledge(mode).visits)
 
 
 def readiness_of(learner: Learner, mode: Mode) -> Ahead:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.doors.grpc_convert import delta_to_pb, deltas_to_pb, request_from_pb, stats_to_pb
-from orchestrator.request import AUTO_GAMMA, Delta, Gate, GenerationRequest, GenerationStats
+from orchestrator.request import AUTO_GAMMA, FIXED_GAMMA, Delta, Gate, GenerationRequest, GenerationStats
 from orchestrator.settings import Defaults
 from specgate.types import FinishReason, SamplingParams, TokenLogprobs, TokenSource, Verification
 from specgate.v1 import generation_service_pb2 as pb
@@ -31,9 +31,9 @@ def test_what_is_absent_is_the_servers_default() -> None:
 
 def test_gamma_is_the_gates_own_where_nothing_was_configured() -> None:
     unsaid = request_from_pb(pb.GenerationParams(), Defaults())
-    assert (unsaid.gate, unsaid.max_gamma) == (Gate.TARGET_CONFIDENCE, 5)
-    auto = request_from_pb(pb.GenerationParams(gate=pb.GATE_AUTO), Defaults())
-    assert (auto.gate, auto.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
+    assert (unsaid.gate, unsaid.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
+    fixed = request_from_pb(pb.GenerationParams(gate=pb.GATE_TARGET_CONFIDENCE), Defaults())
+    assert (fixed.gate, fixed.max_gamma) == (Gate.TARGET_CONFIDENCE, FIXED_GAMMA)
 
 
 def test_absent_and_empty_sampling_are_the_same() -> None:
