@@ -28,10 +28,6 @@ class Announced:
         """Keep an announcement, instead of the one before."""
         self._latest = announcement
 
-    def heard(self, position: int) -> bool:
-        """Return whether it was said what lies there behind ``position`` committed tokens."""
-        return self._latest is not None and self._latest.position == position
-
     def answer(self, request: DraftRequest, last_draft_token_ids: tuple[int, ...]) -> Proposal | None:
         """Return what the drafter will answer to ``request``, if it has said so.
 

@@ -9,9 +9,6 @@ from specgate.rpc.convert import announcement_from_pb, draft_response_from_pb, d
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_length
 from specgate.v1 import drafter_service_pb2
 
-MAX_SILENT = 2
-"""Rounds without an announcement after which none is waited for: this drafter guesses nothing now."""
-
 
 class GrpcDrafter:
     """A session on a drafter. Reads its stream as it comes, so that what was announced is there when it is wanted."""
@@ -21,7 +18,6 @@ class GrpcDrafter:
         self._last_draft_token_ids: tuple[int, ...] = ()
         self._announced = Announced()
         self._num_unannounced = 0
-        self._num_silent = MAX_SILENT + 1
         self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
         self._lost: Exception | None = None
         self._listening = asyncio.create_task(self._listen())
@@ -39,10 +35,6 @@ class GrpcDrafter:
             # It is met again, and dealt with, when the draft is asked for.
             return 0
 
-    def is_announcing(self, request: DraftRequest) -> bool:
-        """See ``ports.DraftLink``."""
-        return self._num_silent <= MAX_SILENT and not self._announced.heard(request.position)
-
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         if self._lost is not None:
@@ -51,7 +43,6 @@ class GrpcDrafter:
         drafted, self._last_draft_token_ids = self._last_draft_token_ids, ()
         round_pb = draft_round_to_pb(request, common_prefix_length(drafted, request.token_ids))
         self._num_unannounced += 1
-        self._num_silent += 1
         try:
             await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
             if request.gamma == 0:
@@ -91,7 +82,6 @@ class GrpcDrafter:
             self._answers.put_nowait(message)
             return
         self._num_unannounced -= 1
-        self._num_silent = 0
         if self._num_unannounced < 0:
             raise InternalError(f"{self._stream.peer} announces more than once a round")
         with answered_by(self._stream.peer):

@@ -64,8 +64,7 @@ class Fault(Enum):
 class FakeDrafter:
     """Drafts what the target would say, with probability ``agreement`` a token; its first proposal takes ``prefill_s``.
 
-    One that ``announces`` says each proposal but the first before it is asked; one that is ``late`` never has. An
-    answer takes ``delay_s``.
+    One that ``announces`` says each proposal but the first before it is asked. An answer takes ``delay_s``.
     ``faults`` are by the number of proposals made before; ``told`` is what it knows to be committed.
     """
 
@@ -75,7 +74,6 @@ class FakeDrafter:
     prefill_s: float = 0.0
     delay_s: float = 0.0
     announces: bool = False
-    late: bool = False
     faults: dict[int, Fault] = field(default_factory=dict)
     told: list[int] = field(default_factory=list)
     requests: list[DraftRequest] = field(default_factory=list)
@@ -95,10 +93,6 @@ class FakeDrafter:
         """See ``ports.DraftLink``."""
         last_gamma = next((one.gamma for one in reversed(self.requests) if one.gamma), 0)
         return len(self.announced(replace(request, gamma=last_gamma)) or ())
-
-    def is_announcing(self, request: DraftRequest) -> bool:
-        """See ``ports.DraftLink``."""
-        return self.late
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""

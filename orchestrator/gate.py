@@ -1,7 +1,7 @@
 """When the draft is asked, and for how many tokens: one small class a policy.
 
-A policy looks at committed tokens, their confidences and past rounds, never at a proposal or at a verdict that is
-still to come. That is what keeps every policy lossless in rejection mode too.
+A policy looks at committed tokens, their confidences and past rounds, never at a proposal's tokens or at a verdict that
+is still to come. That is what keeps every policy lossless in rejection mode too.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class RoundPlan:
 
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter;
     ``prepare_us``: in how many microseconds they are wanted, 0: when they are complete. ``ready``: how many tokens of
-    this round's proposal were known to be there when it was planned; ``late``: the drafter had not said yet.
+    this round's proposal were known to be there when it was planned.
     """
 
     gamma: int = 0
@@ -31,7 +31,6 @@ class RoundPlan:
     prepare: int = 0
     prepare_us: int = 0
     ready: int = 0
-    late: bool = False
 
 
 class Progress(Protocol):

@@ -40,10 +40,6 @@ class DraftLink(Drafter, Protocol):
         """Return for how many tokens ``announced`` has an answer, whatever ``request.gamma``. Never waits or raises."""
         ...
 
-    def is_announcing(self, request: DraftRequest) -> bool:
-        """Return whether an announcement for this round is likely on its way. Never waits or raises."""
-        ...
-
 
 class Verifier(Protocol):
     """One session on a verifier."""
@@ -75,14 +71,6 @@ class Prepared(Protocol):
 
         0 wherever proposals are random (rejection mode above temperature 0): whether the draft is asked must not hang
         on what it drafted.
-        """
-        ...
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the drafter has said nothing of the next round yet, and likely will: what it guessed is unknown.
-
-        False wherever proposals are random, as for ``num_prepared``.
         """
         ...
 

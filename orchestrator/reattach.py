@@ -38,7 +38,6 @@ class NoDrafter:
     available = False
     may_return = False
     num_prepared = 0
-    is_late = False
     context_length = 0
 
     async def open(self) -> None:
@@ -92,23 +91,11 @@ class ReattachingDrafter:
     @property
     def num_prepared(self) -> int:
         """See ``ports.Prepared``."""
-        attached = self._attached
-        return attached.drafter.num_announced(self._next(attached)) if attached and self._may_look else 0
-
-    @property
-    def is_late(self) -> bool:
-        """See ``ports.Prepared``."""
-        attached = self._attached
-        return attached is not None and self._may_look and attached.drafter.is_announcing(self._next(attached))
-
-    @property
-    def _may_look(self) -> bool:
-        return not self._session.opening_spec.rejects
-
-    def _next(self, attached: _Attached) -> DraftRequest:
-        """Return what the drafter would be asked now, of its number and γ alone."""
+        attached, session = self._attached, self._session
+        if attached is None or session.opening_spec.rejects:
+            return 0
         known = attached.num_known
-        return DraftRequest(0, known, tuple(self._session.committed[known:]), gamma=1)
+        return attached.drafter.num_announced(DraftRequest(0, known, tuple(session.committed[known:]), gamma=1))
 
     async def open(self) -> None:
         """Attach for the first time; where that fails, go on trying behind the request.

@@ -35,6 +35,13 @@ FIXED_GAMMA, AUTO_GAMMA = 5, 8
 """Draft tokens a round where nothing is said: those of a gate that does not choose, and the most that ``auto`` may."""
 
 
+def check_threshold(gate: Gate, threshold: float | None) -> None:
+    """Raise InvalidArgument for a threshold above 0 of a gate that has none: it would do nothing."""
+    if threshold and gate in (Gate.NONE, Gate.AUTO):
+        gated = f"{Gate.TARGET_CONFIDENCE} or {Gate.DRAFT_CONFIDENCE}"
+        raise InvalidArgument("gate_threshold", f"{threshold:g}: the gate {gate} has none; name {gated} with it")
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One prompt and what to do with it.
@@ -65,6 +72,7 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         check_range("gamma", self.max_gamma, 0, MAX_GAMMA)
         check_range("gate_threshold", self.threshold, 0.0, 1.0)
+        check_threshold(self.gate, self.gate_threshold)
         check_range("cache_salt (characters)", len(self.cache_salt), 0, MAX_CACHE_SALT)
         check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
         for text in self.stop:

@@ -193,7 +193,6 @@ class Session:
                 judged=judged[0],
                 accepted=judged[1],
                 ready=self._num_ready(proposal),
-                late=self._plan.late,
                 streamed=verdict.solo,
                 settled=self.stats.target_forwards > 1 and not lost,
                 finished=self.finished,

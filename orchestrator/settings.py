@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 import specgate
-from orchestrator.request import DEFAULT_GATE, Gate
+from orchestrator.request import DEFAULT_GATE, Gate, check_threshold
 from orchestrator.setting_keys import nearest_key
 from orchestrator.setting_listen import NODE, ClientTlsSettings, Listen, Strict
 from specgate.errors import InvalidArgument
@@ -111,6 +111,14 @@ class Defaults(Strict):
     gate_threshold: float | None = Field(None, ge=0, le=1)
     verification: Verification = Verification.SHARED_NOISE
     max_tokens: int = Field(128, ge=1)
+
+    @model_validator(mode="after")
+    def _check_threshold(self) -> Self:
+        try:
+            check_threshold(self.gate, self.gate_threshold)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
 class Settings(Strict):

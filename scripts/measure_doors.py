@@ -30,7 +30,7 @@ from orchestrator.doors.grpc_client import GrpcClient
 from orchestrator.generator import Orchestrator
 from orchestrator.local_services import LocalService, Supervised
 from orchestrator.pool import StaticPool, grpc_health
-from orchestrator.request import GenerationRequest, GenerationStats
+from orchestrator.request import Gate, GenerationRequest, GenerationStats
 from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from orchestrator.text import TextTokenizer
 
@@ -155,7 +155,8 @@ async def run(arguments: argparse.Namespace) -> None:
             Row("HTTP", over_http(doors)),
             Row("gRPC", over_grpc(client)),
         ]
-        request = request_for(ModelOptions(), DraftingOptions(), SamplingOptions(), arguments.tokens)
+        drafting = DraftingOptions(gate=Gate.TARGET_CONFIDENCE)
+        request = request_for(ModelOptions(), drafting, SamplingOptions(), arguments.tokens)
         await measure(rows, request, arguments.repeats)
     output_console().print(f"orchestrator serve was ready after {doors.ready_s:.1f} s", table_of(rows), sep="\n")
 

@@ -11,7 +11,7 @@ export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
   --top-k N, --top-p P     keep the likeliest tokens
   --seed N                 the same seed gives the same text
   --stop TEXT              end before this text; repeatable
-  --gamma N                draft tokens a round; 0 is the target alone
+  --gamma N                draft tokens a round, under the gate auto at the most; 0 is the target alone
   --token-ids              print token ids, each in the colour of its own source, and take the prompt as ids
   --timeout S              give up after so many seconds
   --tls                    encrypt, trusting the system's roots; implied by the files below

@@ -118,10 +118,7 @@ class Costs:
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
             self._rest_us.add(rest_us)
-            if seen.late:
-                # Of a guess that is on its way part is there, and the rest not: no measure of either.
-                pass
-            elif seen.ready:
+            if seen.ready:
                 self._extend.add((1, seen.proposed - seen.ready), seen.draft_us)
             else:
                 self._draft.add((1, seen.proposed), seen.draft_us)

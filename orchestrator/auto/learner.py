@@ -82,7 +82,7 @@ class Learner:
         known.visits[:] = [count * VISITS_KEPT for count in known.visits]
         known.visits[bucket] += 1
         if seen.judged:
-            survival = known.readiness.survival if seen.ready or seen.late else known.survival
+            survival = known.readiness.survival if seen.ready else known.survival
             survival.observe(bucket_of(seen.before), seen.judged, seen.accepted)
         known.credit_us += PROBE_BUDGET * (seen.round_us or seen.verify_us)
 
@@ -114,13 +114,13 @@ class Learner:
     def prepare_us(self, gamma: int) -> int:
         """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.
 
-        That is a round trip before the verdict: what is announced at the same time comes too late half the time.
-        What is drafted in between is there when it is asked for.
+        That is a round trip before the verdict, to the drafter where that is further away: what is announced at the
+        same time comes too late half the time. What is drafted in between is there when it is asked for.
         """
-        verify_us = self.costs.verify_us(gamma)
-        if self._prices is None or not verify_us:
+        verify_us, prices = self.costs.verify_us(gamma), self._prices
+        if prices is None or not verify_us:
             return round(verify_us)
-        return max(round(verify_us - self._prices.there_us), 1)
+        return max(round(verify_us - max(prices.there_us, prices.rest_us - prices.there_us)), 1)
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""

@@ -13,7 +13,7 @@ class Observation:
     ``before`` and ``after`` are the target's confidence in the last token committed before and by this verdict, None
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand. ``ready`` draft tokens were known to be there when the round was planned: none of them was waited
-    for; where the drafter was ``late`` to say so, nobody knew. A ``streamed`` verdict followed another one without a
+    for. A ``streamed`` verdict followed another one without a
     round trip. ``round_us`` is the time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in
     which the proposal lay there and the reader was busy with the verdict before. ``forward_us`` and ``batch_rows`` are
     of the forward that it was decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may
@@ -26,7 +26,6 @@ class Observation:
     judged: int = 0
     accepted: int = 0
     ready: int = 0
-    late: bool = False
     streamed: bool = False
     settled: bool = True
     finished: bool = False

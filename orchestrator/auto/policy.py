@@ -51,7 +51,6 @@ class NothingPrepared:
 
     available = False
     num_prepared = 0
-    is_late = False
 
 
 NOTHING_PREPARED = NothingPrepared()
@@ -89,17 +88,14 @@ class Auto:
         table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
         self._num_rounds += 1
         num_ready = self._drafter.num_prepared if self._looks else 0
-        is_late = self._looks and self._drafter.is_late
-        if not is_late:
-            self._learn(session, num_ready)
-        # What is late is likely there by the time it is asked for.
-        plan = self._calibrate() if table is None else self._by(table, session, num_ready or int(is_late))
+        self._learn(session, num_ready)
+        plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
         self._last = _Asked(plan.gamma, session.remaining) if due_us > 0 else None
         if not due_us:
             return plan
         longest = self._max_gamma if table is None else self._stretched(table.longest)
-        return replace(plan, prepare=longest, prepare_us=due_us, ready=num_ready, late=is_late)
+        return replace(plan, prepare=longest, prepare_us=due_us, ready=num_ready)
 
     def _learn(self, session: Progress, num_ready: int) -> None:
         # What is there after a run of solo tokens is another matter.

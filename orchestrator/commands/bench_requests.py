@@ -27,8 +27,8 @@ def bench_request(
         InvalidArgument: γ is 0, which leaves nothing to compare.
     """
     request = load_request(models, drafting, sampling, max_tokens)
-    if request.gate in (Gate.NONE, Gate.AUTO):
-        # They have rows of their own.
+    if drafting.gate in (None, Gate.NONE):
+        # The latter, and the default, have rows of their own.
         return replace(request, gate=Gate.TARGET_CONFIDENCE, gamma=fixed_gamma(models, drafting.gamma))
     return request
 

@@ -37,13 +37,16 @@ class DraftingOptions:
             rich_help_panel=_DRAFTING,
         ),
     ] = None
-    gate: Annotated[Gate, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = DEFAULT_GATE
+    gate: Annotated[
+        Gate | None, typer.Option(help=f"When the draft is asked. [default: {DEFAULT_GATE}]", rich_help_panel=_DRAFTING)
+    ] = None
     gate_threshold: Annotated[
         float | None,
         typer.Option(
             metavar="P",
-            help=f"The gate's confidence, 0 to 1. [default: {DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]}; "
-            f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence]",
+            help="The gate's confidence, 0 to 1. "
+            f"[default: {DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]} for target_confidence, "
+            f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence; the others have none]",
             rich_help_panel=_DRAFTING,
         ),
     ] = None
@@ -72,7 +75,9 @@ class SamplingOptions:
     frequency_penalty: Annotated[float, typer.Option(help="-2 to 2, 0 is off.", rich_help_panel=_SAMPLING)] = 0.0
     seed: Annotated[
         int | None,
-        typer.Option(help="The same seed gives the same text. [default: random]", rich_help_panel=_SAMPLING),
+        typer.Option(
+            help="The same seed gives the same text, but in rejection. [default: random]", rich_help_panel=_SAMPLING
+        ),
     ] = None
     logprobs: Annotated[
         int | None,
@@ -109,6 +114,7 @@ def request_for(
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
     """
+    gate = drafting.gate or DEFAULT_GATE
     request = GenerationRequest(
         prompt_token_ids=(),
         sampling=_sampling_params(sampling),
@@ -117,8 +123,8 @@ def request_for(
         stop=sampling.stop,
         stop_token_ids=frozenset(sampling.stop_token_id),
         ignore_eos=sampling.ignore_eos,
-        gamma=drafting.gamma if drafting.gate is Gate.AUTO else fixed_gamma(models, drafting.gamma),
-        gate=drafting.gate,
+        gamma=drafting.gamma if gate is Gate.AUTO else fixed_gamma(models, drafting.gamma),
+        gate=gate,
         gate_threshold=drafting.gate_threshold,
         verification=drafting.verification,
         logprobs=sampling.logprobs,

@@ -93,20 +93,6 @@ async def test_what_counts_is_what_was_answered() -> None:
         assert service.sessions[0].told == [*PROMPT, *TRUTH[:6]]
 
 
-async def test_whether_an_announcement_is_on_its_way() -> None:
-    async with announcing() as (service, drafter):
-        # It was heard, whatever is in it.
-        assert not drafter.is_announcing(HIT)
-        assert not drafter.is_announcing(DraftRequest(2, START, (90,), 2))
-        Holding.let_go.set()
-        service.announcements = lambda drafter, last: []
-        silent = []
-        for index, token_id in enumerate(TRUTH[:4]):
-            await drafter.draft(DraftRequest(2 + index, START + index, (token_id,), 1))
-            silent.append(drafter.is_announcing(DraftRequest(3 + index, START + index + 1, (), 1)))
-        assert silent == [True, True, False, False]
-
-
 async def test_another_outcome_was_not_announced() -> None:
     async with announcing() as (service, drafter):
         Holding.let_go.set()

@@ -169,19 +169,6 @@ async def test_nothing_is_there_where_proposals_are_random() -> None:
     await only.draft(request)
     assert only.num_announced(replace(request, position=len(only.told), token_ids=(4,))) == 3
     assert one.drafter.num_prepared == 0
-    only.late = True
-    assert not one.drafter.is_late
-    await one.drafter.close()
-
-
-async def test_what_is_late_may_be_known_where_it_is_not_random() -> None:
-    one = Run(FakeDialer(drafters=(announcing,)))
-    assert not one.drafter.is_late
-    await one.drafter.open()
-    assert not one.drafter.is_late
-    (only,) = one.dialer.opened_drafters
-    only.late = True
-    assert one.drafter.is_late
     await one.drafter.close()
 
 

@@ -207,20 +207,6 @@ def test_what_is_on_its_way_may_cost_less_than_nothing() -> None:
     assert prices.ready(7, 4) == pytest.approx(prices.rest_us + 1800, rel=0.1)
 
 
-def test_a_late_announcement_tells_nothing_of_what_a_draft_costs() -> None:
-    costs = Costs()
-    for _ in range(40):
-        costs.observe(a_round(4))
-    before = costs.now()
-    for _ in range(40):
-        costs.observe(replace(a_round(4, token_us=10), late=True))
-    after = costs.now()
-    assert before is not None
-    assert after is not None
-    assert (after.draft_us, after.token_us) == (before.draft_us, before.token_us)
-    assert (after.extend_us, after.extend_token_us) == (before.extend_us, before.extend_token_us)
-
-
 def test_drafting_on_has_a_price_of_its_own() -> None:
     costs = Costs()
     for _ in range(40):

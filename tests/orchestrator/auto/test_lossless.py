@@ -20,7 +20,6 @@ class Present:
     may_return = False
     context_length = 10_000
     num_prepared = 0
-    is_late = False
 
 
 class Watched:
