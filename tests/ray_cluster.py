@@ -32,22 +32,33 @@ class Cluster(NamedTuple):
     http_port: int
 
 
+def _started(folder: Path, more_attempts: int = 2) -> Any:
+    """Start Ray. It forks beside gRPC's threads, and now and then such a child never gets as far as its own program."""
+    try:
+        return ray.init(
+            "local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="error",
+            _temp_dir=str(folder),
+            # Ray's own is 15: beside another test's models its replicas would take a minute to load.
+            _system_config={"worker_niceness": 0},
+        )
+    except Exception:
+        ray.shutdown()
+        if not more_attempts:
+            raise
+    return _started(folder, more_attempts - 1)
+
+
 @contextlib.contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """Start Ray and Ray Serve. The folder's path is short because Unix sockets lie in it."""
     folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
     with create_server(("127.0.0.1", 0)) as free:
         http_port = free.getsockname()[1]
-    context: Any = ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        _temp_dir=str(folder),
-        # Ray's own is 15: beside another test's models its replicas would take a minute to load.
-        _system_config={"worker_niceness": 0},
-    )
+    context = _started(folder)
     serve.start(http_options={"host": "127.0.0.1", "port": http_port})
     try:
         yield Cluster(context.address_info["gcs_address"], http_port)
