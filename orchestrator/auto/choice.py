@@ -66,7 +66,9 @@ class Table(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """How much of a proposal that is there is used at the most."""
+        """How much of a proposal that is there is used at the most; none where nobody comes back to look."""
+        if not any(self.choices):
+            return 0
         return max(max(range(len(worths)), key=worths.__getitem__) for worths in self.ready or [(0.0,)])
 
     def with_ready(self, bucket: int, num_ready: int) -> int:

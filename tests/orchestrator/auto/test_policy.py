@@ -195,6 +195,15 @@ def test_the_drafter_is_told_how_far_and_until_when_to_prepare() -> None:
     assert 9_450 < plan.prepare_us < 9_600
 
 
+def test_where_the_target_decodes_alone_as_little_is_prepared_as_can_be_learned_from() -> None:
+    learner = useless()
+    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
+    for _ in range(200):
+        learner.looked(mode, bucket_of(SURE), 0, 0, whole=True)
+    plan = plan_of(learner, drafter=Drafter())
+    assert (plan.gamma, plan.solo_below, plan.prepare) == (0, ALWAYS_SOLO, 1)
+
+
 @pytest.mark.parametrize(("rest_us", "there_us", "wanted_us"), [(3000, 2000, 8000), (3000, 500, 7500), (99999, 0, 1)])
 def test_a_proposal_is_wanted_a_round_trip_sooner(rest_us: float, there_us: float, wanted_us: int) -> None:
     class Known(Costs):
