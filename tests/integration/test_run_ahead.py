@@ -13,6 +13,7 @@ from tests.equal_texts import expect_equal
 from tests.orchestrating import connected, run_all
 from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
+MAX_TOKENS = 40
 SAMPLINGS = {"greedy": SamplingParams(temperature=0.0), "temperature 1": SamplingParams()}
 
 
@@ -29,7 +30,7 @@ def requests(sampling: SamplingParams, verification: Verification) -> list[Gener
         GenerationRequest(
             tuple(tokenizer.encode(text)),
             sampling,
-            max_tokens=64,
+            max_tokens=MAX_TOKENS,
             seed=20 + i,
             gamma=1 + i,
             gate=gate,
@@ -84,5 +85,5 @@ async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(
             async for _ in generation:
                 if len(generation.token_ids) > 20:
                     await asyncio.to_thread(drafter.kill)
-    assert len(generation.token_ids) == 64 or generation.finish_reason == "stop"
+    assert len(generation.token_ids) == MAX_TOKENS or generation.finish_reason == "stop"
     assert generation.stats.drafter_failures == 1
