@@ -1,42 +1,61 @@
 """Linear layers for a few rows at a time, on the CPU in float32.
 
-A verification multiplies each weight matrix with γ + 1 rows. torch's product for that shape repacks the whole matrix
-in every call, which costs more than the arithmetic; turned around, weight times rows, it does not. Measured on the
-12 layers of the bundled target at 4 rows, one core: 4.1 ms instead of 6.5 ms. Weights stay as they are, the numbers
-are the same up to float32 rounding, and the self-check that ends every load looks at this very path.
+A verification multiplies each weight matrix with γ + 1 rows, the target alone with one. There are two ways to do that,
+and which is the faster one hangs on the processor, on the matrices and on the number of rows: 4 rows through the
+bundled target's matrices take 6.5 ms by rows times weight and 4.1 ms by weight times rows on one core of an AMD EPYC,
+2.3 and 5.4 ms on one of an Intel Xeon of the fourth generation. (Some of torch's kernels repack the whole matrix in
+every call; some wait for memory where others read ahead.) So both are timed when a model is loaded. Weights stay as
+they are, the numbers are the same up to float32 rounding, and the self-check that ends every load looks at this very
+path.
 """
 
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-NARROW = range(2, 9)
-"""Numbers of rows for which the turned product was the faster one."""
-TWIN_BYTES = 8 << 20
-"""A model of more linear weights than this, which no core's own cache holds, multiplies a lone row twice."""
+TIMED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
+"""Numbers of rows that are timed; one between two of them does as the larger one, one above them as torch does."""
+TIMED_BYTES = 64 << 20
+"""How much of a model's weights is multiplied: more than a core's own cache holds."""
+REPEATS = 5
+GAIN = 1.05
+"""How much faster than torch's own another product must be, so that noise seldom decides."""
+
+Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Of a weight [out_features, in_features] and rows [rows, in_features]: [rows, out_features]."""
+Timer = Callable[[Product | None, Sequence[torch.Tensor], int], float]
+"""Of a product, None for torch's own, weights, and a number of rows."""
+
+
+def turned(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Weight times rows."""
+    return torch.mm(weight, rows.t()).t().contiguous()
+
+
+def twin(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Weight times a lone row and its copy, for which torch does not take a product of a matrix and a vector."""
+    # cat, because repeat takes as long as the product itself.
+    return torch.mm(weight, torch.cat((rows, rows)).t()).t()[:1].contiguous()
 
 
 def narrow_linear(
-    weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, twin: bool = False
+    weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, products: Mapping[int, Product]
 ) -> torch.Tensor:
     """Return ``F.linear(rows, weight, bias)`` of rows [..., in_features]: [..., out_features].
 
     Args:
-        twin: run a lone row as two equal ones. torch's matrix-vector product waits for memory where its matrix
-            product reads ahead: 6.8 instead of 7.7 ms for the bundled target, but 1.07 instead of 0.95 ms for the
-            draft, which lies in the cache.
+        products: by the number of rows, where it is not torch's own.
     """
     out_features, in_features = weight.shape
-    num_rows = rows.numel() // in_features
-    lone = twin and num_rows == 1
-    if not lone and num_rows not in NARROW:
+    product = products.get(rows.numel() // in_features)
+    if product is None:
         return F.linear(rows, weight, bias)
-    columns = rows.reshape(-1, in_features)
-    # cat, because repeat takes as long as the product itself.
-    columns = (torch.cat((columns, columns)) if lone else columns).t()
-    out = torch.mm(weight, columns).t()[:num_rows].contiguous()
+    out = product(weight, rows.reshape(-1, in_features))
     if bias is not None:
         out += bias
     return out.view(*rows.shape[:-1], out_features)
@@ -48,6 +67,47 @@ def speed_up_narrow_rows(model: nn.Module) -> None:
     if first.device.type != "cpu" or first.dtype is not torch.float32:
         return
     layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
-    twin = sum(layer.weight.nbytes for layer in layers) > TWIN_BYTES
-    for layer in layers:
-        layer.forward = partial(narrow_linear, layer.weight, layer.bias, twin=twin)  # type: ignore[method-assign]
+    products = fastest([layer.weight for layer in layers])
+    # Where none is faster nothing stands between a layer and torch.
+    for layer in layers if products else ():
+        layer.forward = partial(narrow_linear, layer.weight, layer.bias, products=products)  # type: ignore[method-assign]
+
+
+def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: int) -> float:
+    """Return how long it takes to multiply each weight with so many rows, as its layer would."""
+    rows = {weight.shape[1]: torch.ones(1, num_rows, weight.shape[1]) for weight in weights}
+    products = {num_rows: product} if product else {}
+    start_s = time.perf_counter()
+    for weight in weights:
+        narrow_linear(weight, None, rows[weight.shape[1]], products)
+    return time.perf_counter() - start_s
+
+
+@torch.inference_mode()
+def fastest(weights: Sequence[torch.Tensor], timer: Timer = seconds) -> dict[int, Product]:
+    """Return the other product by the number of rows, where it is clearly faster than torch's own."""
+    some = list(_some_of(weights))
+    faster = {num_rows for num_rows in TIMED_ROWS if some and _gains(num_rows, some, timer)}
+    counts = range(1, TIMED_ROWS[-1] + 1)
+    return {count: other(count) for count in counts if TIMED_ROWS[bisect_left(TIMED_ROWS, count)] in faster}
+
+
+def other(num_rows: int) -> Product:
+    """Return what may be faster than torch's own product."""
+    return twin if num_rows == 1 else turned
+
+
+def _some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    num_bytes = 0
+    for weight in weights:
+        yield weight
+        num_bytes += weight.nbytes
+        if num_bytes >= TIMED_BYTES:
+            return
+
+
+def _gains(num_rows: int, weights: Sequence[torch.Tensor], timer: Timer) -> bool:
+    # By the best of several turns, so that a busy moment of the machine is none of one product alone.
+    turns = [(timer(other(num_rows), weights, num_rows), timer(None, weights, num_rows)) for _ in range(REPEATS)]
+    other_s, own_s = map(min, zip(*turns, strict=True))
+    return other_s * GAIN < own_s

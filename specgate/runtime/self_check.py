@@ -18,6 +18,7 @@ from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.narrow import speed_up_narrow_rows
+from specgate.runtime.norms import fuse_norms
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.spans import SpanKernel
 
@@ -49,6 +50,7 @@ def prepare(
     expected = [_eager_logits(loaded, ids) for ids in rows]
     _switch_attention(loaded)
     speed_up_narrow_rows(loaded.model)
+    fuse_norms(loaded.model)
     *wanted, last = kernels or [SpanKernel()]
     for kernel in wanted:
         try:

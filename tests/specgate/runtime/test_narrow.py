@@ -1,4 +1,6 @@
-"""The turned product is the plain one, for every number of rows, with and without a twin."""
+"""Every product is torch's own, for every number of rows, and the faster one is taken."""
+
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -6,45 +8,91 @@ import torch.nn.functional as F
 from torch import nn
 
 from specgate.runtime import narrow
-from specgate.runtime.narrow import narrow_linear, speed_up_narrow_rows
+from specgate.runtime.narrow import Product, Timer, fastest, narrow_linear, speed_up_narrow_rows, turned, twin
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+TURNED = {1: twin, **dict.fromkeys(range(2, 17), turned)}
+CHOICES = [{}, TURNED]
 
 
-@pytest.mark.parametrize("twin", [False, True])
+def timer(other_us: dict[int, float]) -> Timer:
+    """What takes so long by the number of rows, or 200 µs; torch's own product 100 µs."""
+
+    def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: int) -> float:
+        return (other_us.get(num_rows, 200.0) if product else 100.0) / 1e6
+
+    return seconds
+
+
+@pytest.mark.parametrize("products", CHOICES)
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("num_rows", [1, 2, 5, 8, 9, 40])
-def test_equals_the_plain_product(num_rows: int, bias: bool, twin: bool) -> None:
+@pytest.mark.parametrize("num_rows", [1, 2, 5, 8, 9, 16, 40])
+def test_equals_the_plain_product(num_rows: int, bias: bool, products: dict[int, Product]) -> None:
     layer = nn.Linear(24, 56, bias=bias)
     rows = torch.randn(1, num_rows, 24)
-    out = narrow_linear(layer.weight, layer.bias, rows, twin)
+    out = narrow_linear(layer.weight, layer.bias, rows, products)
     assert out.is_contiguous()
     torch.testing.assert_close(out, F.linear(rows, layer.weight, layer.bias), **TOLERANCE)
 
 
-@pytest.mark.parametrize("shape", [(24,), (3, 24), (2, 1, 3, 24)])
-def test_keeps_the_leading_shape(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("products", CHOICES)
+@pytest.mark.parametrize("shape", [(24,), (1, 1, 24), (3, 24), (2, 1, 3, 24)])
+def test_keeps_the_leading_shape(shape: tuple[int, ...], products: dict[int, Product]) -> None:
     weight = torch.randn(56, 24)
-    assert narrow_linear(weight, None, torch.randn(shape), twin=True).shape == (*shape[:-1], 56)
+    assert narrow_linear(weight, None, torch.randn(shape), products).shape == (*shape[:-1], 56)
 
 
-@pytest.mark.parametrize(("limit", "products"), [(0, 1), (narrow.TWIN_BYTES, 0)])
-def test_a_lone_row_gets_a_twin_in_a_large_model_only(
-    limit: int, products: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("other_us", "expected"),
+    [
+        ({}, {}),
+        ({1: 50.0, 4: 94.0, 5: 96.0}, {1: twin, 4: turned}),
+        ({8: 50.0, 16: 50.0}, dict.fromkeys((8, 13, 14, 15, 16), turned)),
+        (dict.fromkeys(narrow.TIMED_ROWS, 50.0), TURNED),
+    ],
+)
+def test_the_other_product_is_taken_where_it_is_clearly_faster(
+    other_us: dict[int, float], expected: dict[int, Product]
 ) -> None:
-    shapes: list[tuple[int, ...]] = []
-    plain = torch.mm
+    assert fastest([torch.randn(8, 4)], timer(other_us)) == expected
 
-    def mm(weight: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        shapes.append(tuple(columns.shape))
-        return plain(weight, columns)
 
-    monkeypatch.setattr(narrow, "TWIN_BYTES", limit)
-    model = nn.Sequential(nn.Linear(8, 4))
+def test_no_more_weights_are_multiplied_than_tell_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[int] = set()
+
+    def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: int) -> float:
+        seen.add(len(weights))
+        return 1.0
+
+    monkeypatch.setattr(narrow, "TIMED_BYTES", 3 * 4 * 8 * 4)
+    fastest([torch.randn(8, 4) for _ in range(9)], seconds)
+    assert seen == {3}
+    assert fastest([], seconds) == {}
+
+
+def test_time_passes() -> None:
+    assert all(narrow.seconds(product, [torch.randn(8, 4)], 1) > 0 for product in (None, twin))
+
+
+@pytest.mark.parametrize("products", CHOICES)
+def test_every_linear_layer_takes_what_was_faster(
+    products: dict[int, Product], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def heard(product: Product) -> Product:
+        def multiply(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+            calls.append((*weight.shape, len(rows)))
+            return product(weight, rows)
+
+        return multiply
+
+    monkeypatch.setattr(narrow, "fastest", lambda _: {count: heard(product) for count, product in products.items()})
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 3))
     speed_up_narrow_rows(model)
-    monkeypatch.setattr(torch, "mm", mm)
-    model(torch.randn(1, 1, 8))
-    assert shapes == [(8, 2)] * products
+    for num_rows in (1, 2, 17):
+        assert model(torch.randn(1, num_rows, 8)).shape == (1, num_rows, 3)
+    assert calls == ([(4, 8, 1), (3, 4, 1), (4, 8, 2), (3, 4, 2)] if products else [])
 
 
 def test_other_dtypes_are_left_alone() -> None:

@@ -1,0 +1,52 @@
+"""Root-mean-square norms as one operation of torch's, on the CPU in float32.
+
+Models write this norm as six operations, and a decoder layer has two of them. With a row or a few each operation takes
+as long as calling it: 25 norms of the bundled target's width take 0.35 ms instead of 0.5 on one core, of the 6 ms of
+its forward. What a model's norm computes is not guessed by its name: it is compared with torch's on numbers of all
+sizes, and left alone where it is another one (Gemma's adds 1 to its weight). The self-check that ends every load looks
+at this very path.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TOLERANCE = 1e-6
+"""Relative: float32 rounds to 6e-8."""
+_EPSILONS = ("variance_epsilon", "eps")
+_SCALES = (1e-6, 1e-3, 1.0, 1e3)
+
+
+def fuse_norms(model: nn.Module) -> None:
+    """Let every norm of a float32 model on the CPU that computes what torch's does be torch's, and no other one."""
+    first = next(model.parameters())
+    if first.device.type != "cpu" or first.dtype is not torch.float32:
+        return
+    for module in model.modules():
+        fused = _fused(module)
+        if fused is not None and _same(fused, module):
+            module.forward = fused
+
+
+def _fused(module: nn.Module) -> "partial[torch.Tensor] | None":
+    """Return torch's norm in place of one that has a weight and an epsilon and nothing else; None for other modules."""
+    epsilon = next((getattr(module, name) for name in _EPSILONS if hasattr(module, name)), None)
+    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers(), *module.named_children())]
+    if not isinstance(epsilon, float) or names != ["weight"] or not isinstance(module.weight, nn.Parameter):
+        return None
+    return partial(F.rms_norm, normalized_shape=list(module.weight.shape), weight=module.weight, eps=epsilon)
+
+
+@torch.inference_mode()
+def _same(fused: "partial[torch.Tensor]", module: nn.Module) -> bool:
+    width = fused.keywords["weight"].shape[-1]
+    wave = torch.arange(1.0, 4 * width + 1).sin().view(4, width)
+    rows = (wave * torch.tensor(_SCALES)[:, None]).view(1, 4, width)
+    try:
+        expected = module(rows)
+    # A module with these attributes may be anything, and wants what we do not know.
+    except Exception:
+        return False
+    return isinstance(expected, torch.Tensor) and torch.allclose(fused(rows), expected, rtol=TOLERANCE, atol=1e-9)
