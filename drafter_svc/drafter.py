@@ -1,5 +1,6 @@
 """One drafting session: follow the committed tokens, draft up to gamma tokens after them."""
 
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
@@ -97,10 +98,15 @@ class DraftSession:
     def draft(self, request: DraftRequest) -> Drafting:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
         context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
+
+        It counts as asked for when it is called, not when the engine comes to it.
         """
+        return self._draft(request, time.perf_counter())
+
+    def _draft(self, request: DraftRequest, asked_s: float) -> Drafting:
         before = self.num_committed
         self.commit(request)
-        draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
+        draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]), asked_s)
         if request.gamma == 0:
             return (yield from self.warm())
         num_ready = len(draft.tokens)

@@ -82,21 +82,23 @@ class RunAhead:
         self._lateness = Lateness()
         self._due_s = math.inf
 
-    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids, asked_s: float) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
 
         Args:
             sequence: the session's, which holds the committed tokens and no others.
             outcome: the tokens that were committed since the last round.
+            asked_s: when it was asked for, on ``time.perf_counter``.
         """
         terms = Terms.of(request)
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
-        if guessed and self._due_s < math.inf:
-            # A prompt, or a slow reader, tells nothing of the rounds to come.
-            late_s = min(time.perf_counter() - self._due_s, self._within_s)
-            self._lateness.enter(late_s, busy=busy)
+        due_s, num_told = self._due_s, self._telling.num_told if self._telling is not None else 0
         prepared = self._close_all_but(outcome)
+        if guessed and due_s < math.inf:
+            # A prompt, or a slow reader, tells nothing of the rounds to come.
+            late_s = min(asked_s - due_s, self._within_s)
+            self._lateness.enter(late_s, wanted=prepared is not None and terms.gamma > num_told)
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
@@ -170,7 +172,8 @@ class RunAhead:
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if announce is not None:
             position = len(draft.sequence) - len(draft.tokens)
-            self._telling = Telling(position, self._due_s, announce, self._lateness.mean_s)
+            lateness = self._lateness
+            self._telling = Telling(position, self._due_s, announce, lateness.mean_s, lateness.wanted)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):

@@ -8,22 +8,27 @@ from drafter_svc.draft import Draft
 from specgate.types import AnnouncedProposal, Announcement
 
 NEW_SHARE = 0.1
-"""What the latest request counts in the mean."""
+"""What the latest request counts in a mean."""
+FIRST_WANTED = 0.5
 
 Announce = Callable[[Announcement], None]
 """Told, on the engine's thread, what will be proposed for the outcomes that were guessed."""
 
 
 class Lateness:
-    """How long after an announcement was due the next request came, on average. Until then further tokens are free."""
+    """What requests tell of drafting on after an announcement was due: ``mean_s`` is how long after it they come.
+
+    ``wanted``: how often one asks for more than was announced, behind an outcome that was guessed.
+    """
 
     def __init__(self) -> None:
         self.mean_s = 0.0
+        self.wanted = FIRST_WANTED
 
-    def enter(self, late_s: float, *, busy: bool) -> None:
-        """A request came so late; ``busy``: branches were still being drafted, so it may have waited for them."""
-        seen_s = min(self.mean_s, late_s) if busy else late_s
-        self.mean_s += NEW_SHARE * (max(seen_s, 0.0) - self.mean_s)
+    def enter(self, late_s: float, *, wanted: bool) -> None:
+        """A request came so late; ``wanted``: it went on where a branch had stopped."""
+        self.mean_s += NEW_SHARE * (max(late_s, 0.0) - self.mean_s)
+        self.wanted += NEW_SHARE * (wanted - self.wanted)
 
 
 class Telling:
@@ -32,7 +37,10 @@ class Telling:
     Args:
         position: the committed length that the branches stand behind.
         due_s: when the announcement is wanted, on ``clock``.
-        slack_s: how long after that branches may be drafted on. What they get then is not announced, but there.
+        slack_s: how long after that a request is to be expected. What is drafted until then is not announced, but there.
+        wanted: the chance that a request goes on where a branch stops. A step that is under way when it comes was begun
+            in time for it, or else holds it up: it is worth its begin as long as wanted / (1 - wanted) of what it holds
+            up is saved (the newsvendor's rule).
     """
 
     def __init__(
@@ -41,11 +49,13 @@ class Telling:
         due_s: float,
         announce: Announce,
         slack_s: float = 0.0,
+        wanted: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._position = position
         self._due_s = due_s
-        self._slack_s = slack_s
+        self._expected_s = due_s + slack_s
+        self._wanted = wanted
         self._announce: Announce | None = announce
         self._clock = clock
         self._begun_s = clock()
@@ -53,6 +63,7 @@ class Telling:
         self._open: list[Draft] = []
         self._num_steps = 0
         self._is_due = False
+        self.num_told = 0
 
     def begin(self, outcome: tuple[int, ...], draft: Draft) -> None:
         """Count a branch in, which is drafted behind ``outcome``."""
@@ -86,14 +97,15 @@ class Telling:
     def _decide(self) -> None:
         # The first branch of a step decides for all, before any of them is queued for the next one.
         now_s = self._clock()
-        next_s = now_s + (now_s - self._begun_s) / self._num_steps
-        self._is_due = next_s > self._due_s
-        if next_s > self._due_s + self._slack_s:
+        step_s = (now_s - self._begun_s) / self._num_steps
+        self._is_due = now_s + step_s > self._due_s
+        if now_s + (1 - self._wanted) * step_s > self._expected_s:
             for other in self._open:
                 other.rests = True
 
     def _tell(self) -> None:
         announce, self._announce = self._announce, None
+        self.num_told = self._num_steps if announce is not None else self.num_told
         told = tuple(
             AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(draft.token_ids))
             for outcome, draft in self._branches

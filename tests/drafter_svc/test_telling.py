@@ -17,11 +17,11 @@ STEP_S = 2.0
 class Round:
     """Two branches, a clock, and what was heard."""
 
-    def __init__(self, due_s: float, slack_s: float = 0.0) -> None:
+    def __init__(self, due_s: float, slack_s: float = 0.0, wanted: float = 0.0) -> None:
         pool = PagePool(8, 16)
         self.now_s = 100.0
         self.heard: list[Announcement] = []
-        self.telling = Telling(7, 100.0 + due_s, self.heard.append, slack_s, lambda: self.now_s)
+        self.telling = Telling(7, 100.0 + due_s, self.heard.append, slack_s, wanted, lambda: self.now_s)
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
             self.telling.begin((token_id,), draft)
@@ -113,16 +113,26 @@ def test_it_is_drafted_on_until_a_request_is_to_be_expected(slack_s: float, num_
     assert [len(draft.tokens) for draft in one.drafts] == [1 + num_more] * 2
 
 
-def test_lateness_is_a_mean_of_what_nobody_waited_for() -> None:
+@pytest.mark.parametrize(("wanted", "num_more"), [(0.0, 1), (0.54, 1), (0.56, 2), (1.0, 2)])
+def test_a_step_is_begun_that_is_more_likely_to_be_wanted_than_to_be_in_the_way(wanted: float, num_more: int) -> None:
+    # A request is expected 2.9 s after the announcement, in the middle of the second step after it.
+    one = Round(due_s=2.0, slack_s=2.9, wanted=wanted)
+    one.step()
+    for _ in range(num_more):
+        assert one.running
+        one.step()
+    assert not one.running
+    assert one.lengths == [[1, 1]]
+    assert one.telling.num_told == 1
+
+
+def test_lateness_is_a_mean() -> None:
     lateness = Lateness()
     for _ in range(100):
-        lateness.enter(2.0, busy=False)
+        lateness.enter(2.0, wanted=True)
     assert lateness.mean_s == pytest.approx(2.0, rel=0.01)
-    # It waited for what was being drafted: that tells of no more time than is known.
-    lateness.enter(9.0, busy=True)
-    assert lateness.mean_s == pytest.approx(2.0, rel=0.01)
-    lateness.enter(1.0, busy=True)
-    assert lateness.mean_s < 1.95
+    assert lateness.wanted == pytest.approx(1.0, rel=0.01)
     for _ in range(100):
-        lateness.enter(-1.0, busy=False)
+        lateness.enter(-1.0, wanted=False)
     assert lateness.mean_s == pytest.approx(0.0, abs=0.01)
+    assert lateness.wanted == pytest.approx(0.0, abs=0.01)
