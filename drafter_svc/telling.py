@@ -37,10 +37,10 @@ class Telling:
     Args:
         position: the committed length that the branches stand behind.
         due_s: when the announcement is wanted, on ``clock``.
-        slack_s: how long after that a request is to be expected. What is drafted until then is not announced, but there.
-        wanted: the chance that a request goes on where a branch stops. A step that is under way when it comes was begun
-            in time for it, or else holds it up: it is worth its begin as long as wanted / (1 - wanted) of what it holds
-            up is saved (the newsvendor's rule).
+        slack_s: how long after that a request is to be expected. What is drafted until then is there, untold.
+        wanted: the chance that a request goes on where a branch stops. Then a step that is under way has saved what of
+            it is over; else it holds the request up for what is left of it. So a step is begun of which at least the
+            share 1 - wanted would be over (the newsvendor's rule).
     """
 
     def __init__(
