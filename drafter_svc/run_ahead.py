@@ -93,12 +93,12 @@ class RunAhead:
         terms = Terms.of(request)
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
-        due_s, num_told = self._due_s, self._telling.num_told if self._telling is not None else 0
+        unfinished = any(_is_unfinished(branch.draft) for branch in self._branches.values())
         prepared = self._close_all_but(outcome)
-        if guessed and due_s < math.inf:
+        if guessed and terms.gamma and self._due_s < math.inf:
             # A prompt, or a slow reader, tells nothing of the rounds to come.
-            late_s = min(asked_s - due_s, self._within_s)
-            self._lateness.enter(late_s, wanted=prepared is not None and terms.gamma > num_told)
+            late_s = min(asked_s - self._due_s, self._within_s)
+            self._lateness.enter(late_s, wanted=self._goes_on(prepared, terms) if unfinished else None)
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
@@ -140,6 +140,12 @@ class RunAhead:
     def _fits(self, prepared: Terms, asked: Terms) -> bool:
         """Return whether a prepared draft is what would be drafted now, but for its length."""
         return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
+
+    def _goes_on(self, prepared: Draft | None, terms: Terms) -> bool:
+        """Return whether what is asked for lies behind the place where a branch has stopped."""
+        if prepared is None or not self._fits(prepared.terms, terms):
+            return False
+        return _is_unfinished(prepared) and terms.gamma > len(prepared.tokens)
 
     def _close_all_but(self, outcome: Ids | None) -> Draft | None:
         named = self._branches.get(outcome) if outcome is not None else None
@@ -212,6 +218,10 @@ class RunAhead:
         fork = self._pool.fork(trunk, length)
         self._forks.append(fork)
         return fork
+
+
+def _is_unfinished(draft: Draft) -> bool:
+    return not draft.ended and len(draft.tokens) < draft.terms.gamma
 
 
 def _failed(job: "Future[Any]") -> bool:

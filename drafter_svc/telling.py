@@ -18,17 +18,18 @@ Announce = Callable[[Announcement], None]
 class Lateness:
     """What requests tell of drafting on after an announcement was due: ``mean_s`` is how long after it they come.
 
-    ``wanted``: how often one asks for more than was announced, behind an outcome that was guessed.
+    ``wanted``: how often one goes on where a branch has stopped, of those that come before all branches are drafted.
     """
 
     def __init__(self) -> None:
         self.mean_s = 0.0
         self.wanted = FIRST_WANTED
 
-    def enter(self, late_s: float, *, wanted: bool) -> None:
-        """A request came so late; ``wanted``: it went on where a branch had stopped."""
+    def enter(self, late_s: float, *, wanted: bool | None) -> None:
+        """A request came so late; ``wanted``: it went on where a branch had stopped, None: all were drafted."""
         self.mean_s += NEW_SHARE * (max(late_s, 0.0) - self.mean_s)
-        self.wanted += NEW_SHARE * (wanted - self.wanted)
+        if wanted is not None:
+            self.wanted += NEW_SHARE * (wanted - self.wanted)
 
 
 class Telling:
@@ -39,8 +40,8 @@ class Telling:
         due_s: when the announcement is wanted, on ``clock``.
         slack_s: how long after that a request is to be expected. What is drafted until then is there, untold.
         wanted: the chance that a request goes on where a branch stops. Then a step that is under way has saved what of
-            it is over; else it holds the request up for what is left of it. So a step is begun of which at least the
-            share 1 - wanted would be over (the newsvendor's rule).
+            it is over; else it holds the request up for what is left of it. For one that comes as late as on average,
+            a step pays of which more than the share 1 - wanted would be over.
     """
 
     def __init__(
@@ -63,7 +64,6 @@ class Telling:
         self._open: list[Draft] = []
         self._num_steps = 0
         self._is_due = False
-        self.num_told = 0
 
     def begin(self, outcome: tuple[int, ...], draft: Draft) -> None:
         """Count a branch in, which is drafted behind ``outcome``."""
@@ -105,7 +105,6 @@ class Telling:
 
     def _tell(self) -> None:
         announce, self._announce = self._announce, None
-        self.num_told = self._num_steps if announce is not None else self.num_told
         told = tuple(
             AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(draft.token_ids))
             for outcome, draft in self._branches

@@ -98,12 +98,18 @@ def other(num_rows: int) -> Product:
 
 
 def _some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    num_bytes = 0
+    """Yield weights of every shape, about as many bytes of each as of any other, and of a large one its first rows."""
+    shapes: dict[torch.Size, list[torch.Tensor]] = {}
     for weight in weights:
-        yield weight
-        num_bytes += weight.nbytes
-        if num_bytes >= TIMED_BYTES:
-            return
+        shapes.setdefault(weight.shape, []).append(weight)
+    for alike in shapes.values():
+        room = TIMED_BYTES // len(shapes)
+        for weight in alike:
+            some = weight[: max(room // weight[0].nbytes, 1)]
+            yield some
+            room -= some.nbytes
+            if room <= 0:
+                break
 
 
 def _gains(num_rows: int, weights: Sequence[torch.Tensor], timer: Timer) -> bool:

@@ -7,11 +7,15 @@ sizes, and left alone where it is another one (Gemma's adds 1 to its weight). Th
 at this very path.
 """
 
+import inspect
+import logging
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+_log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-6
 """Relative: float32 rounds to 6e-8."""
@@ -34,19 +38,26 @@ def _fused(module: nn.Module) -> "partial[torch.Tensor] | None":
     """Return torch's norm in place of one that has a weight and an epsilon and nothing else; None for other modules."""
     epsilon = next((getattr(module, name) for name in _EPSILONS if hasattr(module, name)), None)
     names = [name for name, _ in (*module.named_parameters(), *module.named_buffers(), *module.named_children())]
-    if not isinstance(epsilon, float) or names != ["weight"] or not isinstance(module.weight, nn.Parameter):
+    weight = getattr(module, "weight", None)
+    if not isinstance(epsilon, float) or names != ["weight"] or not isinstance(weight, nn.Parameter):
         return None
-    return partial(F.rms_norm, normalized_shape=list(module.weight.shape), weight=module.weight, eps=epsilon)
+    if weight.ndim != 1 or len(inspect.signature(module.forward).parameters) != 1:
+        return None
+    return partial(F.rms_norm, normalized_shape=list(weight.shape), weight=weight, eps=epsilon)
 
 
 @torch.inference_mode()
 def _same(fused: "partial[torch.Tensor]", module: nn.Module) -> bool:
-    width = fused.keywords["weight"].shape[-1]
-    wave = torch.arange(1.0, 4 * width + 1).sin().view(4, width)
-    rows = (wave * torch.tensor(_SCALES)[:, None]).view(1, 4, width)
+    width = len(fused.keywords["weight"])
+    # Not around 0: a norm that takes the mean off must be told apart.
+    wave = torch.arange(4 * width).sin().add(0.5).view(1, 4, width)
+    rows = wave * torch.tensor(_SCALES).view(1, 4, 1)
     try:
         expected = module(rows)
-    # A module with these attributes may be anything, and wants what we do not know.
-    except Exception:
+    # A module with these attributes may be anything, and want what we do not know.
+    except Exception as error:
+        _log.debug("%s is no norm of rows: %s", type(module).__name__, error)
         return False
-    return isinstance(expected, torch.Tensor) and torch.allclose(fused(rows), expected, rtol=TOLERANCE, atol=1e-9)
+    if not isinstance(expected, torch.Tensor) or (expected.shape, expected.dtype) != (rows.shape, rows.dtype):
+        return False
+    return torch.allclose(fused(rows), expected, rtol=TOLERANCE, atol=1e-9)

@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 # Relative Frobenius error. Correct float32 paths stay below 1e-6; bfloat16 rounds to 8 bits in every layer.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 _COMPARED_ROWS = 16
+_FEW_ROWS = (1, 4, _COMPARED_ROWS)
 # Others need a state of their own, or a mask that only shows far behind the rows compared here.
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
 _FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexError)
@@ -67,7 +68,7 @@ def prepare(
 def _checked(runner: ModelRunner, rows: List[list[int]], expected: List[torch.Tensor]) -> ModelRunner:
     actual = _paged_logits(runner, rows)
     _refuse_lost_windows(runner)
-    compare(runner.loaded, expected, actual)
+    compare(runner.loaded, [*expected, expected[0]], actual)
     return runner
 
 
@@ -138,7 +139,10 @@ def _switch_attention(loaded: LoadedModel) -> None:
 
 
 def _paged_logits(runner: ModelRunner, rows: List[list[int]]) -> list[torch.Tensor]:
-    """Two ragged steps: all but the last rows of each sequence, then the rest of all of them at once."""
+    """Two ragged steps: all but the last rows of each sequence, then the rest of all of them at once.
+
+    The last rows of the first one run once more, a few at a time: few rows may be multiplied in another way.
+    """
     sequences = [runner.pool.open(ids, len(ids)) for ids in rows]
     for sequence in sequences:
         runner.pool.extend(sequence, len(sequence))
@@ -146,9 +150,18 @@ def _paged_logits(runner: ModelRunner, rows: List[list[int]]) -> list[torch.Tens
     try:
         _forward(runner, [head for head in heads if head.num_rows])
         tails = [Rows(s, len(s) - s.num_cached, len(s) - s.num_cached) for s in sequences]
-        return _forward(runner, tails)
+        return [*_forward(runner, tails), _in_few_rows(runner, sequences[0], tails[0].num_rows)]
     finally:
         _free(runner, sequences)
+
+
+def _in_few_rows(runner: ModelRunner, sequence: Sequence, num_rows: int) -> torch.Tensor:
+    sequence.num_cached -= num_rows
+    logits: list[torch.Tensor] = []
+    for width in _FEW_ROWS:
+        if (count := min(width, len(sequence) - sequence.num_cached)) > 0:
+            logits += _forward(runner, [Rows(sequence, count, count)])
+    return torch.cat(logits)
 
 
 def _forward(runner: ModelRunner, batch: list[Rows]) -> list[torch.Tensor]:

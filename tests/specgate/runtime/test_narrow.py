@@ -57,16 +57,17 @@ def test_the_other_product_is_taken_where_it_is_clearly_faster(
     assert fastest([torch.randn(8, 4)], timer(other_us)) == expected
 
 
-def test_no_more_weights_are_multiplied_than_tell_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: set[int] = set()
+def test_no_more_of_the_weights_is_multiplied_than_tells_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[tuple[tuple[int, ...], ...]] = set()
 
     def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: int) -> float:
-        seen.add(len(weights))
+        seen.add(tuple(tuple(weight.shape) for weight in weights))
         return 1.0
 
-    monkeypatch.setattr(narrow, "TIMED_BYTES", 3 * 4 * 8 * 4)
-    fastest([torch.randn(8, 4) for _ in range(9)], seconds)
-    assert seen == {3}
+    monkeypatch.setattr(narrow, "TIMED_BYTES", 2 * 3 * 4 * 8 * 4)
+    fastest([torch.randn(8, 4) for _ in range(9)] + [torch.randn(100, 8)], seconds)
+    # As many bytes of either shape, and of the large matrix its first rows.
+    assert seen == {((8, 4),) * 3 + ((12, 8),)}
     assert fastest([], seconds) == {}
 
 

@@ -39,21 +39,37 @@ def random(norm: Any) -> Any:
     return norm.requires_grad_(False)
 
 
-@pytest.mark.parametrize("norm", [LlamaRMSNorm(WIDTH), LlamaRMSNorm(WIDTH, eps=1e-3), nn.RMSNorm(WIDTH, eps=1e-6)])
+class Gated(LlamaRMSNorm):
+    """The same norm, unless it is given a gate."""
+
+    def forward(self, hidden_states: torch.Tensor, gate: torch.Tensor | None = None) -> torch.Tensor:
+        out: torch.Tensor = super().forward(hidden_states)
+        return out if gate is None else out * gate
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e-3])
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, nn.RMSNorm])
 @pytest.mark.parametrize("shape", [(1, 1, WIDTH), (1, 5, WIDTH), (1, 5, 3, WIDTH)])
-def test_a_norm_that_computes_the_same_is_torchs(norm: nn.Module, shape: tuple[int, ...]) -> None:
-    model = nn.Sequential(random(norm))
+def test_a_norm_that_computes_the_same_is_torchs(kind: Any, eps: float, shape: tuple[int, ...]) -> None:
+    norm = random(kind(WIDTH, eps=eps))
+    model = nn.Sequential(norm)
     rows = 3 * torch.randn(shape)
     expected = model(rows)
     fuse_norms(model)
     assert "forward" in vars(norm)
     torch.testing.assert_close(model(rows), expected)
-    del norm.forward
 
 
 @pytest.mark.parametrize(
     "module",
-    [GemmaRMSNorm(WIDTH), OtherEpsilon(WIDTH), nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH, bias=False), NotANorm()],
+    [
+        GemmaRMSNorm(WIDTH),
+        OtherEpsilon(WIDTH),
+        Gated(WIDTH),
+        nn.LayerNorm(WIDTH),
+        nn.LayerNorm(WIDTH, bias=False),
+        NotANorm(),
+    ],
 )
 def test_what_computes_something_else_is_left_alone(module: nn.Module) -> None:
     fuse_norms(nn.Sequential(random(module)))
