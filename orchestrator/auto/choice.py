@@ -134,7 +134,7 @@ class Chooser:
         ]
         if self._ahead is None:
             return [[alone, *options] for options in asked]
-        look = [options[0]._replace(besides_us=prices.there_us) for options in self._missed]
+        look = [options[0]._replace(besides_us=prices.bare_us) for options in self._missed]
         return [
             [alone, *(miss.or_else(hit, chance) for miss in [*options, none])]
             for options, none, hit, chance in zip(asked, look, self._hits, self._ahead.chances, strict=True)
@@ -160,7 +160,7 @@ class Chooser:
     def _gains(self, load: Load, lengths: Iterable[int]) -> dict[int, float]:
         """Return by how much a round is worth more if so many tokens are there for it, than if they were asked for."""
         prices, rate = self._prices, load.rate
-        asked_us = [prices.there_us, *map(prices.asked, range(1, self._range.stop))]
+        asked_us = [prices.bare_us, *map(prices.asked, range(1, self._range.stop))]
         ready = self._worths(self._ready, load, with_future=False)
         without = self._mean(
             max(worth - rate * us for worth, us in zip(worths, asked_us, strict=True)) for worths in ready

@@ -36,8 +36,8 @@ class Prices(NamedTuple):
     A forward takes ``forward_us`` for one row, ``session_us`` for each further session, which has a row, and ``row_us``
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
-    where it need not ask the drafter; a draft takes ``draft_us`` and ``token_us`` a token, one that is there in part
-    ``extend_us`` and ``extend_token_us`` a token that is not. Sessions that are in a
+    where it need not ask the drafter for what it uses, or ``bare_us`` where it uses none; a draft takes ``draft_us``
+    and ``token_us`` a token, one that is there in part ``extend_us`` and ``extend_token_us`` a token that is not. Sessions that are in a
     forward for a share x of their time meet each other there with probability ``meeting`` x: not by chance alone, since
     those who wait for a forward then run together.
     """
@@ -53,6 +53,7 @@ class Prices(NamedTuple):
     sessions: int
     meeting: float
     there_us: float = 0.0
+    bare_us: float = 0.0
     extend_us: float = 0.0
     extend_token_us: float = 0.0
 
@@ -71,7 +72,7 @@ class Prices(NamedTuple):
     def ready(self, gamma: int, num_ready: int) -> float:
         """Return the same where ``num_ready`` tokens are there: those that are missing are asked for."""
         if gamma <= num_ready:
-            return self.there_us
+            return self.there_us if gamma else self.bare_us
         return self.rest_us + max(self.extend_us + self.extend_token_us * (gamma - num_ready), 0.0)
 
 
@@ -84,7 +85,8 @@ class Costs:
         self._forward = Line(3, guesses, HALF_LIFE, groups=2)
         self._draft = Line(2, (((1, 0), 0.2),), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._there_us = Mean(HALF_LIFE)
+        # Apart: without a draft the drafter is told at the same time as the verifier is asked.
+        self._there_us, self._bare_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
         # Below 0 where a token is on its way when it is asked for.
         self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE, num_signed=1)
         self._verify = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE)
@@ -123,7 +125,7 @@ class Costs:
             else:
                 self._draft.add((1, seen.proposed), seen.draft_us)
         elif not seen.streamed:
-            self._there_us.add(rest_us)
+            (self._there_us if seen.proposed else self._bare_us).add(rest_us)
         self._batch.add(batch)
         self._forward_us.add(forward_us)
         self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us)
@@ -136,6 +138,7 @@ class Costs:
         draft_us, token_us = self._draft.coefficients
         extend_us, extend_token_us = self._extend.coefficients
         mean_us = max(self._forward_us.value, 1.0)
+        there_us = self._there_us.value if self._there_us.known else self._rest_us.value
         return Prices(
             # From forwards of many sessions alone a line may begin near 0.
             forward_us=max(base_us, session_us),
@@ -148,7 +151,8 @@ class Costs:
             token_us=token_us,
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
-            there_us=self._there_us.value if self._there_us.known else self._rest_us.value,
+            there_us=there_us,
+            bare_us=self._bare_us.value if self._bare_us.known else there_us,
             extend_us=extend_us,
             extend_token_us=extend_token_us,
         )

@@ -5,6 +5,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from operator import mul
 
+from orchestrator.auto.fit import Sums, solved
+
 BUCKET_EDGES = (0.2, 0.3, 0.5, 0.7, 0.85, 0.95)
 NUM_BUCKETS = len(BUCKET_EDGES) + 1
 PRIOR_ACCEPTANCE = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8)
@@ -15,8 +17,9 @@ PRIOR_COUNT = 16.0
 """How many tokens must be seen before what is seen weighs as much as what is expected."""
 POOL_COUNT = 64.0
 """The same for later tokens of a bucket, and of a position: there they are rarely far from all others."""
-LUCK_COUNT = 4.0
-"""The same for first tokens of all buckets together, whose number grows fastest: a useless draft is soon known."""
+LUCK_COUNT, SLOPE_COUNT = 4.0, 16.0
+"""The same for the level of first tokens over all buckets, whose number grows fastest: a useless draft is soon known;
+and for how much more of them stand where the target is sure, which at a high temperature is little."""
 HOPE = 0.5
 """In standard errors of all that was ever seen: how far above the mean an estimate is put. Where drafting stops nothing
 more is seen of it, so bad luck would stay; what good luck did is soon found out (optimism in the face of uncertainty,
@@ -76,6 +79,26 @@ class Luck:
         return min(expected * self._true / self._expected, 1.0)
 
 
+class FirstTokens:
+    """What is to be expected of first tokens, by bucket: the prior, moved and tilted to fit all that was seen."""
+
+    def __init__(self) -> None:
+        self._mean = sum(PRIOR_ACCEPTANCE) / NUM_BUCKETS
+        self._spread = sum((prior - self._mean) ** 2 for prior in PRIOR_ACCEPTANCE) / NUM_BUCKETS
+        self._sums = Sums(2, HALF_LIFE)
+
+    def add(self, bucket: int, happened: bool) -> None:
+        prior = PRIOR_ACCEPTANCE[bucket]
+        self._sums.add((1, prior - self._mean), happened - prior)
+
+    def expected(self) -> list[float]:
+        """Return the share of each bucket."""
+        (ones, tilts), (_, squares) = self._sums.gram
+        gram = [[ones + LUCK_COUNT, tilts], [tilts, squares + SLOPE_COUNT * self._spread]]
+        level, tilt = solved(gram, self._sums.moment)
+        return [min(max(prior + level + tilt * (prior - self._mean), 0.0), 1.0) for prior in PRIOR_ACCEPTANCE]
+
+
 class Bucket:
     """What is counted apart in a bucket: its first draft tokens, and all later ones together."""
 
@@ -100,14 +123,14 @@ class Survival:
         self._buckets = [Bucket() for _ in range(NUM_BUCKETS)]
         self._later = Share()
         self._positions: list[Luck] = []
-        self._luck = Luck(LUCK_COUNT)
+        self._first = FirstTokens()
 
     def observe(self, bucket: int, judged: int, accepted: int) -> None:
         """Count a round: ``judged`` tokens up to and including its first rejection, ``accepted`` of them."""
         if not judged:
             return
         own = self._buckets[bucket]
-        self._luck.add(accepted > 0, PRIOR_ACCEPTANCE[bucket])
+        self._first.add(bucket, accepted > 0)
         own.first.add(accepted > 0)
         while len(self._positions) < judged - 1:
             self._positions.append(Luck(POOL_COUNT))
@@ -125,7 +148,7 @@ class Survival:
         such a confidence, later ones to what all buckets tell of them.
         """
         own = self._buckets[bucket]
-        first = own.first.hoped(self._luck.applied_to(PRIOR_ACCEPTANCE[bucket]))
+        first = own.first.hoped(self._first.expected()[bucket])
         later = self._later_of(own)
         odds = [first, *(luck.applied_to(later) for luck in self._positions)]
         return (odds + [odds[-1] if self._positions else later] * (gamma - len(odds)))[:gamma]

@@ -92,7 +92,7 @@ def test_about_as_good_is_no_reason_to_change() -> None:
 
 # Where proposals are prepared.
 
-AHEAD_PRICES = DEAR._replace(there_us=300, extend_us=200, extend_token_us=2640)
+AHEAD_PRICES = DEAR._replace(there_us=300, bare_us=300, extend_us=200, extend_token_us=2640)
 
 
 def ahead(chance: float, length: int, acceptance: float = 0.8) -> Ahead:

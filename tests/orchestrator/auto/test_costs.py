@@ -207,6 +207,20 @@ def test_what_is_on_its_way_may_cost_less_than_nothing() -> None:
     assert prices.ready(7, 4) == pytest.approx(prices.rest_us + 1800, rel=0.1)
 
 
+def test_a_round_without_a_draft_is_another_one_than_one_whose_draft_was_there() -> None:
+    costs = Costs()
+    for _ in range(20):
+        costs.observe(a_round(4))
+        there, bare = replace(a_round(4, token_us=0), ready=4), a_round(0)
+        costs.observe(there)
+        costs.observe(replace(bare, round_us=bare.round_us + 500))
+    prices = costs.now()
+    assert prices is not None
+    assert prices.bare_us == pytest.approx(prices.there_us + 500, abs=50)
+    assert prices.ready(0, 4) == prices.bare_us
+    assert prices.ready(4, 4) == prices.there_us
+
+
 def test_drafting_on_has_a_price_of_its_own() -> None:
     costs = Costs()
     for _ in range(40):

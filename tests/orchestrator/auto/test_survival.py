@@ -59,6 +59,15 @@ def test_a_bucket_with_nothing_seen_learns_from_the_others() -> None:
     assert second < 0.1
 
 
+def test_where_confidence_tells_nothing_no_more_is_expected_of_sure_places() -> None:
+    survival = Survival()
+    for index in range(800):
+        survival.observe((1, 2, 3, 4)[index % 4], judged=1, accepted=index // 4 % 2)
+    # Neither was seen, and by the prior they are 0.3 apart.
+    unsure, sure = (survival.acceptance(bucket, 1)[0] for bucket in (0, 6))
+    assert 0.4 < unsure <= sure + 0.1 < 0.75
+
+
 def test_later_tokens_of_a_bucket_are_counted_together() -> None:
     survival = Survival()
     for index in range(600):
