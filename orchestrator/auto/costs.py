@@ -37,9 +37,9 @@ class Prices(NamedTuple):
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
     where it need not ask the drafter for what it uses, or ``bare_us`` where it uses none; a draft takes ``draft_us``
-    and ``token_us`` a token, one that is there in part ``extend_us`` and ``extend_token_us`` a token that is not. Sessions that are in a
-    forward for a share x of their time meet each other there with probability ``meeting`` x: not by chance alone, since
-    those who wait for a forward then run together.
+    and ``token_us`` a token, one that is there in part ``extend_us`` and ``extend_token_us`` a token that is not.
+    Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
+    by chance alone, since those who wait for a forward then run together.
     """
 
     forward_us: float
