@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 
-from orchestrator.auto.fit import Line, Sums, solved
+from orchestrator.auto.fit import Line, Sums
 from orchestrator.auto.options import Ahead, Prospect
 from orchestrator.auto.survival import NUM_BUCKETS, Luck, Share, Survival
 
@@ -33,10 +33,7 @@ class Chance:
 
     def line(self, expected: float) -> Callable[[int], float]:
         """Return the chance by γ, drawn to what is ``expected`` of all of them where little was seen."""
-        (ones, gammas), (_, squares) = self._sums.gram
-        there, there_gammas = self._sums.moment
-        gram = [[ones + CHANCE_COUNT, gammas], [gammas, squares + CHANCE_COUNT]]
-        base, slope = solved(gram, [there + CHANCE_COUNT * expected, there_gammas])
+        base, slope = self._sums.drawn((CHANCE_COUNT, CHANCE_COUNT), (expected, 0.0))
         return lambda gamma: min(max(base + slope * gamma, 0.0), 1.0)
 
 

@@ -60,6 +60,14 @@ class Sums:
                 gram_row[column] = gram_row[column] * self._decay + feature * other
             self.moment[row] = self.moment[row] * self._decay + feature * value
 
+    def drawn(self, weights: Sequence[float], centre: Sequence[float]) -> list[float]:
+        """Return the coefficients, each drawn to its ``centre`` by so much weight (ridge regression)."""
+        gram = [list(row) for row in self.gram]
+        for index, weight in enumerate(weights):
+            gram[index][index] += weight
+        moment = [known + weight * value for known, weight, value in zip(self.moment, weights, centre, strict=True)]
+        return solved(gram, moment)
+
 
 class Line:
     """value = coefficients . features, from several ``Sums`` that forget at their own pace.

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from operator import mul
 
-from orchestrator.auto.fit import Sums, solved
+from orchestrator.auto.fit import Sums
 
 BUCKET_EDGES = (0.2, 0.3, 0.5, 0.7, 0.85, 0.95)
 NUM_BUCKETS = len(BUCKET_EDGES) + 1
@@ -91,12 +91,11 @@ class FirstTokens:
         prior = PRIOR_ACCEPTANCE[bucket]
         self._sums.add((1, prior - self._mean), happened - prior)
 
-    def expected(self) -> list[float]:
-        """Return the share of each bucket."""
-        (ones, tilts), (_, squares) = self._sums.gram
-        gram = [[ones + LUCK_COUNT, tilts], [tilts, squares + SLOPE_COUNT * self._spread]]
-        level, tilt = solved(gram, self._sums.moment)
-        return [min(max(prior + level + tilt * (prior - self._mean), 0.0), 1.0) for prior in PRIOR_ACCEPTANCE]
+    def expected(self, bucket: int) -> float:
+        """Return the share of a bucket."""
+        prior = PRIOR_ACCEPTANCE[bucket]
+        level, tilt = self._sums.drawn((LUCK_COUNT, SLOPE_COUNT * self._spread), (0.0, 0.0))
+        return min(max(prior + level + tilt * (prior - self._mean), 0.0), 1.0)
 
 
 class Bucket:
@@ -148,7 +147,7 @@ class Survival:
         such a confidence, later ones to what all buckets tell of them.
         """
         own = self._buckets[bucket]
-        first = own.first.hoped(self._first.expected()[bucket])
+        first = own.first.hoped(self._first.expected(bucket))
         later = self._later_of(own)
         odds = [first, *(luck.applied_to(later) for luck in self._positions)]
         return (odds + [odds[-1] if self._positions else later] * (gamma - len(odds)))[:gamma]

@@ -61,10 +61,15 @@ def narrow_linear(
     return out.view(*rows.shape[:-1], out_features)
 
 
+def is_float32_on_cpu(model: nn.Module) -> bool:
+    """Return whether a model is one for which a row's time is that of calling and of torch's plain products."""
+    first = next(model.parameters())
+    return first.device.type == "cpu" and first.dtype is torch.float32
+
+
 def speed_up_narrow_rows(model: nn.Module) -> None:
     """Let every plain linear layer of a float32 model on the CPU take the faster product; others are left alone."""
-    first = next(model.parameters())
-    if first.device.type != "cpu" or first.dtype is not torch.float32:
+    if not is_float32_on_cpu(model):
         return
     layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
     products = fastest([layer.weight for layer in layers])

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from specgate.runtime.narrow import is_float32_on_cpu
+
 _log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-6
@@ -25,8 +27,7 @@ _SCALES = (1e-6, 1e-3, 1.0, 1e3)
 
 def fuse_norms(model: nn.Module) -> None:
     """Let every norm of a float32 model on the CPU that computes what torch's does be torch's, and no other one."""
-    first = next(model.parameters())
-    if first.device.type != "cpu" or first.dtype is not torch.float32:
+    if not is_float32_on_cpu(model):
         return
     for module in model.modules():
         fused = _fused(module)
