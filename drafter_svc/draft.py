@@ -38,7 +38,7 @@ class Draft:
     """Tokens drafted one after the other, the last ones of ``sequence``.
 
     ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
-    One that ``rests`` is drafted on when it is asked for. ``on_token`` is called for each.
+    ``on_token`` is called for each.
     """
 
     sequence: Sequence
@@ -46,12 +46,7 @@ class Draft:
     tokens: list[DraftToken] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)
     ended: bool = False
-    rests: bool = False
     on_token: Callable[[], None] | None = None
-
-    @property
-    def goes_on(self) -> bool:
-        return not (self.ended or self.rests)
 
     @property
     def token_ids(self) -> list[int]:

@@ -1,6 +1,5 @@
 """One drafting session: follow the committed tokens, draft up to gamma tokens after them."""
 
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
@@ -98,15 +97,10 @@ class DraftSession:
     def draft(self, request: DraftRequest) -> Drafting:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
         context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
-
-        It counts as asked for when it is called, not when the engine comes to it.
         """
-        return self._draft(request, time.perf_counter())
-
-    def _draft(self, request: DraftRequest, asked_s: float) -> Drafting:
         before = self.num_committed
         self.commit(request)
-        draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]), asked_s)
+        draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())
         num_ready = len(draft.tokens)
@@ -114,8 +108,8 @@ class DraftSession:
         return draft.proposal(from_run_ahead=0 < num_ready == len(draft.tokens))
 
     def extend(self, draft: Draft) -> Generator[Need, Answer, None]:
-        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it, or it rests."""
-        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and draft.goes_on:
+        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
+        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
             token = yield from self._next(draft)
             draft.sequence.append([token.token_id])
             draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below

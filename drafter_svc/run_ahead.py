@@ -25,7 +25,7 @@ import torch
 from drafter_svc.account import Account
 from drafter_svc.draft import Draft, Terms
 from drafter_svc.outcomes import Acceptance, Candidate, likeliest
-from drafter_svc.telling import Announce, Lateness, Telling
+from drafter_svc.telling import Announce, Telling
 from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
@@ -79,30 +79,23 @@ class RunAhead:
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
         self._telling: Telling | None = None
-        self._lateness = Lateness()
         self._due_s = math.inf
 
-    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids, asked_s: float) -> Draft:
+    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
 
         Args:
             sequence: the session's, which holds the committed tokens and no others.
             outcome: the tokens that were committed since the last round.
-            asked_s: when it was asked for, on ``time.perf_counter``.
         """
         terms = Terms.of(request)
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
-        unfinished = any(_is_unfinished(branch.draft) for branch in self._branches.values())
         prepared = self._close_all_but(outcome)
-        if guessed and terms.gamma and self._due_s < math.inf:
-            # A prompt, or a slow reader, tells nothing of the rounds to come.
-            late_s = min(asked_s - self._due_s, self._within_s)
-            self._lateness.enter(late_s, wanted=self._goes_on(prepared, terms) if unfinished else None)
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
-            draft = replace(prepared, sequence=sequence, terms=terms, rests=False, on_token=None)
+            draft = replace(prepared, sequence=sequence, terms=terms, on_token=None)
             draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
         if guessed and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
@@ -141,12 +134,6 @@ class RunAhead:
         """Return whether a prepared draft is what would be drafted now, but for its length."""
         return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
 
-    def _goes_on(self, prepared: Draft | None, terms: Terms) -> bool:
-        """Return whether what is asked for lies behind the place where a branch has stopped."""
-        if prepared is None or not self._fits(prepared.terms, terms):
-            return False
-        return _is_unfinished(prepared) and terms.gamma > len(prepared.tokens)
-
     def _close_all_but(self, outcome: Ids | None) -> Draft | None:
         named = self._branches.get(outcome) if outcome is not None else None
         if named is not None and (not self._pool.is_open(named.draft.sequence) or _failed(named.job)):
@@ -178,8 +165,7 @@ class RunAhead:
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if announce is not None:
             position = len(draft.sequence) - len(draft.tokens)
-            lateness = self._lateness
-            self._telling = Telling(position, self._due_s, announce, lateness.mean_s, lateness.wanted)
+            self._telling = Telling(position, self._due_s, announce)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
@@ -218,10 +204,6 @@ class RunAhead:
         fork = self._pool.fork(trunk, length)
         self._forks.append(fork)
         return fork
-
-
-def _is_unfinished(draft: Draft) -> bool:
-    return not draft.ended and len(draft.tokens) < draft.terms.gamma
 
 
 def _failed(job: "Future[Any]") -> bool:

@@ -164,7 +164,7 @@ class FakeVerifier:
 
     def _judge(self, request: VerifyRequest, draft: tuple[int, ...], solo: bool, budget: int) -> Verdict:
         start = len(self.committed)
-        num_accepted, own = 0, None
+        num_accepted, own, confidences = 0, None, list[float]()
         while (reason := self._finish_reason(start)) is None and own is None:
             token_id = self.model.next_token(self.committed)
             if num_accepted < len(draft) and draft[num_accepted] == token_id:
@@ -172,7 +172,8 @@ class FakeVerifier:
             else:
                 own = token_id
             self.committed.append(token_id)
-        confidence = self.model.confidence(self.committed)
+            confidences.append(self.model.confidence(self.committed))
+        confidence = confidences[-1]
         goes_on = reason is None and confidence < request.solo_below and budget > 0
         return Verdict(
             round=request.round,
@@ -186,6 +187,7 @@ class FakeVerifier:
             batch_sessions=1,
             batch_rows=len(draft) + 1,
             forward_us=90,
+            accepted_confidences=tuple(confidences[:num_accepted]),
         )
 
     def _finish_reason(self, start: int) -> FinishReason | None:

@@ -21,7 +21,7 @@ class RoundPlan:
 
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter;
     ``prepare_us``: in how many microseconds they are wanted, 0: when they are complete. ``ready``: how many tokens of
-    this round's proposal were known to be there when it was planned.
+    this round's proposal were known to be there when it was planned; ``looked``: none of it was there if that is 0.
     """
 
     gamma: int = 0
@@ -31,6 +31,7 @@ class RoundPlan:
     prepare: int = 0
     prepare_us: int = 0
     ready: int = 0
+    looked: bool = False
 
 
 class Progress(Protocol):

@@ -239,7 +239,8 @@ class Verdict:
 
     ``num_accepted`` draft tokens are committed, then ``token_id``, the target's own token: recovered after a
     rejection, bonus after full acceptance, solo in a solo run. There is none when the run ended inside the accepted
-    tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted. ``near_ties``
+    tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted,
+    ``accepted_confidences`` that of each accepted one; empty where the verifier does not tell. ``near_ties``
     counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how many sessions
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
     took; each 0 where the verifier does not tell.
@@ -258,6 +259,7 @@ class Verdict:
     batch_sessions: int = 0
     batch_rows: int = 0
     forward_us: int = 0
+    accepted_confidences: tuple[float, ...] = ()
 
     @property
     def num_emitted(self) -> int:

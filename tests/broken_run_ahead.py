@@ -23,23 +23,23 @@ class AdoptsAnother(WithAhead):
     """Goes on with whatever branch there is, as if its outcome had come true."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids, asked_s: float) -> Draft:
+        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
             alike = [one for one in self._branches if len(one) == len(outcome)]
             if outcome not in self._branches and alike:
                 self._branches[outcome] = self._branches[alike[0]]
-            return super().begin(sequence, request, outcome, asked_s)
+            return super().begin(sequence, request, outcome)
 
 
 class KeepsWrongKeys(WithAhead):
     """Takes the tokens of the right branch and the keys and values of another one."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids, asked_s: float) -> Draft:
+        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
             alike = [one for one in self._branches if len(one) == len(outcome) and one != outcome]
             if outcome in self._branches and alike:
                 right, wrong = (self._branches[one].draft.sequence for one in (outcome, alike[0]))
                 right.block_table, wrong.block_table = wrong.block_table, right.block_table
-            return super().begin(sequence, request, outcome, asked_s)
+            return super().begin(sequence, request, outcome)
 
 
 class ReusesTheKey(WithAhead):

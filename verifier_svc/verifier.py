@@ -138,7 +138,8 @@ class VerifySession:
         self.sequence.append([token_id])
         self.sequence.settle(len(self.sequence))
         self._finished = finish_reason is not None
-        confidence = _confidence(answer, emitted)
+        confidences = _confidences(answer, emitted)
+        confidence = confidences[-1]
         goes_on = not self._finished and confidence < request.solo_below and solo_budget > 0
         return Verdict(
             round=request.round,
@@ -150,6 +151,7 @@ class VerifySession:
             finish_reason=finish_reason,
             near_ties=near_ties,
             logprobs=self._logprobs(answer.logits, emitted),
+            accepted_confidences=confidences[:num_accepted],
         )
 
     def _choosing(self, draft: Sequence[int]) -> Choosing:
@@ -184,9 +186,10 @@ class VerifySession:
         )
 
 
-def _confidence(answer: Answer, emitted: list[int]) -> float:
-    """Return the raw probability of the last token that is emitted."""
+def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:
+    """Return the raw probability of each token that is emitted."""
     if answer.chosen is not None:
         # Each emitted token is what the target itself chose in that row.
-        return answer.chosen.probs[len(emitted) - 1]
-    return float(sampling.raw_log_probs(answer.logits[len(emitted) - 1])[emitted[-1]].exp())
+        return tuple(answer.chosen.probs[: len(emitted)])
+    raw = sampling.raw_log_probs(answer.logits[: len(emitted)])
+    return tuple(raw[range(len(emitted)), emitted].exp().tolist())

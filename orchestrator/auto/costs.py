@@ -83,7 +83,7 @@ class Costs:
         # Guesses in forwards of one row, and drafts that take nothing but their tokens, until there is more.
         guesses = (((-SESSION_SHARE, 1, 0), 1.0), ((-ROW_SHARE, 0, 1), 1.0))
         self._forward = Line(3, guesses, HALF_LIFE, groups=2)
-        self._draft = Line(2, (((1, 0), 0.2),), HALF_LIFE)
+        self._draft, self._missed = (Line(2, (((1, 0), 0.2),), HALF_LIFE) for _ in range(2))
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         # Apart: without a draft the drafter is told at the same time as the verifier is asked.
         self._there_us, self._bare_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
@@ -123,19 +123,24 @@ class Costs:
             if seen.ready:
                 self._extend.add((1, seen.proposed - seen.ready), seen.draft_us)
             else:
-                self._draft.add((1, seen.proposed), seen.draft_us)
+                (self._missed if seen.looked else self._draft).add((1, seen.proposed), seen.draft_us)
         elif not seen.streamed:
             (self._there_us if seen.proposed else self._bare_us).add(rest_us)
         self._batch.add(batch)
         self._forward_us.add(forward_us)
         self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us)
 
-    def now(self) -> Prices | None:
-        """Return the prices of this moment, None before there were rounds enough."""
+    def now(self, *, looks: bool = False) -> Prices | None:
+        """Return the prices of this moment, None before there were rounds enough.
+
+        Args:
+            looks: it is known of a draft that is asked for that nothing of it was prepared.
+        """
         if self._num_rounds < MIN_ROUNDS:
             return None
         base_us, session_us, row_us = self._forward.coefficients
-        draft_us, token_us = self._draft.coefficients
+        missed = (looks and self._missed.count >= MIN_ROUNDS) or not self._draft.count
+        draft_us, token_us = (self._missed if missed else self._draft).coefficients
         extend_us, extend_token_us = self._extend.coefficients
         mean_us = max(self._forward_us.value, 1.0)
         there_us = self._there_us.value if self._there_us.known else self._rest_us.value

@@ -7,9 +7,10 @@ from itertools import count
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Chooser, Table
 from orchestrator.auto.costs import Costs, Prices
+from orchestrator.auto.history import History
 from orchestrator.auto.observation import Mode, Observation, Observer
 from orchestrator.auto.policy import NOTHING_PREPARED, Auto
-from orchestrator.auto.survival import NUM_BUCKETS, Survival, bucket_of
+from orchestrator.auto.promises import Promises
 from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
 
@@ -19,8 +20,10 @@ MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
 PROBE_HORIZON = 3.0
 """Probes that may be saved up, so that a long time without one does not end in a row of them."""
-VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 16, 128
+VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 32, 128
 """Between two searches for a table, at first and later on: a search takes about as long as a draft."""
+VERDICTS_A_MOVE, MAX_MOVES = 48, 8
+"""A search may lead one move farther for so many verdicts that were seen."""
 NEW_SHARE = 8
 """One verdict in so many of those that were seen is new when a search is worth its time."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
@@ -28,16 +31,15 @@ VERDICTS_A_TOKEN = 8
 """A solo run may be one token longer for so many verdicts that were seen."""
 ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.04
 """Of a solo run's time, what coming back to ask may cost; the latter while little is known, which may be wrong."""
-VISITS_KEPT = 0.995
 
 
 @dataclass(slots=True)
 class ModeKnowledge:
     """What is particular to requests of one mode."""
 
-    survival: Survival = field(default_factory=Survival)
+    history: History = field(default_factory=History)
     readiness: Readiness = field(default_factory=Readiness)
-    visits: list[float] = field(default_factory=lambda: [1.0] * NUM_BUCKETS)
+    promises: Promises = field(default_factory=Promises)
     tables: dict[tuple[int, bool], Table] = field(default_factory=dict)
     """By the most draft tokens that a request allows, and whether it looks what is prepared."""
     due_at: dict[tuple[int, bool], int] = field(default_factory=dict)
@@ -78,17 +80,16 @@ class Learner:
         known = self.knowledge(mode)
         self._num_verdicts += 1
         self.costs.observe(seen, session)
-        bucket = bucket_of(seen.after)
-        known.visits[:] = [count * VISITS_KEPT for count in known.visits]
-        known.visits[bucket] += 1
-        if seen.judged:
-            survival = known.readiness.survival if seen.ready else known.survival
-            survival.observe(bucket_of(seen.before), seen.judged, seen.accepted)
+        known.history.add(session, seen)
+        if seen.settled:
+            known.promises.observe(seen.accepted + 1, seen.round_us or seen.verify_us)
         known.credit_us += PROBE_BUDGET * (seen.round_us or seen.verify_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
         """Return what is known of a mode."""
-        return self._modes.setdefault(mode, ModeKnowledge())
+        if mode not in self._modes:
+            self._modes[mode] = ModeKnowledge()
+        return self._modes[mode]
 
     def table(self, mode: Mode, max_gamma: int, *, looks: bool = False) -> Table | None:
         """Return the choices of this moment; None while no cost is known."""
@@ -96,20 +97,24 @@ class Learner:
         last = known.tables.get(key)
         if last is not None and self._num_verdicts < known.due_at[key]:
             return last
-        prices = self._prices = self.costs.now()
+        prices = self._prices = self.costs.now(looks=looks)
         if prices is None:
             return None
-        tokens = [known.survival.expected_tokens(bucket, max_gamma) for bucket in range(NUM_BUCKETS)]
-        choices = last.choices if last is not None else (min(max_gamma, 3),) * NUM_BUCKETS
-        ahead = known.readiness.ahead(max_gamma, known.visits) if looks else None
-        known.tables[key] = Chooser(tokens, known.visits, prices, ahead).best(choices)
+        text = known.history.text()
+        ahead = known.readiness.ahead(max_gamma, text.agreement) if looks else None
+        if last is not None:
+            known.promises.settle(last.choice, last.rate)
+        chooser = Chooser(text, prices, max_gamma, ahead, known.promises)
+        max_moves = min(max(self._num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
+        known.tables[key] = chooser.best(last.choice if last is not None else None, max_moves)
+        moved = last is None or known.tables[key].choice != last.choice
         pause = min(max(self._num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
-        known.due_at[key] = self._num_verdicts + pause
+        known.due_at[key] = self._num_verdicts + (VERDICTS_A_TABLE if moved else pause)
         return known.tables[key]
 
-    def looked(self, mode: Mode, bucket: int, gamma: int, length: int, *, whole: bool) -> None:
+    def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None:
         """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""
-        self.knowledge(mode).readiness.observe(bucket, gamma, length, whole=whole)
+        self.knowledge(mode).readiness.observe(gamma, length, whole=whole)
 
     def prepare_us(self, gamma: int) -> int:
         """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.

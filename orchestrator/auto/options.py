@@ -1,75 +1,86 @@
-"""What there is to choose from in a round, and what a proposal that lies ready changes about it."""
+"""How far to draft: a choice, and what it comes to."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
+from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.costs import Prices
+from specgate.types import ALWAYS_SOLO
+
+EASY_BUCKET = bucket_of(0.5)
 
 
-class Prospect(NamedTuple):
-    """How likely a proposal will be there for the next round, and how long it will be."""
+class Choice(NamedTuple):
+    """How far to draft.
 
-    chance: float
-    length: int
-
-
-class Ahead(NamedTuple):
-    """What is prepared: the chance that a proposal is there, by bucket, and the prospects, by γ of the round before.
-
-    ``tokens`` is what a round emits on average with γ 0, 1, ... where one is there, by bucket.
+    In the first ``closed`` buckets of confidence the target goes on alone. Else it hangs on whether the text is easy
+    here: the round before stood as a whole, and the target's confidence is 0.5 or more. Each pair is for where it is
+    not, and for where it is: ``asked`` draft tokens are asked for where nothing is there, none is to look and no more;
+    where something is, as much of it is used as there is, but ``reach`` tokens at least, which are asked for, and
+    ``most`` at the most.
     """
 
-    chances: Sequence[float]
-    after: Sequence[Prospect]
-    tokens: Sequence[Sequence[float]]
+    closed: int
+    asked: tuple[int, int]
+    reach: tuple[int, int]
+    most: int
+
+    def gamma(self, num_ready: int, *, easy: bool) -> int:
+        """Return how many draft tokens a round has for which ``num_ready`` are there."""
+        return min(max(num_ready, self.reach[easy]), self.most) if num_ready else self.asked[easy]
+
+    @property
+    def solo_below(self) -> float:
+        """The same as the verifier's gate."""
+        return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
+
+    @property
+    def looks(self) -> bool:
+        """Whether it hangs on what is there."""
+        return self.asked != self.reach or self.most > min(self.reach)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether any round comes back to the gateway, at least to look."""
+        return self.closed <= len(BUCKET_EDGES)
 
 
-class Option(NamedTuple):
-    """What a choice comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for.
+def even(gamma: int) -> Choice:
+    """Return the choice of ``gamma`` draft tokens in every round."""
+    return Choice(0, (gamma, gamma), (gamma, gamma), gamma)
 
-    ``future``: tokens that it brings the next round.
+
+class Outcome(NamedTuple):
+    """What a round comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for.
+
+    A token that the target decodes alone counts as a round.
     """
 
     tokens: float
     rows: float
     besides_us: float
     waits: float
-    future: float = 0.0
-
-    def or_else(self, other: "Option", chance: float) -> "Option":
-        """Return what comes of ``other`` with probability ``chance``, and of this one else."""
-        return Option(*(mine + chance * (its - mine) for mine, its in zip(self, other, strict=True)))
 
 
 class Load(NamedTuple):
-    """What a table comes to: sessions in a forward, rows of one of them, how long it takes, tokens per microsecond."""
+    """What a choice comes to where all sessions follow it: how long a round takes, tokens per microsecond of each."""
 
-    batch: float
-    width: float
-    forward_us: float
+    cycle_us: float
     rate: float
 
-    def worth(self, option: Option, prices: Prices) -> float:
-        """Return the tokens that a round is ahead of the rate, its cost to others included."""
-        others = self.batch - 1
-        cost_us = (
-            option.besides_us
-            + option.waits * self.forward_us
-            + prices.forward(others * self.width + option.rows, self.batch)
-            + others * (prices.session_us + prices.row_us * (option.rows - 1))
-        )
-        return option.tokens + option.future - self.rate * cost_us
+
+LOAD_TURNS = 4
 
 
-def drafts(tokens: Sequence[Sequence[float]], prices: Prices) -> list[list[Option]]:
-    """Return per bucket what a round with 0, 1, ... draft tokens comes to if they cost no time."""
-    return [[Option(emitted, gamma + 1, 0.0, prices.wait) for gamma, emitted in enumerate(known)] for known in tokens]
+def load(outcome: Outcome, prices: Prices) -> Load:
+    """Return what rounds of such an outcome come to, the forwards being shared as they are then.
 
-
-def with_ready(worths: Sequence[float], num_ready: int, rate: float, prices: Prices) -> tuple[float, int]:
-    """Return the best worth, and its γ, where ``num_ready`` tokens are there.
-
-    Args:
-        worths: of a round with 0, 1, ... draft tokens if they cost no time.
+    With s sessions and forwards that take f out of the t between two verdicts of a session, about 1 + (s - 1) f / t
+    sessions are in a forward together.
     """
-    return max((worth - rate * prices.ready(gamma, num_ready), gamma) for gamma, worth in enumerate(worths))
+    tokens, rows, besides_us, waits = outcome
+    forward_us, cycle_us = prices.forward(rows), 1.0
+    for _ in range(LOAD_TURNS if prices.sessions > 1 else 1):
+        cycle_us = forward_us + besides_us + waits * forward_us
+        batch = prices.batch(forward_us / cycle_us)
+        forward_us = prices.forward(batch * rows, batch)
+    return Load(cycle_us, tokens / cycle_us)

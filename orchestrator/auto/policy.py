@@ -1,4 +1,4 @@
-"""``auto`` for one session: looks its choice up in the learner's table, and tries now and then what is not chosen.
+"""``auto`` for one session: follows the learner's choice, and tries now and then what is not chosen.
 
 Lossless by what it may look at: the confidence of the last committed token, the length of the text, and the rounds of
 all sessions that are over: how many of their tokens were judged and stood, how long they took, how many sessions
@@ -15,19 +15,22 @@ from dataclasses import replace
 from itertools import cycle
 from typing import NamedTuple, Protocol
 
+from orchestrator.auto.agreement import bucket_of
 from orchestrator.auto.choice import Table
 from orchestrator.auto.observation import Mode
-from orchestrator.auto.survival import BUCKET_EDGES, bucket_of
+from orchestrator.auto.options import EASY_BUCKET
 from orchestrator.gate import Progress, RoundPlan
 from orchestrator.ports import Prepared
 from specgate.types import ALWAYS_SOLO
 
 CALIBRATION = (3, 1, 5, 2, 8, 4)
 """γ of the first rounds of all, so that costs are known as a function of γ."""
-STRETCH_EVERY = 32
-"""Rounds between two that draft further than chosen, so that what lies there is known too."""
+STRETCH_EVERY = 64
+"""Rounds between two that draft further than chosen, so that what that costs is known."""
 ALONE_EVERY = 128
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
+TELL_EVERY = 8
+"""Rounds between two of which it is told what is prepared, where the choice does not hang on it: so it stays known."""
 PROBE_FLOOR = 0.1
 """In solo tokens: the least that a probe is booked with."""
 
@@ -41,7 +44,7 @@ class Choices(Protocol):
 
     def solo_run(self) -> int: ...
 
-    def looked(self, mode: Mode, bucket: int, gamma: int, length: int, *, whole: bool) -> None: ...
+    def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None: ...
 
     def prepare_us(self, gamma: int) -> int: ...
 
@@ -57,10 +60,14 @@ NOTHING_PREPARED = NothingPrepared()
 
 
 class _Asked(NamedTuple):
-    """The γ of a round, and how many tokens could still come when it was planned."""
+    """The γ of a round, and how many tokens could still come when it was planned.
+
+    ``tells``: the drafter was to say in time what it has prepared for the next one.
+    """
 
     gamma: int
     remaining: int
+    tells: bool
 
 
 class Auto:
@@ -78,6 +85,7 @@ class Auto:
         self._drafter = drafter
         self._looks = mode.can_look and drafter is not NOTHING_PREPARED
         self._last: _Asked | None = None
+        self._stood = True
         self._calibration = cycle(CALIBRATION)
         self._num_rounds = 0
         self._probing = False
@@ -90,20 +98,29 @@ class Auto:
         num_ready = self._drafter.num_prepared if self._looks else 0
         self._learn(session, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
-        due_us = self._choices.prepare_us(plan.gamma) if self._looks else 0
-        self._last = _Asked(plan.gamma, session.remaining) if due_us > 0 else None
-        if not due_us:
+        if not self._looks:
+            self._last = _Asked(plan.gamma, session.remaining, tells=False)
             return plan
-        longest = self._max_gamma if table is None else self._stretched(table.longest)
-        return replace(plan, prepare=longest, prepare_us=due_us, ready=num_ready)
+        tells = table is None or table.choice.looks or self._num_rounds % TELL_EVERY == 0
+        due_us = self._choices.prepare_us(plan.gamma) if tells else 0
+        looked = self._last is not None and self._last.tells and not session.streamed
+        self._last = _Asked(plan.gamma, session.remaining, tells=due_us > 0)
+        return replace(plan, prepare=self._longest(table), prepare_us=due_us, ready=num_ready, looked=looked)
+
+    def _longest(self, table: Table | None) -> int:
+        # No longer than it will be used: a miss waits for the forward of those that were not.
+        if table is None:
+            return self._max_gamma
+        return table.choice.most if table.choice.drafts else 1
 
     def _learn(self, session: Progress, num_ready: int) -> None:
-        # What is there after a run of solo tokens is another matter.
-        if self._last is None or not self._drafter.available or session.streamed:
+        last = self._last
+        if last is None:
             return
-        gamma = self._last.gamma
-        whole = self._last.remaining - session.remaining > gamma
-        self._choices.looked(self._mode, bucket_of(session.confidence), gamma, num_ready, whole=whole)
+        self._stood = session.streamed or last.remaining - session.remaining > last.gamma
+        # What is there after a run of solo tokens is another matter.
+        if last.tells and self._drafter.available and not session.streamed:
+            self._choices.looked(self._mode, last.gamma, num_ready, whole=self._stood)
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
@@ -111,11 +128,10 @@ class Auto:
 
     def _by(self, table: Table, session: Progress, num_ready: int) -> RoundPlan:
         bucket = bucket_of(session.confidence)
-        gamma = table.with_ready(bucket, num_ready) if num_ready else 0
-        if not gamma:
-            if bucket < table.num_closed:
-                return self._closed(table, bucket, session)
-            gamma = table.gammas[bucket]
+        easy = self._stood and bucket >= EASY_BUCKET
+        if bucket < table.choice.closed and not num_ready:
+            return self._closed(table, session, easy=easy)
+        gamma = table.choice.gamma(num_ready, easy=easy)
         if self._num_rounds % STRETCH_EVERY == 0:
             gamma = self._stretched(gamma)
         return self._open(table, gamma, session)
@@ -126,30 +142,29 @@ class Auto:
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if self._num_rounds % ALONE_EVERY == 0:
             return _ending_alone(gamma)
-        if table.num_closed and not self._probing:
-            self._probing = self._may_probe(table, table.num_closed - 1)
+        if table.choice.closed and not self._probing:
+            self._probing = self._may_probe(table)
         return self._with_gate(gamma, table, session)
 
-    def _closed(self, table: Table, bucket: int, session: Progress) -> RoundPlan:
-        if self._probing or self._may_probe(table, bucket):
+    def _closed(self, table: Table, session: Progress, *, easy: bool) -> RoundPlan:
+        if self._probing or self._may_probe(table):
             self._probing = False
             self._num_probes += 1
             if self._looks and self._num_probes % 2:
                 # Drafts that are asked for may be too dear, and prepared ones not.
                 return RoundPlan()
-            return self._with_gate(table.probes[bucket], table, session)
+            return self._with_gate(max(table.probe.gamma(0, easy=easy), 1), table, session)
         return self._with_gate(0, table, session)
 
-    def _may_probe(self, table: Table, bucket: int) -> bool:
-        return self._choices.may_probe(self._mode, table.losses_us[bucket], PROBE_FLOOR / table.rate)
+    def _may_probe(self, table: Table) -> bool:
+        return self._choices.may_probe(self._mode, table.probe_loss_us, PROBE_FLOOR / table.rate)
 
     def _with_gate(self, gamma: int, table: Table, session: Progress) -> RoundPlan:
         """Let the verifier go on alone where the table says so; a probe to come keeps it from that."""
-        if self._probing or not table.num_closed:
+        if self._probing or not table.choice.closed:
             return RoundPlan(gamma)
-        closed = table.num_closed
-        solo_below = BUCKET_EDGES[closed - 1] if closed <= len(BUCKET_EDGES) else ALWAYS_SOLO
-        return RoundPlan(gamma, solo_below=solo_below, max_solo_tokens=min(session.remaining, self._choices.solo_run()))
+        run = min(session.remaining, self._choices.solo_run())
+        return RoundPlan(gamma, solo_below=table.choice.solo_below, max_solo_tokens=run)
 
 
 def _ending_alone(gamma: int) -> RoundPlan:

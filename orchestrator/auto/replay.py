@@ -190,6 +190,7 @@ class _Round:
             proposed=gamma,
             judged=min(accepted + 1, gamma),
             accepted=accepted,
+            accepted_confidences=progress.text.confidences[progress.length : progress.length + accepted],
             draft_us=round(self._drafted_us),
             verify_us=round(self._clock.now_us - self._lap_us),
             round_us=round(self._clock.now_us + back_us - self._start_us),

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.auto.agreement import BUCKET_EDGES
 from orchestrator.auto.compare import ALONE
-from orchestrator.auto.survival import BUCKET_EDGES
 from orchestrator.gate_bench.cases import AUTO
 from orchestrator.gate_bench.measure import Outcome
 from specgate.errors import InvalidArgument

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from orchestrator.auto.agreement import BUCKET_EDGES, NUM_BUCKETS, bucket_of
 from orchestrator.auto.learner import Learner
 from orchestrator.auto.observation import Mode, Observation
-from orchestrator.auto.survival import BUCKET_EDGES, NUM_BUCKETS, bucket_of
 
 NUM_POSITIONS = 8
 

@@ -212,6 +212,7 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         batch_sessions=verdict.batch_sessions,
         batch_rows=verdict.batch_rows,
         forward_us=min(verdict.forward_us, MAX_UINT32),
+        accepted_confidences=verdict.accepted_confidences,
     )
 
 
@@ -233,7 +234,12 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         batch_sessions=pb.batch_sessions,
         batch_rows=pb.batch_rows,
         forward_us=pb.forward_us,
+        accepted_confidences=tuple(pb.accepted_confidences),
     )
+    if verdict.accepted_confidences:
+        check_length("accepted_confidences", verdict.accepted_confidences, verdict.num_accepted, verdict.num_accepted)
+    for confidence in verdict.accepted_confidences:
+        check_range("accepted_confidences", confidence, 0.0, MAX_CONFIDENCE)
     if verdict.logprobs:
         check_length("logprobs", verdict.logprobs, verdict.num_emitted, verdict.num_emitted)
     return verdict

@@ -29,7 +29,7 @@ class VerifyRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us")
+    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class VerifyResponse(_message.Message):
     BATCH_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_US_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     round: int
     num_accepted: int
     token_id: int
@@ -58,4 +59,5 @@ class VerifyResponse(_message.Message):
     batch_sessions: int
     batch_rows: int
     forward_us: int
-    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ...) -> None: ...
+    accepted_confidences: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ...) -> None: ...

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drafter_svc.draft import Draft, DraftToken, Terms
-from drafter_svc.telling import Lateness, Telling
+from drafter_svc.telling import Telling
 from specgate.runtime.kv_pages import PagePool
 from specgate.types import Announcement
 
@@ -17,11 +17,11 @@ STEP_S = 2.0
 class Round:
     """Two branches, a clock, and what was heard."""
 
-    def __init__(self, due_s: float, slack_s: float = 0.0, wanted: float = 0.0) -> None:
+    def __init__(self, due_s: float) -> None:
         pool = PagePool(8, 16)
         self.now_s = 100.0
         self.heard: list[Announcement] = []
-        self.telling = Telling(7, 100.0 + due_s, self.heard.append, slack_s, wanted, lambda: self.now_s)
+        self.telling = Telling(7, 100.0 + due_s, self.heard.append, lambda: self.now_s)
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
             self.telling.begin((token_id,), draft)
@@ -32,7 +32,7 @@ class Round:
         self.now_s += STEP_S
         for draft in list(self.running):
             draft.add(DraftToken(len(draft.tokens)), torch.zeros(1, 4))
-            if not draft.goes_on:
+            if len(draft.tokens) == draft.terms.gamma:
                 self.running.remove(draft)
                 self.telling.end(draft, drafted=True)
 
@@ -49,8 +49,6 @@ def test_it_is_told_before_a_step_that_would_be_late(due_s: float, num_steps: in
     assert not one.heard
     one.step()
     assert one.lengths == [[num_steps, num_steps]]
-    # No step is under way that a request would have to wait for.
-    assert not one.running
 
 
 def test_it_is_told_early_where_all_is_drafted() -> None:
@@ -100,41 +98,11 @@ def test_a_round_that_is_over_tells_nothing() -> None:
     assert not one.heard
 
 
-@pytest.mark.parametrize(("slack_s", "num_more"), [(1.9, 0), (2.1, 1), (3.9, 1), (4.1, 2)])
-def test_it_is_drafted_on_until_a_request_is_to_be_expected(slack_s: float, num_more: int) -> None:
-    one = Round(due_s=2.0, slack_s=slack_s)
-    one.step()
-    for _ in range(num_more):
-        # Told of every branch, with the same number of tokens, and once.
-        assert one.lengths == [[1, 1]]
+def test_it_is_drafted_on_behind_what_was_told() -> None:
+    one = Round(due_s=0.0)
+    for _ in range(4):
         one.step()
+    # Told of every branch, with the same number of tokens, and once.
     assert one.lengths == [[1, 1]]
+    assert [len(draft.tokens) for draft in one.drafts] == [4, 4]
     assert not one.running
-    assert [len(draft.tokens) for draft in one.drafts] == [1 + num_more] * 2
-
-
-@pytest.mark.parametrize(("wanted", "num_more"), [(0.0, 1), (0.54, 1), (0.56, 2), (1.0, 2)])
-def test_a_step_is_begun_if_enough_of_it_will_be_over(wanted: float, num_more: int) -> None:
-    # A request is expected 2.9 s after the announcement, in the middle of the second step after it.
-    one = Round(due_s=2.0, slack_s=2.9, wanted=wanted)
-    one.step()
-    for _ in range(num_more):
-        assert one.running
-        one.step()
-    assert not one.running
-    assert one.lengths == [[1, 1]]
-
-
-def test_lateness_is_a_mean() -> None:
-    lateness = Lateness()
-    for _ in range(100):
-        lateness.enter(2.0, wanted=True)
-    assert lateness.mean_s == pytest.approx(2.0, rel=0.01)
-    assert lateness.wanted == pytest.approx(1.0, rel=0.01)
-    for _ in range(100):
-        lateness.enter(2.0, wanted=None)
-    assert lateness.wanted == pytest.approx(1.0, rel=0.01)
-    for _ in range(100):
-        lateness.enter(-1.0, wanted=False)
-    assert lateness.mean_s == pytest.approx(0.0, abs=0.01)
-    assert lateness.wanted == pytest.approx(0.0, abs=0.01)

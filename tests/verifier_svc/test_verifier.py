@@ -74,6 +74,8 @@ def test_a_round_commits_what_agrees_and_the_targets_own_token(num_right: int, m
     verdict = Client(model, session).send_one(wrong)
     assert (verdict.num_accepted, verdict.token_id) == (num_right, path[num_right])
     assert (verdict.solo, verdict.last, verdict.finish_reason) == (False, True, None)
+    expected = [confidence_of(model, path[: index + 1]) for index in range(num_right)]
+    assert verdict.accepted_confidences == pytest.approx(expected, rel=1e-5)
     assert verdict.confidence == pytest.approx(confidence_of(model, path[: num_right + 1]), rel=1e-5)
     assert session.sequence.token_ids == [*PROMPT, *path[: num_right + 1]]
     assert session.sequence.num_cached == len(PROMPT) + num_right

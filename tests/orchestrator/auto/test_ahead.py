@@ -3,62 +3,52 @@
 import pytest
 
 from orchestrator.auto.ahead import FIRST_CHANCE, FIRST_LENGTH, Readiness
-from orchestrator.auto.survival import NUM_BUCKETS
-
-VISITS = [1.0] * NUM_BUCKETS
 
 
-def seen(*rounds: tuple[int, int, bool, int], times: int = 60) -> Readiness:
-    """Return what is known after rounds of (bucket, gamma, whole, length)."""
+def seen(*rounds: tuple[int, bool, int], times: int = 60) -> Readiness:
+    """Return what is known after rounds of (gamma, whole, length)."""
     readiness = Readiness()
     for _ in range(times):
-        for bucket, gamma, whole, length in rounds:
-            readiness.observe(bucket, gamma, length, whole=whole)
+        for gamma, whole, length in rounds:
+            readiness.observe(gamma, length, whole=whole)
     return readiness
 
 
 def test_at_first_it_is_worth_a_look() -> None:
-    ahead = Readiness().ahead(4, VISITS)
-    assert ahead.chances == [FIRST_CHANCE] * NUM_BUCKETS
-    assert ahead.after == [(FIRST_CHANCE, FIRST_LENGTH)] * 5
+    ahead = Readiness().ahead(4, 1.0)
+    assert ahead.foreseen == ahead.others == [FIRST_CHANCE] * 5
+    assert ahead.lengths == [FIRST_LENGTH] * 5
 
 
-def test_the_chance_is_that_of_the_bucket() -> None:
-    chances = seen((0, 3, True, 0), (6, 3, True, 3)).ahead(8, VISITS).chances
-    assert chances[0] < 0.1
-    assert chances[6] > 0.9
-    assert chances[3] == pytest.approx(0.5, abs=0.1)
+def test_what_follows_a_rejection_is_harder_to_foresee() -> None:
+    ahead = seen((3, True, 3), (3, False, 0)).ahead(3, 1.0)
+    assert ahead.foreseen[3] > 0.9
+    assert ahead.others[3] < 0.1
 
 
-def test_a_longer_draft_is_harder_to_foresee_and_gives_more_time() -> None:
-    readiness = seen((6, 2, True, 2), (6, 2, False, 0), (6, 8, True, 6), (6, 8, False, 0))
-    for _ in range(200):
-        readiness.survival.observe(6, 2, 1)
-    after = readiness.ahead(8, VISITS).after
-    # Of γ that nobody tried it is known as well.
-    chances = [prospect.chance for prospect in after]
-    assert chances[0] > 0.9
-    assert chances == sorted(chances, reverse=True)
-    assert chances[8] < 0.2
-    assert (after[2].length, after[8].length) == (2, 6)
-    assert after[2].length <= after[5].length <= after[8].length
+@pytest.mark.parametrize(("agreement", "foreseen"), [(1.0, 0.6), (0.8, 0.7), (0.1, 1.0)])
+def test_what_the_draft_agrees_on_is_foreseen(agreement: float, foreseen: float) -> None:
+    # Three in five behind drafts that stood, one in five behind others.
+    rounds = [(3, True, 3 * (index < 3)) for index in range(5)] + [(3, False, 3 * (index < 1)) for index in range(5)]
+    ahead = seen(*rounds).ahead(3, agreement)
+    assert ahead.foreseen[3] == pytest.approx(foreseen, abs=0.06)
+    assert ahead.others[3] == pytest.approx(0.2, abs=0.05)
 
 
-def test_how_likely_a_draft_stands_is_that_of_the_buckets_that_are_visited() -> None:
-    readiness = seen((6, 2, True, 2), (0, 2, False, 0))
-    for _ in range(200):
-        readiness.survival.observe(6, 2, 2)
-        readiness.survival.observe(0, 1, 0)
-    sure, unsure = ([1.0 if index == bucket else 0.0 for index in range(NUM_BUCKETS)] for bucket in (6, 0))
-    assert readiness.ahead(2, sure).after[2].chance > readiness.ahead(2, unsure).after[2].chance + 0.5
+def test_a_longer_draft_gives_more_time_to_prepare() -> None:
+    lengths = seen((2, True, 2), (8, True, 6), times=200).ahead(8, 1.0).lengths
+    assert lengths[2] < lengths[5] < lengths[8]
+    assert lengths[2] == pytest.approx(2, abs=0.3)
+    assert lengths[8] == pytest.approx(6, abs=0.3)
 
 
-def test_no_more_is_expected_than_is_asked_for() -> None:
-    assert {prospect.length for prospect in seen((6, 3, True, 8)).ahead(4, VISITS).after} <= {1, 2, 3, 4}
+def test_one_gamma_tells_little_of_another() -> None:
+    ahead = seen((1, True, 0), (2, True, 3), times=8).ahead(8, 1.0)
+    assert 0.2 < ahead.foreseen[8] < 0.9
 
 
 def test_it_forgets() -> None:
-    readiness = seen((6, 3, True, 0))
+    readiness = seen((3, True, 0))
     for _ in range(600):
-        readiness.observe(6, 3, 4, whole=True)
-    assert readiness.ahead(4, VISITS).chances[6] > 0.9
+        readiness.observe(3, 4, whole=True)
+    assert readiness.ahead(4, 1.0).foreseen[3] > 0.9

@@ -1,93 +1,108 @@
-"""The best table for given odds and prices."""
+"""The best choice on given texts, at given prices."""
 
-from itertools import product
+import random
 
 import pytest
 
-from orchestrator.auto.choice import LOOK, Chooser
+from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
 from orchestrator.auto.costs import Prices
-from orchestrator.auto.options import Ahead, Prospect
+from orchestrator.auto.history import Text
+from orchestrator.auto.options import Choice, even
+from orchestrator.auto.promises import MIN_VERDICTS, Promises
+from orchestrator.auto.rehearsal import Ahead
 
 CHEAP = Prices(8000, 240, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
 DEAR = CHEAP._replace(token_us=2640)
-VISITS = (1.0, 1.0, 2.0)
+NUM_TOKENS = 1500
 
 
-def odds(*acceptance: float, gamma: int = 8) -> list[list[float]]:
-    """Per bucket the tokens of a round with γ 0 to ``gamma``, each token being accepted with one probability."""
-    return [[sum(chance**index for index in range(count + 1)) for count in range(gamma + 1)] for chance in acceptance]
+def text_of(*odds: float, num_tokens: int = NUM_TOKENS) -> Text:
+    """A text whose draft agrees with these odds in the buckets of confidence, each of which lasts for a while."""
+    dice = random.Random(7)
+    buckets = [(place // 24) % len(odds) for place in range(num_tokens)]
+    agrees = [dice.random() < odds[bucket] for bucket in buckets]
+    run, runs = 0, list[int]()
+    for one in reversed(agrees):
+        run = run + 1 if one else 0
+        runs.append(run)
+    return Text(buckets, runs[::-1], [None] * num_tokens, [dice.random() for _ in agrees])
 
 
-def test_no_other_table_is_faster_for_a_lone_session() -> None:
-    for prices, acceptance in product((CHEAP, DEAR), ((0.2, 0.5, 0.9), (0.1, 0.1, 0.3), (0.6, 0.7, 0.8))):
-        chooser = Chooser(odds(*acceptance, gamma=4), VISITS, prices)
-        best = chooser.best((2, 2, 2))
-        rates = {gammas: chooser.load(gammas).rate for gammas in product(range(5), repeat=3)}
-        assert best.rate >= 0.995 * max(rates.values())
+def settled(chooser: Chooser, last: Choice | None = None) -> Table:
+    """Return where one search after the other comes to rest."""
+    table = chooser.best(last)
+    for _ in range(20):
+        table, before = chooser.best(table.choice), table
+        if table.choice == before.choice:
+            break
+    return table
 
 
-def test_a_surer_target_is_drafted_further_for() -> None:
-    gammas = Chooser(odds(0.3, 0.6, 0.9), VISITS, CHEAP).best((3, 3, 3)).gammas
-    assert gammas[0] < gammas[1] < gammas[2]
+@pytest.mark.parametrize("prices", [CHEAP, DEAR])
+@pytest.mark.parametrize("odds", [(0.2, 0.9), (0.1, 0.3), (0.6, 0.8), (0.95, 0.95)])
+def test_no_even_choice_nor_threshold_is_much_faster(prices: Prices, odds: tuple[float, ...]) -> None:
+    chooser = Chooser(text_of(*odds), prices, 8)
+    best = settled(chooser)
+    others = [even(gamma)._replace(closed=closed) for gamma in range(1, 9) for closed in (0, 1, 7)]
+    assert best.rate >= 0.97 * max(chooser.load(choice).rate for choice in others)
+
+
+def test_it_begins_near_what_is_known() -> None:
+    assert Chooser(text_of(1.0), CHEAP, 8).best(None).choice.most <= FIRST_GAMMA + 2
+    assert settled(Chooser(text_of(1.0), CHEAP, 8)).choice == even(8)
 
 
 def test_a_dear_draft_goes_less_far() -> None:
-    cheap = Chooser(odds(0.5, 0.7, 0.9), VISITS, CHEAP).best((3, 3, 3))
-    dear = Chooser(odds(0.5, 0.7, 0.9), VISITS, DEAR).best((3, 3, 3))
-    assert all(one < other for one, other in zip(dear.gammas, cheap.gammas, strict=True))
-    assert dear.gammas[0] == 0
+    cheap, dear = (settled(Chooser(text_of(0.85), prices, 8)).choice for prices in (CHEAP, DEAR))
+    assert 0 < dear.most < cheap.most
 
 
 @pytest.mark.parametrize("sessions", [1, 8])
 def test_a_draft_that_never_survives_is_not_asked(sessions: int) -> None:
-    table = Chooser(odds(0.02, 0.02, 0.05), VISITS, CHEAP._replace(sessions=sessions)).best((3, 3, 3))
-    assert table.gammas == (0, 0, 0)
-    assert table.num_closed == 3
-    assert all(loss > 0 for loss in table.losses_us)
+    table = settled(Chooser(text_of(0.02), CHEAP._replace(sessions=sessions), 8))
+    assert not table.choice.drafts
+    assert table.probe.asked[0] > 0
+    assert table.probe_loss_us > 0
+
+
+def test_unsure_places_are_left_to_the_target_where_drafts_are_dear() -> None:
+    choice = settled(Chooser(text_of(0.05, 0.9), DEAR, 8)).choice
+    assert choice.closed == 1
+    assert choice.most > 1
+
+
+def test_where_a_draft_was_rejected_less_is_asked_for() -> None:
+    # Stretches where nothing is agreed on, and others where everything is; the confidence is the same.
+    text = text_of(0.0, 1.0)._replace(buckets=[6] * NUM_TOKENS)
+    hard, easy = settled(Chooser(text, CHEAP, 8)).choice.asked
+    assert hard < easy
 
 
 def test_rows_cost_everybody_who_shares_the_forward() -> None:
     heavy = CHEAP._replace(row_us=1000)
-    alone = Chooser(odds(0.6, 0.6, 0.6), VISITS, heavy).best((3, 3, 3))
-    crowd = Chooser(odds(0.6, 0.6, 0.6), VISITS, heavy._replace(sessions=16)).best((3, 3, 3))
-    assert alone.gammas[0] > 0
-    assert crowd.gammas == (0, 0, 0)
-
-
-def test_a_crowd_leaves_a_table_that_nobody_would_leave_alone() -> None:
-    chooser = Chooser(odds(0.5, 0.5, 0.5), VISITS, DEAR._replace(sessions=8, row_us=300))
-    best = chooser.best((5, 5, 5))
-    even = max(chooser.load((gamma,) * 3).rate for gamma in range(9))
-    assert best.rate >= 0.99 * even
-
-
-CROWDED = DEAR._replace(sessions=8, session_us=800, wait=0.4)
-
-
-@pytest.mark.parametrize("start", [0, 2])
-@pytest.mark.parametrize(("acceptance", "token_us"), [((0.1, 0.5, 0.7), 3500), ((0.1, 0.6, 0.6), 1500)])
-def test_a_crowd_finds_a_threshold_that_step_by_step_nobody_would(
-    acceptance: tuple[float, ...], token_us: float, start: int
-) -> None:
-    chooser = Chooser(odds(*acceptance), VISITS, CROWDED._replace(token_us=token_us))
-    best = chooser.best((start,) * 3)
-    assert best.choices[0] == 0 < best.choices[2]
-    gated = [(0,) * edge + (gamma,) * (3 - edge) for edge in (1, 2) for gamma in range(1, 9)]
-    assert best.rate >= 0.98 * max(chooser.load(table).rate for table in gated)
-
-
-def test_a_threshold_that_is_in_use_stays_where_it_is_about_as_good() -> None:
-    chooser = Chooser(odds(0.25, 0.51, 0.68), VISITS, CROWDED._replace(token_us=3898))
-    assert chooser.best((0, 0, 0)).choices == (0, 0, 0)
-    assert chooser.best((0, 0, 2)).choices == (0, 0, 2)
+    assert settled(Chooser(text_of(0.6), heavy, 8)).choice.drafts
+    assert not settled(Chooser(text_of(0.6), heavy._replace(sessions=16), 8)).choice.drafts
 
 
 def test_about_as_good_is_no_reason_to_change() -> None:
-    chooser = Chooser(odds(0.7, 0.7, 0.7), VISITS, CHEAP)
-    best = chooser.best((3, 3, 3)).gammas[0]
-    near = [gamma for gamma in (best - 1, best + 1) if chooser.best((gamma,) * 3).gammas == (gamma,) * 3]
-    assert chooser.best((best,) * 3).gammas == (best,) * 3
-    assert all(chooser.load((gamma,) * 3).rate > 0.98 * chooser.load((best,) * 3).rate for gamma in near)
+    chooser = Chooser(text_of(0.7), CHEAP, 8)
+    best = settled(chooser).choice
+    assert chooser.best(best).choice == best
+
+
+def test_what_did_not_keep_its_promise_is_left_for_what_did() -> None:
+    promises = Promises()
+    chooser = Chooser(text_of(0.85), CHEAP, 8, promises=promises)
+    best = settled(chooser).choice
+    other = even(best.most - 2)
+    for choice, share in ((other, 1.0), (best, 0.7)):
+        rate = chooser.load(choice).rate
+        for _ in range(10):
+            for _ in range(MIN_VERDICTS):
+                promises.observe(10, round(10 / (share * rate)))
+            promises.settle(choice, rate)
+    assert chooser.best(best).choice.most < best.most
+    assert chooser.best(other).choice.most < best.most
 
 
 # Where proposals are prepared.
@@ -95,51 +110,30 @@ def test_about_as_good_is_no_reason_to_change() -> None:
 AHEAD_PRICES = DEAR._replace(there_us=300, bare_us=300, extend_us=200, extend_token_us=2640)
 
 
-def ahead(chance: float, length: int, acceptance: float = 0.8) -> Ahead:
-    return Ahead([chance] * 3, [Prospect(chance, length)] * 9, odds(*[acceptance] * 3))
+def ahead(chance: float, length: float) -> Ahead:
+    return Ahead([chance] * 9, [chance] * 9, [length] * 9)
 
 
 def test_what_lies_ready_is_looked_for_where_asking_does_not_pay() -> None:
-    never = Chooser(odds(0.2, 0.2, 0.2), VISITS, AHEAD_PRICES).best((3, 3, 3))
-    often = Chooser(odds(0.2, 0.2, 0.2), VISITS, AHEAD_PRICES, ahead(0.7, 3)).best((3, 3, 3))
-    assert never.choices == (0, 0, 0)
-    assert often.choices == (LOOK, LOOK, LOOK)
-    assert often.gammas == (0, 0, 0)
-    assert often.num_closed == 0
-    assert often.rate > 1.2 * never.rate
+    dear = AHEAD_PRICES._replace(token_us=6000)
+    never, often = (settled(Chooser(text_of(0.35), dear, 8, there)) for there in (None, ahead(0.7, 2)))
+    assert not never.choice.drafts
+    assert often.choice.drafts
+    assert often.choice.looks
+    assert often.choice.gamma(0, easy=False) < often.choice.gamma(2, easy=True)
+    assert often.rate > 1.05 * never.rate
 
 
 def test_what_is_never_there_is_not_looked_for() -> None:
-    table = Chooser(odds(0.2, 0.2, 0.2), VISITS, AHEAD_PRICES, ahead(0.0, 3)).best((3, 3, 3))
-    assert table.choices == (0, 0, 0)
+    assert not settled(Chooser(text_of(0.2), AHEAD_PRICES, 8, ahead(0.0, 3))).choice.drafts
 
 
-def test_what_lies_ready_is_used_and_more_is_asked_for_where_that_pays() -> None:
+def test_more_than_is_there_is_asked_for_where_that_pays() -> None:
     cheap = AHEAD_PRICES._replace(extend_token_us=300)
-    dear, good = (
-        Chooser(odds(0.3, 0.3, 0.3), VISITS, prices, ahead(0.7, 3, 0.95)).best((3, 3, 3))
-        for prices in (AHEAD_PRICES, cheap)
-    )
-    assert dear.with_ready(0, 3) == 3
-    assert good.with_ready(0, 3) > 3
-    assert dear.with_ready(0, 8) > 3
+    dear, good = (settled(Chooser(text_of(0.92), prices, 8, ahead(0.9, 3))).choice for prices in (AHEAD_PRICES, cheap))
+    assert good.gamma(3, easy=True) > dear.gamma(3, easy=True) >= 3
 
 
-def test_a_poor_draft_is_not_used_because_it_is_there() -> None:
-    heavy = AHEAD_PRICES._replace(row_us=4000)
-    table = Chooser(odds(0.05, 0.05, 0.05), VISITS, heavy, ahead(0.7, 3, 0.05)).best((3, 3, 3))
-    assert table.with_ready(0, 3) == 0
-
-
-@pytest.mark.parametrize("acceptance", [0.7, 0.9])
-def test_a_round_that_gives_time_to_prepare_is_worth_more(acceptance: float) -> None:
-    never_longer, longer_behind_long_ones = (
-        [Prospect(0.8, 1 + growing * gamma // 2) for gamma in range(9)] for growing in (0, 1)
-    )
-    without, table = (
-        Chooser(odds(0.7, 0.7, 0.7), VISITS, AHEAD_PRICES, Ahead([0.8] * 3, after, odds(*[acceptance] * 3))).best(
-            (3, 3, 3)
-        )
-        for after in (never_longer, longer_behind_long_ones)
-    )
-    assert table.with_ready(0, 1) > without.with_ready(0, 1)
+def test_no_more_of_a_poor_draft_is_used_than_it_is_worth() -> None:
+    heavy = AHEAD_PRICES._replace(row_us=2000)
+    assert settled(Chooser(text_of(0.5), heavy, 8, ahead(0.9, 6))).choice.most < 4

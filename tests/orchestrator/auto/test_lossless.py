@@ -86,4 +86,4 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
 def test_an_observation_holds_no_token() -> None:
     forbidden = {"token_ids", "draft_token_ids", "draft_probs", "token_id", "proposal", "verdict"}
     assert forbidden.isdisjoint(Observation.__slots__)
-    assert set(Observation.__annotations__.values()) <= {float | None, float, int, bool}
+    assert set(Observation.__annotations__.values()) <= {float | None, float, int, bool, tuple[float, ...]}

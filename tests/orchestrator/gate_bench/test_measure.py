@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.auto.agreement import NUM_BUCKETS
 from orchestrator.auto.compare import ALONE
 from orchestrator.auto.learner import Learner
-from orchestrator.auto.survival import NUM_BUCKETS
 from orchestrator.gate_bench.cases import AUTO, Case, DraftKind, choices_of, in_turn, requests_of
 from orchestrator.gate_bench.measure import Outcome, measure_case
 from orchestrator.gate_bench.ratios import Block

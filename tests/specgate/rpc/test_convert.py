@@ -81,6 +81,7 @@ VERDICTS = [
         batch_sessions=9,
         batch_rows=40,
         forward_us=66,
+        accepted_confidences=(0.25, 1.0),
     ),
     Verdict(2, token_id=4_000_000_000, confidence=1.0, solo=True, finish_reason=FinishReason.LENGTH),
     Verdict(3, num_accepted=1, confidence=0.25, finish_reason=FinishReason.STOP),
@@ -216,6 +217,9 @@ def test_a_drafter_that_sends_nothing_or_too_much_is_refused() -> None:
         ({"confidence": math.nan}, "confidence", "nan"),
         ({"confidence": 1.5}, "confidence", "1.5"),
         ({"finish_reason": 99}, "finish_reason", "99"),
+        ({"num_accepted": 2, "accepted_confidences": [0.5]}, "accepted_confidences (length)", "1 is outside [2, 2]"),
+        ({"num_accepted": 1, "accepted_confidences": [math.nan]}, "accepted_confidences", "nan"),
+        ({"num_accepted": 1, "accepted_confidences": [1.5]}, "accepted_confidences", "1.5"),
         ({"logprobs": [types_pb2.TokenLogprobs(logprob=-1.0)]}, "logprobs (length)", "[0, 0]"),
         ({"logprobs": [types_pb2.TokenLogprobs(logprob=math.nan)]}, "logprobs", "not finite"),
         (

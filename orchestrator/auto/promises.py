@@ -1,0 +1,86 @@
+"""What choices came to, against what they had promised.
+
+A rehearsal knows what rounds cost, not all of what happens where many sessions wait for each other, nor what it takes
+to look; and of many promises the highest is mostly too high. So a choice is believed by the share that it kept while it
+was in use, its neighbours by that too, and what was never in use by what others kept that draft.
+"""
+
+from collections import defaultdict
+from enum import Enum
+
+from orchestrator.auto.options import Choice
+
+MIN_VERDICTS = 32
+"""Of one choice, before what it came to says anything."""
+KEPT_WEIGHT = 0.97
+"""Of what was found out, each time that more is."""
+DOUBT = 0.5
+"""What a promise's own word weighs against one time that it was found out."""
+NEAR = 0.5
+"""What is found out of a choice counts for those with one draft token more or less, and of these again."""
+
+
+class Kind(Enum):
+    """How the sessions of a choice wait for each other, and for the drafter."""
+
+    ALONE = "the target alone"
+    STEADY = "drafts everywhere"
+    LOOKING = "drafts by what is there"
+    GATED = "alone where it is unsure"
+
+    @classmethod
+    def of(cls, choice: Choice) -> "Kind":
+        if choice.closed:
+            return cls.GATED if choice.drafts else cls.ALONE
+        return cls.LOOKING if choice.looks else cls.STEADY
+
+
+class Promises:
+    """Of one mode. ``observe`` everything that happens under one choice, then ``settle``."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Kind, dict[int, tuple[float, float]]] = defaultdict(dict)
+        """By the most draft tokens of a choice: a weight, and the share kept times that."""
+        self._num_verdicts = self._num_tokens = self._total_us = 0
+
+    def observe(self, num_tokens: int, session_us: int) -> None:
+        """Count a verdict, and the time since the one before it in that session."""
+        self._num_verdicts += 1
+        self._num_tokens += num_tokens
+        self._total_us += session_us
+
+    def settle(self, choice: Choice, rate: float) -> None:
+        """Say what was observed under: a choice that had promised ``rate`` tokens per microsecond."""
+        if self._num_verdicts < MIN_VERDICTS or not self._total_us:
+            return
+        for known in self._kept.values():
+            for gamma, (weight, kept) in known.items():
+                known[gamma] = (weight * KEPT_WEIGHT, kept * KEPT_WEIGHT)
+        known, gamma = self._kept[Kind.of(choice)], _gamma(choice)
+        weight, kept = known.get(gamma, (0.0, 0.0))
+        known[gamma] = (weight + 1, kept + self._num_tokens / self._total_us / rate)
+        self._num_verdicts = self._num_tokens = self._total_us = 0
+
+    def kept(self, choice: Choice, *, crowded: bool = False) -> float:
+        """Return the share that ``choice`` may be expected to keep.
+
+        Args:
+            crowded: sessions wait for each other, in one kind of choice otherwise than in another.
+        """
+        usual = 1.0 if crowded or Kind.of(choice) is Kind.ALONE else self._usual
+        total, shares = DOUBT, DOUBT * usual
+        for gamma, (weight, kept) in self._kept[Kind.of(choice)].items():
+            near: float = NEAR ** abs(gamma - _gamma(choice))
+            total += near * weight
+            shares += near * kept
+        return shares / total
+
+    @property
+    def _usual(self) -> float:
+        """What those that draft kept, all together."""
+        found = [entry for kind, known in self._kept.items() if kind is not Kind.ALONE for entry in known.values()]
+        return (1.0 + sum(kept for _, kept in found)) / (1.0 + sum(weight for weight, _ in found))
+
+
+def _gamma(choice: Choice) -> int:
+    return max(*choice.asked, choice.most) if choice.drafts else 0

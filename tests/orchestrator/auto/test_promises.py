@@ -1,0 +1,60 @@
+"""What choices kept of what they promised."""
+
+import pytest
+
+from orchestrator.auto.options import Choice, even
+from orchestrator.auto.promises import MIN_VERDICTS, Kind, Promises
+
+ALONE = even(1)._replace(closed=7)
+
+
+def found_out(choice: Choice, share: float, times: int = 20, promises: Promises | None = None) -> Promises:
+    """Return what is known once ``choice`` has kept ``share`` of a token per microsecond."""
+    promises = promises or Promises()
+    for _ in range(times):
+        for _ in range(MIN_VERDICTS):
+            promises.observe(3, round(3 / share))
+        promises.settle(choice, 1.0)
+    return promises
+
+
+def test_kinds() -> None:
+    assert Kind.of(even(3)) is Kind.STEADY
+    assert Kind.of(even(3)._replace(closed=2)) is Kind.GATED
+    assert Kind.of(ALONE) is Kind.ALONE
+    assert Kind.of(Choice(0, (0, 1), (2, 2), 2)) is Kind.LOOKING
+
+
+def test_nobody_is_doubted_before_anything_is_known() -> None:
+    assert Promises().kept(even(3)) == Promises().kept(ALONE) == 1.0
+
+
+def test_a_choice_is_believed_by_what_it_kept_and_its_neighbours_less() -> None:
+    promises = found_out(even(6), 0.75)
+    kept = [promises.kept(even(gamma)) for gamma in (6, 5, 4, 3)]
+    assert kept[0] == pytest.approx(0.75, abs=0.02)
+    assert kept == sorted(kept)
+    assert kept[-1] < 1.0
+
+
+def test_other_drafts_are_doubted_too_but_not_the_target_alone() -> None:
+    promises = found_out(even(3), 0.75)
+    assert promises.kept(Choice(0, (0, 1), (2, 2), 2)) == pytest.approx(0.75, abs=0.05)
+    assert promises.kept(ALONE) == 1.0
+
+
+def test_in_a_crowd_each_kind_is_tried() -> None:
+    assert found_out(even(3), 0.75).kept(even(3)._replace(closed=2), crowded=True) == 1.0
+
+
+def test_what_was_found_out_is_forgotten() -> None:
+    promises = found_out(even(3), 0.5)
+    assert found_out(even(3), 1.0, times=60, promises=promises).kept(even(3)) > 0.9
+
+
+def test_a_few_verdicts_say_nothing() -> None:
+    promises = Promises()
+    for _ in range(MIN_VERDICTS - 1):
+        promises.observe(1, 1000)
+    promises.settle(even(3), 1.0)
+    assert promises.kept(even(3)) == 1.0

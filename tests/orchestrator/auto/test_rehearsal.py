@@ -1,0 +1,69 @@
+"""Texts, cut into the rounds of a choice."""
+
+import pytest
+
+from orchestrator.auto.history import Text
+from orchestrator.auto.options import Choice, even
+from orchestrator.auto.rehearsal import Ahead, Times, rehearse
+
+SURE, UNSURE = 6, 0
+
+
+def text_of(agrees: str, buckets: list[int] | None = None, ready: list[bool | None] | None = None) -> Text:
+    """A text whose draft agrees where there is an ``x``."""
+    runs = [len(agrees[start:]) - len(agrees[start:].lstrip("x")) for start in range(len(agrees))]
+    size = len(agrees)
+    return Text(buckets or [SURE] * size, runs, ready or [None] * size, [0.5] * size)
+
+
+def times(gamma: int = 4) -> Times:
+    """A draft token takes 10 µs, one that is missing 1 µs, a round 100, a hit 1000, a solo token 10 000."""
+    asked = [100.0 + 10 * index for index in range(gamma + 1)]
+    ready = [[1000.0 + max(index - there, 0) for there in range(gamma + 1)] for index in range(gamma + 1)]
+    return Times(asked, ready, 10_000.0, 0.25)
+
+
+@pytest.mark.parametrize(("gamma", "num_rounds"), [(1, 5), (2, 4), (3, 3), (4, 3)])
+def test_rounds_begin_where_those_before_them_end(gamma: int, num_rounds: int) -> None:
+    # xxx. | x. | xx.
+    outcome = rehearse(text_of("xxx.x.xx."), even(gamma), times(), None)
+    assert outcome.tokens == pytest.approx(9 / num_rounds)
+    assert outcome.rows == gamma + 1
+    assert outcome.besides_us == pytest.approx(100 + 10 * gamma)
+    assert outcome.waits == 0.25
+
+
+def test_a_closed_gate_decodes_alone() -> None:
+    buckets = [SURE, SURE, UNSURE, UNSURE]
+    outcome = rehearse(text_of("x.xx", buckets), even(1)._replace(closed=1), times(), None)
+    # One round of two tokens, two solo ones.
+    assert outcome.tokens == pytest.approx(4 / 3)
+    assert outcome.rows == pytest.approx(4 / 3)
+    assert outcome.besides_us == pytest.approx((110 + 2 * 10_000) / 3)
+    assert outcome.waits == pytest.approx(0.25 / 3)
+
+
+def test_where_the_text_is_hard_less_is_asked_for() -> None:
+    choice = Choice(0, (1, 3), (1, 3), 3)
+    # Easy at first; hard behind the rejection; then easy again.
+    outcome = rehearse(text_of(".xxxxx"), choice, times(), None)
+    assert outcome.besides_us == pytest.approx((130 + 110 + 130) / 3)
+    unsure = rehearse(text_of("xxx", [SURE, UNSURE, UNSURE]), Choice(0, (1, 2), (1, 2), 2), times(), None)
+    assert unsure.besides_us == pytest.approx(120)
+
+
+def test_what_is_there_is_used() -> None:
+    always = Ahead([1.0] * 5, [0.0] * 5, [2.0] * 5)
+    # All agreed: the first round is asked for, then everything is there.
+    outcome = rehearse(text_of("x" * 12), Choice(0, (3, 3), (3, 3), 3), times(), always)
+    assert outcome.besides_us == pytest.approx((130 + 1001 + 1001) / 3)
+    # Behind a rejection nothing is.
+    outcome = rehearse(text_of("." * 4), Choice(0, (3, 3), (3, 3), 3), times(), always)
+    assert outcome.besides_us == 130
+
+
+def test_what_was_seen_there_goes_before_chance() -> None:
+    always = Ahead([1.0] * 5, [1.0] * 5, [1.0] * 5)
+    seen = text_of("....", ready=[None, False, True, None])
+    outcome = rehearse(seen, even(1), times(), always)
+    assert outcome.besides_us == pytest.approx((110 + 110 + 1000 + 1000) / 4)
