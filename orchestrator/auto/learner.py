@@ -69,19 +69,17 @@ class Learner:
 
         ``draft_confidence`` ends a draft where it is unsure: the tokens that are left survive better than others.
         """
-        return (
-            None
-            if request.gate is Gate.DRAFT_CONFIDENCE
-            else partial(self.observe, _mode(request), next(self._sessions))
-        )
+        if request.gate is Gate.DRAFT_CONFIDENCE:
+            return None
+        return partial(self.observe, _mode(request), next(self._sessions), is_own=request.gate is Gate.AUTO)
 
-    def observe(self, mode: Mode, session: int, seen: Observation) -> None:
-        """Learn from one verdict."""
+    def observe(self, mode: Mode, session: int, seen: Observation, *, is_own: bool = False) -> None:
+        """Learn from one verdict; ``is_own``: ``auto`` planned its round."""
         known = self.knowledge(mode)
         self._num_verdicts += 1
         self.costs.observe(seen, session)
         known.history.add(session, seen)
-        if seen.settled:
+        if is_own and seen.settled:
             known.promises.observe(seen.accepted + 1, seen.round_us or seen.verify_us)
         known.credit_us += PROBE_BUDGET * (seen.round_us or seen.verify_us)
 
@@ -108,6 +106,8 @@ class Learner:
         max_moves = min(max(self._num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
         known.tables[key] = chooser.best(last.choice if last is not None else None, max_moves)
         moved = last is None or known.tables[key].choice != last.choice
+        if moved:
+            known.promises.begin()
         pause = min(max(self._num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
         known.due_at[key] = self._num_verdicts + (VERDICTS_A_TABLE if moved else pause)
         return known.tables[key]

@@ -36,11 +36,15 @@ class Kind(Enum):
 
 
 class Promises:
-    """Of one mode. ``observe`` everything that happens under one choice, then ``settle``."""
+    """Of one mode: ``begin`` with a choice, ``observe`` what happens under it, ``settle``."""
 
     def __init__(self) -> None:
         self._kept: dict[Kind, dict[int, tuple[float, float]]] = defaultdict(dict)
         """By the most draft tokens of a choice: a weight, and the share kept times that."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Another choice is in use from now on."""
         self._num_verdicts = self._num_tokens = self._total_us = 0
 
     def observe(self, num_tokens: int, session_us: int) -> None:
@@ -50,7 +54,7 @@ class Promises:
         self._total_us += session_us
 
     def settle(self, choice: Choice, rate: float) -> None:
-        """Say what was observed under: a choice that had promised ``rate`` tokens per microsecond."""
+        """Say what it was that had promised ``rate`` tokens per microsecond; after few verdicts that is not used yet."""
         if self._num_verdicts < MIN_VERDICTS or not self._total_us:
             return
         for known in self._kept.values():
@@ -59,7 +63,7 @@ class Promises:
         known, gamma = self._kept[Kind.of(choice)], _gamma(choice)
         weight, kept = known.get(gamma, (0.0, 0.0))
         known[gamma] = (weight + 1, kept + self._num_tokens / self._total_us / rate)
-        self._num_verdicts = self._num_tokens = self._total_us = 0
+        self.begin()
 
     def kept(self, choice: Choice, *, crowded: bool = False) -> float:
         """Return the share that ``choice`` may be expected to keep.
