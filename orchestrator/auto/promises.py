@@ -54,7 +54,7 @@ class Promises:
         self._total_us += session_us
 
     def settle(self, choice: Choice, rate: float) -> None:
-        """Say what it was that had promised ``rate`` tokens per microsecond; after few verdicts that is not used yet."""
+        """Say what it was that had promised ``rate`` tokens per microsecond. Few verdicts wait for more."""
         if self._num_verdicts < MIN_VERDICTS or not self._total_us:
             return
         for known in self._kept.values():
