@@ -59,6 +59,8 @@ class Telling:
         self._branches, self._open = [], []
 
     def _grew(self, draft: Draft) -> None:
+        if self._announce is None:
+            return
         if len(draft.tokens) > self._num_steps:
             self._num_steps = len(draft.tokens)
             self._decide()

@@ -46,6 +46,10 @@ def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *
         _check_ids(spec, (verdict.token_id,))
     if not 0.0 <= verdict.confidence <= MAX_CONFIDENCE:
         raise InternalError(f"confidence {verdict.confidence} is outside [0, 1]")
+    if len(verdict.accepted_confidences) not in (0, verdict.num_accepted):
+        raise InternalError(
+            f"{len(verdict.accepted_confidences)} confidences for {verdict.num_accepted} accepted tokens"
+        )
     if spec.logprobs is not None and len(verdict.logprobs) != verdict.num_emitted:
         raise InternalError(f"{len(verdict.logprobs)} log-probabilities for {verdict.num_emitted} tokens")
 

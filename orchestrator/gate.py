@@ -22,6 +22,7 @@ class RoundPlan:
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter;
     ``prepare_us``: in how many microseconds they are wanted, 0: when they are complete. ``ready``: how many tokens of
     this round's proposal were known to be there when it was planned; ``looked``: none of it was there if that is 0.
+    ``chosen``: ``auto`` did what it thinks best, it did not try something.
     """
 
     gamma: int = 0
@@ -32,6 +33,7 @@ class RoundPlan:
     prepare_us: int = 0
     ready: int = 0
     looked: bool = False
+    chosen: bool = False
 
 
 class Progress(Protocol):

@@ -23,19 +23,18 @@ FARTHEST = 2
 """Draft tokens by which one move changes all rounds: the farther from what was tried, the less a promise is worth."""
 SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
-KIND_GAIN = {Kind.ALONE: 1.0, Kind.STEADY: 1.0, Kind.LOOKING: 1.04, Kind.GATED: 1.02}
-"""The same, besides, for one that hangs on more: where there is much to choose from, promises tend to be too high."""
+WORTH = {Kind.ALONE: 1.0, Kind.STEADY: 1.0, Kind.LOOKING: 1 / 1.04, Kind.GATED: 1 / 1.02}
+"""Of what is promised: where there is much to choose from, the highest promise tends to be too high."""
 
 
 class Table(NamedTuple):
-    """What is chosen, ``rate`` in tokens per microsecond, and at which ``prices``.
+    """What is chosen; ``rate`` in tokens per microsecond.
 
     ``probe`` is what is tried where the choice is closed, and ``probe_loss_us`` what a round of it loses.
     """
 
     choice: Choice
     rate: float
-    prices: Prices
     probe: Choice
     probe_loss_us: float
 
@@ -61,7 +60,7 @@ class Chooser:
         self._prices = prices
         self._max_gamma = max_gamma
         self._ahead = ahead
-        self._times = _times(prices, max_gamma, looks=ahead is not None)
+        self._times = _times(prices, max_gamma)
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
 
@@ -81,7 +80,7 @@ class Chooser:
             probe = probe._replace(asked=(1, 1))
         found, tried = self.load(choice), self.load(probe)
         rounds_lost = 1 - tried.rate / found.rate
-        return Table(choice, found.rate, self._prices, probe, max(rounds_lost, 0.0) * tried.cycle_us)
+        return Table(choice, found.rate, probe, max(rounds_lost, 0.0) * tried.cycle_us)
 
     def load(self, choice: Choice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""
@@ -96,10 +95,10 @@ class Chooser:
 
     def _promise(self, choice: Choice) -> float:
         kept = self._promises.kept(choice, crowded=self._prices.sessions > 1)
-        return self.load(choice).rate * kept / KIND_GAIN[Kind.of(choice)]
+        return self.load(choice).rate * kept * WORTH[Kind.of(choice)]
 
     def _moves(self, choice: Choice) -> Iterator[Choice]:
-        """Yield what differs by one draft token somewhere, or by its threshold, and all even choices."""
+        """Yield what differs by one draft token somewhere or by its threshold, and even choices that are near."""
         _, asked, reach, most = choice
         for step in (-1, 1):
             for easy in (0, 1):
@@ -108,7 +107,9 @@ class Chooser:
                     yield from self._within(choice._replace(reach=_stepped(reach, easy, step)))
             if self._ahead is not None:
                 yield from self._within(choice._replace(most=most + step))
-        for gamma in range(max(most - FARTHEST, 1), min(most + FARTHEST, self._max_gamma) + 1):
+        # From the target alone there is no way that leads step by step.
+        farthest = FARTHEST if choice.drafts else self._max_gamma
+        for gamma in range(max(choice.longest - farthest, 1), min(choice.longest + farthest, self._max_gamma) + 1):
             yield even(gamma)
             if choice.closed or self._prices.sessions > 1:
                 yield from (even(gamma)._replace(closed=closed) for closed in range(1, NUM_BUCKETS))
@@ -117,12 +118,13 @@ class Chooser:
 
     def _within(self, choice: Choice) -> Iterator[Choice]:
         """Yield ``choice`` where it makes sense: no more is asked for where the text is hard, or nothing is there."""
+        asked = choice.asked
+        if not 0 <= asked[0] <= asked[1] <= choice.longest <= self._max_gamma:
+            return
         if self._ahead is None:
-            choice = choice._replace(reach=choice.asked, most=choice.asked[1])
-        _, asked, reach, most = choice
-        least = 0 if self._ahead is not None else 1
-        rises = least <= asked[0] <= asked[1] <= reach[1] and max(asked[0], 1) <= reach[0] <= reach[1]
-        if rises and reach[1] <= most <= self._max_gamma:
+            if asked[0]:
+                yield choice._replace(reach=asked, most=asked[0])
+        elif max(asked[0], 1) <= choice.reach[0] <= choice.reach[1] <= choice.most and asked[1] <= choice.reach[1]:
             yield choice
 
 
@@ -131,8 +133,8 @@ def _stepped(pair: tuple[int, int], index: int, step: int) -> tuple[int, int]:
     return (first, second + step) if index else (first + step, second)
 
 
-def _times(prices: Prices, max_gamma: int, *, looks: bool) -> Times:
+def _times(prices: Prices, max_gamma: int) -> Times:
     gammas = range(max_gamma + 1)
-    asked_us = [prices.bare_us if looks else prices.rest_us, *(prices.asked(gamma) for gamma in gammas[1:])]
+    asked_us = [prices.bare_us, *(prices.asked(gamma) for gamma in gammas[1:])]
     ready_us = [[prices.ready(gamma, num_ready) for num_ready in gammas] for gamma in gammas]
     return Times(asked_us, ready_us, prices.solo_us, prices.wait)

@@ -75,7 +75,7 @@ class History:
         known = seen.accepted_confidences or (seen.before,) * seen.accepted
         buckets = [bucket_of(confidence) for confidence in (seen.before, *known)]
         own = False if seen.judged > seen.accepted else None
-        ready = seen.ready > 0 if seen.looked or seen.ready else None
+        ready = seen.ready > 0 if seen.looked else None
         for bucket, agrees in zip(buckets, (*(True,) * seen.accepted, own), strict=True):
             self._put(session, bucket, agrees, ready)
             ready = None
@@ -83,7 +83,7 @@ class History:
             self._open.pop(session, None)
 
     def text(self) -> Text:
-        """Return all that is remembered, oldest part first."""
+        """Return all that is remembered, oldest part first, as one text."""
         places = [place for _, part in self._parts for place in part]
         expected, run, runs = self.agreement.expected(), 0, list[int]()
         for bucket, agrees, _, _, unknown_luck in reversed(places):

@@ -10,7 +10,7 @@ from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.history import History
 from orchestrator.auto.observation import Mode, Observation, Observer
 from orchestrator.auto.policy import NOTHING_PREPARED, Auto
-from orchestrator.auto.promises import Promises
+from orchestrator.auto.promises import Promises, Tally
 from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
 
@@ -21,9 +21,10 @@ MAX_CHOICE = 16
 PROBE_HORIZON = 3.0
 """Probes that may be saved up, so that a long time without one does not end in a row of them."""
 VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 32, 128
-"""Between two searches for a table, at first and later on: a search takes about as long as a draft."""
+"""Of a mode, between two searches for a table, at first or where it has changed, and later on: a search takes some
+milliseconds."""
 VERDICTS_A_MOVE, MAX_MOVES = 48, 8
-"""A search may lead one move farther for so many verdicts that were seen."""
+"""A search may lead one move farther for so many verdicts of the mode that were seen."""
 NEW_SHARE = 8
 """One verdict in so many of those that were seen is new when a search is worth its time."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
@@ -34,16 +35,25 @@ ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.04
 
 
 @dataclass(slots=True)
+class InUse:
+    """A table, what happened since it is in use, and at which verdict of its mode it is searched for again."""
+
+    table: Table
+    due_at: int
+    tally: Tally = field(default_factory=Tally)
+
+
+@dataclass(slots=True)
 class ModeKnowledge:
     """What is particular to requests of one mode."""
 
     history: History = field(default_factory=History)
     readiness: Readiness = field(default_factory=Readiness)
     promises: Promises = field(default_factory=Promises)
-    tables: dict[tuple[int, bool], Table] = field(default_factory=dict)
+    tables: dict[tuple[int, bool], InUse] = field(default_factory=dict)
     """By the most draft tokens that a request allows, and whether it looks what is prepared."""
-    due_at: dict[tuple[int, bool], int] = field(default_factory=dict)
-    """At which verdict each of them is searched for again."""
+    num_verdicts: int = 0
+    num_rounds: int = 0
     credit_us: float = 0.0
 
 
@@ -57,7 +67,6 @@ class Learner:
         self.costs = Costs()
         self._modes: dict[Mode, ModeKnowledge] = {}
         self._prices: Prices | None = None
-        self._num_verdicts = 0
         self._sessions = count()
 
     def policy(self, request: GenerationRequest, drafter: Prepared = NOTHING_PREPARED) -> Auto:
@@ -71,17 +80,21 @@ class Learner:
         """
         if request.gate is Gate.DRAFT_CONFIDENCE:
             return None
-        return partial(self.observe, _mode(request), next(self._sessions), is_own=request.gate is Gate.AUTO)
+        gamma = min(request.max_gamma, MAX_CHOICE)
+        return partial(self.observe, _mode(request), next(self._sessions), max_gamma=gamma)
 
-    def observe(self, mode: Mode, session: int, seen: Observation, *, is_own: bool = False) -> None:
-        """Learn from one verdict; ``is_own``: ``auto`` planned its round."""
+    def observe(self, mode: Mode, session: int, seen: Observation, *, max_gamma: int = 0) -> None:
+        """Learn from one verdict, of a request that allows ``max_gamma``."""
         known = self.knowledge(mode)
-        self._num_verdicts += 1
+        known.num_verdicts += 1
         self.costs.observe(seen, session)
         known.history.add(session, seen)
-        if is_own and seen.settled:
-            known.promises.observe(seen.accepted + 1, seen.round_us or seen.verify_us)
-        known.credit_us += PROBE_BUDGET * (seen.round_us or seen.verify_us)
+        session_us = seen.verify_us if seen.streamed else seen.round_us
+        known.credit_us += PROBE_BUDGET * session_us
+        in_use = known.tables.get((max_gamma, mode.can_look))
+        # A prompt that ran along is in no promise.
+        if in_use is not None and seen.chosen and seen.settled and not (seen.forward_us and not seen.batch_rows):
+            in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
         """Return what is known of a mode."""
@@ -93,24 +106,31 @@ class Learner:
         """Return the choices of this moment; None while no cost is known."""
         known, key = self.knowledge(mode), (max_gamma, looks)
         last = known.tables.get(key)
-        if last is not None and self._num_verdicts < known.due_at[key]:
-            return last
+        if last is not None and known.num_verdicts < last.due_at:
+            return last.table
         prices = self._prices = self.costs.now(looks=looks)
         if prices is None:
             return None
         text = known.history.text()
         ahead = known.readiness.ahead(max_gamma, text.agreement) if looks else None
-        if last is not None:
-            known.promises.settle(last.choice, last.rate)
         chooser = Chooser(text, prices, max_gamma, ahead, known.promises)
-        max_moves = min(max(self._num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
-        known.tables[key] = chooser.best(last.choice if last is not None else None, max_moves)
-        moved = last is None or known.tables[key].choice != last.choice
-        if moved:
-            known.promises.begin()
-        pause = min(max(self._num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
-        known.due_at[key] = self._num_verdicts + (VERDICTS_A_TABLE if moved else pause)
-        return known.tables[key]
+        if last is not None and last.tally.is_enough:
+            known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
+            last.tally = Tally()
+        max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
+        table = chooser.best(last.table.choice if last is not None else None, max_moves)
+        pause = min(max(known.num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
+        if last is not None and table.choice == last.table.choice:
+            known.tables[key] = InUse(table, known.num_verdicts + pause, last.tally)
+        else:
+            known.tables[key] = InUse(table, known.num_verdicts + VERDICTS_A_TABLE)
+        return table
+
+    def next_round(self, mode: Mode) -> int:
+        """Return the number of a mode's round that is planned now, over all its sessions."""
+        known = self.knowledge(mode)
+        known.num_rounds += 1
+        return known.num_rounds
 
     def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None:
         """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""
@@ -134,7 +154,8 @@ class Learner:
         prices = self._prices
         trip = prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait
         least = max(round(trip / FIRST_ROUND_TRIP_SHARE), MIN_SOLO_TOKENS)
-        most = min(max(self._num_verdicts // VERDICTS_A_TOKEN, least), MAX_SOLO_TOKENS)
+        num_verdicts = sum(known.num_verdicts for known in self._modes.values())
+        most = min(max(num_verdicts // VERDICTS_A_TOKEN, least), MAX_SOLO_TOKENS)
         return min(max(round(trip / ROUND_TRIP_SHARE), least), most)
 
     def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:

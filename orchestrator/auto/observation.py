@@ -14,11 +14,12 @@ class Observation:
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand, ``accepted_confidences`` the target's confidence in each of these; empty where the verifier does
     not tell. ``ready`` draft tokens were known to be there when the round was planned: none of them was waited for.
-    ``looked``: if that is 0, nothing was there. A ``streamed`` verdict followed another one without a round trip.
-    ``round_us`` is the time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in which the
-    proposal lay there and the reader was busy with the verdict before. ``forward_us`` and ``batch_rows`` are of the
-    forward that it was decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may
-    have been waited for, ``finished`` True for a session's last verdict.
+    ``looked``: if that is 0, nothing was there. ``chosen``: ``auto`` had planned the round, and not to try
+    something. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the time from the
+    plan to this verdict, 0 for a streamed one; without ``read_us``, in which the proposal lay there and the reader
+    was busy with the verdict before. ``forward_us`` and ``batch_rows`` are of the forward that it was decided in, 0
+    where the verifier does not tell. ``settled`` is False where a prefill may have been waited for, ``finished``
+    True for a session's last verdict.
     """
 
     before: float | None
@@ -29,6 +30,7 @@ class Observation:
     accepted_confidences: tuple[float, ...] = ()
     ready: int = 0
     looked: bool = False
+    chosen: bool = False
     streamed: bool = False
     settled: bool = True
     finished: bool = False

@@ -29,13 +29,18 @@ class Choice(NamedTuple):
         return min(max(num_ready, self.reach[easy]), self.most) if num_ready else self.asked[easy]
 
     @property
+    def longest(self) -> int:
+        """How many draft tokens a round has at the most."""
+        return max(self.asked[1], self.most)
+
+    @property
     def solo_below(self) -> float:
         """The same as the verifier's gate."""
         return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
 
     @property
     def looks(self) -> bool:
-        """Whether it hangs on what is there."""
+        """Whether a round hangs on what is there."""
         return self.asked != self.reach or self.most > min(self.reach)
 
     @property

@@ -1,6 +1,6 @@
 """``auto`` for one session: follows the learner's choice, and tries now and then what is not chosen.
 
-Lossless by what it may look at: the confidence of the last committed token, the length of the text, and the rounds of
+Lossless by what it may look at: the target's confidence in committed tokens, the length of the text, and the rounds of
 all sessions that are over: how many of their tokens were judged and stood, how long they took, how many sessions
 shared their forwards. A pending proposal has no way in: ``plan`` is called before the draft is asked for, and nothing
 is observed before a verdict is committed. So neither the values of a proposal nor the time that they took decide
@@ -26,8 +26,8 @@ from specgate.types import ALWAYS_SOLO
 CALIBRATION = (3, 1, 5, 2, 8, 4)
 """γ of the first rounds of all, so that costs are known as a function of γ."""
 STRETCH_EVERY = 64
-"""Rounds between two that draft further than chosen, so that what that costs is known."""
-ALONE_EVERY = 128
+"""Rounds of a mode between two that draft further than chosen, so that what that costs is known."""
+ALONE_EVERY, ALONE_AFTER = 128, 32
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 TELL_EVERY = 8
 """Rounds between two of which it is told what is prepared, where the choice does not hang on it: so it stays known."""
@@ -43,6 +43,8 @@ class Choices(Protocol):
     def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool: ...
 
     def solo_run(self) -> int: ...
+
+    def next_round(self, mode: Mode) -> int: ...
 
     def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None: ...
 
@@ -87,31 +89,37 @@ class Auto:
         self._last: _Asked | None = None
         self._stood = True
         self._calibration = cycle(CALIBRATION)
-        self._num_rounds = 0
+        self._round = 0
         self._probing = False
         self._num_probes = 0
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
         table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
-        self._num_rounds += 1
+        self._round = self._choices.next_round(self._mode)
         num_ready = self._drafter.num_prepared if self._looks else 0
         self._learn(session, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         if not self._looks:
             self._last = _Asked(plan.gamma, session.remaining, tells=False)
             return plan
-        tells = table is None or table.choice.looks or self._num_rounds % TELL_EVERY == 0
+        is_bare = not plan.gamma and not plan.max_solo_tokens
+        tells = table is None or table.choice.looks or is_bare or self._round % TELL_EVERY == 0
         due_us = self._choices.prepare_us(plan.gamma) if tells else 0
-        looked = self._last is not None and self._last.tells and not session.streamed
+        looked = self._last is not None and self._last.tells and self._drafter.available and not session.streamed
         self._last = _Asked(plan.gamma, session.remaining, tells=due_us > 0)
-        return replace(plan, prepare=self._longest(table), prepare_us=due_us, ready=num_ready, looked=looked)
+        return replace(
+            plan, prepare=self._longest(table, tells=tells), prepare_us=due_us, ready=num_ready, looked=looked
+        )
 
-    def _longest(self, table: Table | None) -> int:
+    def _longest(self, table: Table | None, *, tells: bool) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
             return self._max_gamma
-        return table.choice.most if table.choice.drafts else 1
+        if not table.choice.drafts:
+            return 1
+        # Now and then a token more, so that it is known whether there would be time for it.
+        return self._stretched(table.choice.most) if tells and not table.choice.looks else table.choice.most
 
     def _learn(self, session: Progress, num_ready: int) -> None:
         last = self._last
@@ -124,23 +132,26 @@ class Auto:
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
-        return _ending_alone(gamma) if self._num_rounds % 2 else RoundPlan(gamma)
+        return _ending_alone(gamma) if self._round % 2 else RoundPlan(gamma)
 
     def _by(self, table: Table, session: Progress, num_ready: int) -> RoundPlan:
         bucket = bucket_of(session.confidence)
         easy = self._stood and bucket >= EASY_BUCKET
-        if bucket < table.choice.closed and not num_ready:
-            return self._closed(table, session, easy=easy)
-        gamma = table.choice.gamma(num_ready, easy=easy)
-        if self._num_rounds % STRETCH_EVERY == 0:
-            gamma = self._stretched(gamma)
-        return self._open(table, gamma, session)
+        if bucket < table.choice.closed:
+            if not num_ready:
+                return self._closed(table, session, easy=easy)
+            gamma = min(num_ready, table.choice.most)
+        else:
+            gamma = table.choice.gamma(num_ready, easy=easy)
+        if self._round % STRETCH_EVERY == 0:
+            return self._open(table, self._stretched(gamma), session)
+        return replace(self._open(table, gamma, session), chosen=self._round % ALONE_EVERY != ALONE_AFTER)
 
     def _stretched(self, gamma: int) -> int:
         return min(gamma + 1 + gamma // 4, self._max_gamma)
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
-        if self._num_rounds % ALONE_EVERY == 0:
+        if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
         if table.choice.closed and not self._probing:
             self._probing = self._may_probe(table)
@@ -154,7 +165,7 @@ class Auto:
                 # Drafts that are asked for may be too dear, and prepared ones not.
                 return RoundPlan()
             return self._with_gate(max(table.probe.gamma(0, easy=easy), 1), table, session)
-        return self._with_gate(0, table, session)
+        return replace(self._with_gate(0, table, session), chosen=True)
 
     def _may_probe(self, table: Table) -> bool:
         return self._choices.may_probe(self._mode, table.probe_loss_us, PROBE_FLOOR / table.rate)

@@ -10,6 +10,8 @@ from enum import Enum
 
 from orchestrator.auto.options import Choice
 
+LEAST, MOST = 0.5, 1.5
+"""Shares beyond these are of something else: a verifier that was lost, a reader who slept."""
 MIN_VERDICTS = 32
 """Of one choice, before what it came to says anything."""
 KEPT_WEIGHT = 0.97
@@ -35,35 +37,41 @@ class Kind(Enum):
         return cls.LOOKING if choice.looks else cls.STEADY
 
 
+class Tally:
+    """What happens while one choice is in use."""
+
+    __slots__ = ("num_tokens", "num_verdicts", "total_us")
+
+    def __init__(self) -> None:
+        self.num_verdicts = self.num_tokens = self.total_us = 0
+
+    def add(self, num_tokens: int, session_us: int) -> None:
+        """Count a verdict, and the time since the one before it in that session."""
+        self.num_verdicts += 1
+        self.num_tokens += num_tokens
+        self.total_us += session_us
+
+    @property
+    def is_enough(self) -> bool:
+        return self.num_verdicts >= MIN_VERDICTS and self.total_us > 0
+
+
 class Promises:
-    """Of one mode: ``begin`` with a choice, ``observe`` what happens under it, ``settle``."""
+    """Of one mode."""
 
     def __init__(self) -> None:
         self._kept: dict[Kind, dict[int, tuple[float, float]]] = defaultdict(dict)
         """By the most draft tokens of a choice: a weight, and the share kept times that."""
-        self.begin()
 
-    def begin(self) -> None:
-        """Another choice is in use from now on."""
-        self._num_verdicts = self._num_tokens = self._total_us = 0
-
-    def observe(self, num_tokens: int, session_us: int) -> None:
-        """Count a verdict, and the time since the one before it in that session."""
-        self._num_verdicts += 1
-        self._num_tokens += num_tokens
-        self._total_us += session_us
-
-    def settle(self, choice: Choice, rate: float) -> None:
-        """Say what it was that had promised ``rate`` tokens per microsecond. Few verdicts wait for more."""
-        if self._num_verdicts < MIN_VERDICTS or not self._total_us:
-            return
+    def settle(self, choice: Choice, rate: float, tally: Tally) -> None:
+        """Take over what ``choice`` came to, which promises ``rate`` tokens per microsecond at the same prices."""
         for known in self._kept.values():
             for gamma, (weight, kept) in known.items():
                 known[gamma] = (weight * KEPT_WEIGHT, kept * KEPT_WEIGHT)
         known, gamma = self._kept[Kind.of(choice)], _gamma(choice)
         weight, kept = known.get(gamma, (0.0, 0.0))
-        known[gamma] = (weight + 1, kept + self._num_tokens / self._total_us / rate)
-        self.begin()
+        share = tally.num_tokens / tally.total_us / rate
+        known[gamma] = (weight + 1, kept + min(max(share, LEAST), MOST))
 
     def kept(self, choice: Choice, *, crowded: bool = False) -> float:
         """Return the share that ``choice`` may be expected to keep.
@@ -87,4 +95,4 @@ class Promises:
 
 
 def _gamma(choice: Choice) -> int:
-    return max(*choice.asked, choice.most) if choice.drafts else 0
+    return choice.longest if choice.drafts else 0

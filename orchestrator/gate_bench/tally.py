@@ -17,9 +17,9 @@ class Tally(Learner):
         self.judged = [[0] * NUM_POSITIONS for _ in range(NUM_BUCKETS)]
         self.accepted = [[0] * NUM_POSITIONS for _ in range(NUM_BUCKETS)]
 
-    def observe(self, mode: Mode, session: int, seen: Observation, *, is_own: bool = False) -> None:
+    def observe(self, mode: Mode, session: int, seen: Observation, *, max_gamma: int = 0) -> None:
         """Count a verdict, and learn from it."""
-        super().observe(mode, session, seen, is_own=is_own)
+        super().observe(mode, session, seen, max_gamma=max_gamma)
         bucket = bucket_of(seen.before)
         for index in range(min(seen.judged, NUM_POSITIONS)):
             self.judged[bucket][index] += 1

@@ -8,7 +8,7 @@ from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
 from orchestrator.auto.costs import Prices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
-from orchestrator.auto.promises import MIN_VERDICTS, Promises
+from orchestrator.auto.promises import Promises, Tally
 from orchestrator.auto.rehearsal import Ahead
 
 CHEAP = Prices(8000, 240, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
@@ -65,6 +65,19 @@ def test_a_draft_that_never_survives_is_not_asked(sessions: int) -> None:
     assert table.probe_loss_us > 0
 
 
+@pytest.mark.parametrize("gamma", [1, 8])
+def test_from_the_target_alone_it_comes_back_to_any_gamma(gamma: int) -> None:
+    chooser = Chooser(text_of(0.7), CHEAP, 8)
+    assert chooser.best(even(gamma)._replace(closed=7)).choice.asked == settled(chooser).choice.asked
+
+
+def test_where_nothing_is_prepared_nothing_hangs_on_that() -> None:
+    text = text_of(0.0, 1.0)._replace(buckets=[6] * NUM_TOKENS)
+    choice = settled(Chooser(text, CHEAP, 8)).choice
+    assert choice.asked[0] < choice.asked[1]
+    assert not choice.looks
+
+
 def test_unsure_places_are_left_to_the_target_where_drafts_are_dear() -> None:
     choice = settled(Chooser(text_of(0.05, 0.9), DEAR, 8)).choice
     assert choice.closed == 1
@@ -96,11 +109,10 @@ def test_what_did_not_keep_its_promise_is_left_for_what_did() -> None:
     best = settled(chooser).choice
     other = even(best.most - 2)
     for choice, share in ((other, 1.0), (best, 0.7)):
-        rate = chooser.load(choice).rate
+        rate, tally = chooser.load(choice).rate, Tally()
+        tally.add(10, round(10 / (share * rate)))
         for _ in range(10):
-            for _ in range(MIN_VERDICTS):
-                promises.observe(10, round(10 / (share * rate)))
-            promises.settle(choice, rate)
+            promises.settle(choice, rate, tally)
     assert chooser.best(best).choice.most < best.most
     assert chooser.best(other).choice.most < best.most
 

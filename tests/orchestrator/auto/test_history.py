@@ -47,7 +47,7 @@ def test_whether_something_was_prepared_is_known_where_somebody_looked() -> None
     history = History()
     for ready, looked in ((0, False), (0, True), (2, True), (2, False)):
         history.add(0, judged(1, 2, ready=ready, looked=looked))
-    assert history.text().ready[-8:] == [None, None, False, None, True, None, True, None]
+    assert history.text().ready[-8:] == [None, None, False, None, True, None, None, None]
 
 
 def test_sessions_do_not_run_into_each_other() -> None:

@@ -3,18 +3,17 @@
 import pytest
 
 from orchestrator.auto.options import Choice, even
-from orchestrator.auto.promises import MIN_VERDICTS, Kind, Promises
+from orchestrator.auto.promises import MIN_VERDICTS, Kind, Promises, Tally
 
 ALONE = even(1)._replace(closed=7)
 
 
 def found_out(choice: Choice, share: float, times: int = 20, promises: Promises | None = None) -> Promises:
     """Return what is known once ``choice`` has kept ``share`` of a token per microsecond."""
-    promises = promises or Promises()
+    promises, tally = promises or Promises(), Tally()
+    tally.add(300, round(300 / share))
     for _ in range(times):
-        for _ in range(MIN_VERDICTS):
-            promises.observe(3, round(3 / share))
-        promises.settle(choice, 1.0)
+        promises.settle(choice, 1.0, tally)
     return promises
 
 
@@ -53,8 +52,14 @@ def test_what_was_found_out_is_forgotten() -> None:
 
 
 def test_a_few_verdicts_say_nothing() -> None:
-    promises = Promises()
+    tally = Tally()
     for _ in range(MIN_VERDICTS - 1):
-        promises.observe(1, 1000)
-    promises.settle(even(3), 1.0)
-    assert promises.kept(even(3)) == 1.0
+        tally.add(1, 1000)
+    assert not tally.is_enough
+    tally.add(1, 1000)
+    assert tally.is_enough
+
+
+def test_what_has_nothing_to_do_with_a_choice_counts_only_so_far() -> None:
+    assert found_out(even(3), 0.01).kept(even(3)) > 0.45
+    assert found_out(even(3), 100.0).kept(even(3)) < 1.55
