@@ -91,10 +91,11 @@ class Learner:
         known.history.add(session, seen)
         session_us = seen.verify_us if seen.streamed else seen.round_us
         known.credit_us += PROBE_BUDGET * session_us
-        in_use = known.tables.get((max_gamma, mode.can_look))
         # A prompt that ran along is in no promise.
-        if in_use is not None and seen.chosen and seen.settled and not (seen.forward_us and not seen.batch_rows):
-            in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
+        if seen.chosen and seen.settled and (seen.batch_rows or not seen.forward_us):
+            for key in ((max_gamma, False), (max_gamma, True)):
+                if key in known.tables:
+                    known.tables[key].tally.add(seen.accepted + 1, session_us + seen.read_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
         """Return what is known of a mode."""

@@ -293,3 +293,30 @@ def test_more_than_is_chosen_is_tried_now_and_then() -> None:
     usual = mode_of(gammas)
     assert gammas.count(usual) >= 60
     assert max(gammas) > usual
+
+
+# What choices kept of their promises.
+
+
+def tally_of(learner: Learner) -> int:
+    return learner.knowledge(Mode.of(REQUEST.verification, REQUEST.sampling)).tables[8, False].tally.num_verdicts
+
+
+def test_only_what_auto_chose_is_held_against_its_choice() -> None:
+    learner = taught(*rounds(lambda gamma: gamma))
+    plan = learner.policy(REQUEST).plan(Progress(SURE))
+    assert plan.chosen
+    seen = a_round(plan.gamma, plan.gamma, before=SURE, after=SURE)
+    for change in ({}, {"chosen": True, "settled": False}, {"chosen": True, "batch_rows": 0}):
+        taught(replace(seen, **change), learner=learner)
+    assert tally_of(learner) == 0
+    taught(replace(seen, chosen=True), learner=learner)
+    assert tally_of(learner) == 1
+
+
+def test_what_is_tried_is_not_called_chosen() -> None:
+    policy = taught(*rounds(lambda gamma: min(gamma, 2))).policy(REQUEST)
+    plans = [policy.plan(Progress(SURE)) for _ in range(128)]
+    usual = mode_of(plan.gamma for plan in plans)
+    assert all(plan.gamma == usual and not plan.max_solo_tokens for plan in plans if plan.chosen)
+    assert sum(not plan.chosen for plan in plans) == 3
