@@ -23,6 +23,8 @@ PROBE_HORIZON = 3.0
 VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 32, 128
 """Of a mode, between two searches for a table, at first or where it has changed, and later on: a search takes some
 milliseconds."""
+MOST_SESSIONS = 8
+"""Many sessions have so many verdicts in the time of one: up to so many times as many are waited for."""
 VERDICTS_A_MOVE, MAX_MOVES = 48, 8
 """A search may lead one move farther for so many verdicts of the mode that were seen."""
 NEW_SHARE = 8
@@ -120,11 +122,11 @@ class Learner:
             last.tally = Tally()
         max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
         table = chooser.best(last.table.choice if last is not None else None, max_moves)
-        pause = min(max(known.num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), MOST_VERDICTS_A_TABLE)
-        if last is not None and table.choice == last.table.choice:
-            known.tables[key] = InUse(table, known.num_verdicts + pause, last.tally)
-        else:
-            known.tables[key] = InUse(table, known.num_verdicts + VERDICTS_A_TABLE)
+        stays = last is not None and table.choice == last.table.choice
+        most = MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE
+        pause = min(max(known.num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), most * min(prices.sessions, MOST_SESSIONS))
+        tally = last.tally if last is not None and stays else Tally()
+        known.tables[key] = InUse(table, known.num_verdicts + pause, tally)
         return table
 
     def next_round(self, mode: Mode) -> int:
