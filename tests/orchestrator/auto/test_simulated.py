@@ -11,8 +11,8 @@ from orchestrator.gate import AlwaysDraft, TargetAlone
 
 WARM, COLD = 0.96, 0.93
 IN_A_CROWD, DEAR_IN_A_CROWD = 0.93, 0.86
-"""Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known; with a
-dear draft it may take longer than these traces."""
+"""Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known; with
+a dear draft that may take longer than these traces."""
 NUM_TEXTS, NUM_TOKENS = 48, 256
 ALL = [(kind, ratio, sessions) for kind in KINDS for ratio in DRAFT_RATIOS for sessions in (1, 8)]
 QUICK = [("greedy, poor draft", 0.33, 1), ("warm, good draft", 0.09, 8)]
