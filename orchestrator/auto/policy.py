@@ -98,7 +98,7 @@ class Auto:
         table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
         self._round = self._choices.next_round(self._mode)
         num_ready = self._drafter.num_prepared if self._looks else 0
-        self._learn(session, num_ready)
+        looked = self._learn(session, num_ready)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         if not self._looks:
             self._last = _Asked(plan.gamma, session.remaining, tells=False)
@@ -106,7 +106,6 @@ class Auto:
         is_bare = not plan.gamma and not plan.max_solo_tokens
         tells = table is None or table.choice.looks or is_bare or self._round % TELL_EVERY == 0
         due_us = self._choices.prepare_us(plan.gamma) if tells else 0
-        looked = self._last is not None and self._last.tells and self._drafter.available and not session.streamed
         self._last = _Asked(plan.gamma, session.remaining, tells=due_us > 0)
         return replace(
             plan, prepare=self._longest(table, tells=tells), prepare_us=due_us, ready=num_ready, looked=looked
@@ -121,14 +120,17 @@ class Auto:
         # Now and then a token more, so that it is known whether there would be time for it.
         return self._stretched(table.choice.most) if tells and not table.choice.looks else table.choice.most
 
-    def _learn(self, session: Progress, num_ready: int) -> None:
+    def _learn(self, session: Progress, num_ready: int) -> bool:
+        """Return whether it is known what is there, and if so learn from it."""
         last = self._last
         if last is None:
-            return
+            return False
         self._stood = session.streamed or last.remaining - session.remaining > last.gamma
         # What is there after a run of solo tokens is another matter.
-        if last.tells and self._drafter.available and not session.streamed:
+        looked = last.tells and self._drafter.available and not session.streamed
+        if looked:
             self._choices.looked(self._mode, last.gamma, num_ready, whole=self._stood)
+        return looked
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
