@@ -48,15 +48,16 @@ async def test_greedy_is_what_transformers_generates(
 ) -> None:
     prompt_ids = prompts(num_prompts)
     expected = transformers_greedy(prompt_ids, max_tokens)
-    async with connected([drafter], [verifier]) as orchestrator:
-        for gamma in GAMMAS:
-            for gate in GATES:
-                base = {"sampling": SamplingParams(temperature=0.0), "max_tokens": max_tokens}
-                requests = [GenerationRequest(ids, gamma=gamma, gate=gate, **base) for ids in prompt_ids]
+    for gamma in GAMMAS:
+        for gate in GATES:
+            base = {"sampling": SamplingParams(temperature=0.0), "max_tokens": max_tokens}
+            requests = [GenerationRequest(ids, gamma=gamma, gate=gate, **base) for ids in prompt_ids]
+            # One that has learned nothing yet drafts, however slow this machine's drafts are.
+            async with connected([drafter], [verifier]) as orchestrator:
                 generations = await run_all(orchestrator, requests)
-                expect_equal(f"greedy gamma {gamma} gate {gate}", generations, expected)
-                assert sum(g.stats.accepted for g in generations) > 0
-                print(f"gamma {gamma} gate {gate}: {sum(sum(g.stats.prepared) for g in generations)} prepared")
+            expect_equal(f"greedy gamma {gamma} gate {gate}", generations, expected)
+            assert sum(g.stats.accepted for g in generations) > 0
+            print(f"gamma {gamma} gate {gate}: {sum(sum(g.stats.prepared) for g in generations)} prepared")
 
 
 SAMPLINGS = {
