@@ -70,9 +70,11 @@ class Draft:
             del self.tokens[num_tokens:], self.logits[num_tokens:]
             self.ended = False
 
-    def proposal(self, *, from_run_ahead: bool) -> Proposal:
+    def proposal(self, num_prepared: int) -> Proposal:
+        """Return it as a proposal whose first ``num_prepared`` tokens were there when it was asked for."""
         return Proposal(
             tuple(self.token_ids),
             tuple(token.distribution for token in self.tokens if token.distribution is not None),
-            from_run_ahead,
+            from_run_ahead=0 < num_prepared == len(self.tokens),
+            num_prepared=num_prepared,
         )

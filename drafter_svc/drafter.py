@@ -103,9 +103,9 @@ class DraftSession:
         draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())
-        num_ready = len(draft.tokens)
+        num_prepared = len(draft.tokens)
         yield from self.extend(draft)
-        return draft.proposal(from_run_ahead=0 < num_ready == len(draft.tokens))
+        return draft.proposal(num_prepared)
 
     def extend(self, draft: Draft) -> Generator[Need, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""

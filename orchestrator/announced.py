@@ -38,7 +38,10 @@ class Announced:
         if not ids or not request.gamma:
             return None
         ended = len(ids) < self._complete_length
-        return Proposal(ids[: request.gamma], (), True) if ended or request.gamma <= len(ids) else None
+        if not ended and len(ids) < request.gamma:
+            return None
+        ids = ids[: request.gamma]
+        return Proposal(ids, from_run_ahead=True, num_prepared=len(ids))
 
     def token_ids(self, request: DraftRequest, last_draft_token_ids: tuple[int, ...]) -> tuple[int, ...]:
         """Return what lies there behind the tokens that ``request`` tells, whatever its ``gamma``.

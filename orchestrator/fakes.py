@@ -87,7 +87,8 @@ class FakeDrafter:
         """See ``ports.DraftLink``."""
         if not (self.announces and request.gamma and self.num_proposals):
             return None
-        return replace(self._propose([*self.told, *request.token_ids], request), from_run_ahead=True, draft_us=0)
+        proposal = self._propose([*self.told, *request.token_ids], request)
+        return replace(proposal, from_run_ahead=True, draft_us=0, num_prepared=len(proposal))
 
     def num_announced(self, request: DraftRequest) -> int:
         """See ``ports.DraftLink``."""

@@ -6,6 +6,7 @@ from weakref import WeakSet
 
 from orchestrator.admission import make_spec
 from orchestrator.auto.learner import Learner
+from orchestrator.auto.pace import between_events
 from orchestrator.discovery import KnownDrafters, ask_one, check_pair
 from orchestrator.failover import FailoverVerifier
 from orchestrator.gate import make_policy
@@ -49,7 +50,7 @@ class Orchestrator:
         self._channels = ChannelCache(tls)
         self._dialer = GrpcDialer(self._channels, timeouts.open_s)
         self._known_drafters: KnownDrafters
-        self.learner = Learner()
+        self.learner = Learner(between_events)
         self._running: WeakSet[Generation] = WeakSet()
 
     @classmethod

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from orchestrator.auto.observation import Observation, Observer
+from orchestrator.auto.observation import Behind, Observation, Observer
 from orchestrator.gate import RoundPlan
 from orchestrator.output_text import OutputText
 from orchestrator.request import Delta, GenerationStats
@@ -60,6 +60,7 @@ class Session:
         self._round_start_s = 0.0
         self._plan = RoundPlan()
         self._left_out_us = 0
+        self._behind: Behind | None = None
 
     @property
     def finished(self) -> bool:
@@ -183,6 +184,8 @@ class Session:
         """Tell the observer of a verdict; an empty one says nothing."""
         if self._observer is None or not verdict.num_emitted:
             return
+        behind = self._behind
+        self._behind = None if verdict.solo else Behind(len(proposal), judged[1] == len(proposal))
         # What was waited for in vain is no measure of a round.
         lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
         self._observer(
@@ -195,6 +198,8 @@ class Session:
                 accepted_confidences=verdict.accepted_confidences[: judged[1]],
                 ready=self._num_ready(proposal),
                 looked=self._plan.looked and not verdict.solo,
+                prepared=max(proposal.num_prepared, self._num_ready(proposal)),
+                behind=behind,
                 chosen=self._plan.chosen,
                 streamed=verdict.solo,
                 settled=self.stats.target_forwards > 1 and not lost,

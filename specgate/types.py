@@ -181,12 +181,14 @@ class Proposal:
     """Draft token ids for the positions after the committed tokens.
 
     ``draft_probs`` has one distribution a token in rejection mode above temperature 0, and is empty otherwise.
+    ``num_prepared`` tokens, the first ones, were drafted before they were asked for; ``from_run_ahead``: all of them.
     """
 
     draft_token_ids: tuple[int, ...] = ()
     draft_probs: tuple[SparseDistribution, ...] = ()
     from_run_ahead: bool = False
     draft_us: int = 0
+    num_prepared: int = 0
 
     def __len__(self) -> int:
         return len(self.draft_token_ids)

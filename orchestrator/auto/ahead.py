@@ -7,6 +7,7 @@ that is not there in time is none.
 
 from orchestrator.auto.agreement import Share
 from orchestrator.auto.fit import Line, Sums
+from orchestrator.auto.observation import Behind
 from orchestrator.auto.rehearsal import Ahead
 
 FIRST_CHANCE, FIRST_LENGTH = 0.5, 2
@@ -43,16 +44,21 @@ class Readiness:
         self._behind_whole, self._behind_rejection = Chance(), Chance()
         self._length = Line(2, (((0, 1), SLOPE_COUNT),), HALF_LIFE)
 
-    def observe(self, gamma: int, length: int, *, whole: bool) -> None:
-        """Count a round after one of ``gamma`` draft tokens: ``length`` tokens were there for it, 0: none.
+    @property
+    def is_known(self) -> bool:
+        return self._share.seen >= MIN_SEEN
+
+    def observe(self, behind: Behind, length: int, *, is_all: bool = False) -> None:
+        """Count a round: ``length`` tokens were there for it, 0: none.
 
         Args:
-            whole: all ``gamma`` stood.
+            is_all: no more were wanted. So there may have been time for more, one at least: what was never asked for
+                must not look as if it could not be had.
         """
         self._share.add(length > 0)
-        (self._behind_whole if whole else self._behind_rejection).add(gamma, length > 0)
+        (self._behind_whole if behind.whole else self._behind_rejection).add(behind.gamma, length > 0)
         if length:
-            self._length.add((1, gamma), length)
+            self._length.add((1, behind.gamma), length + is_all)
 
     def ahead(self, max_gamma: int, agreement: float) -> Ahead:
         """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens.

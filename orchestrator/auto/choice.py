@@ -8,8 +8,8 @@ in it, without a model of how texts go on.
 Under load each candidate is taken to be followed by all sessions, so that what it costs others counts.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Generator, Iterator
+from typing import NamedTuple, cast
 
 from orchestrator.auto.agreement import NUM_BUCKETS
 from orchestrator.auto.costs import Prices
@@ -44,8 +44,9 @@ class Chooser:
 
     Args:
         max_gamma: the most draft tokens of a round.
-        ahead: what is prepared; None: nothing, or it must not be looked for.
+        ahead: what is prepared; None: nothing.
         promises: what choices came to that were in use.
+        looks: a choice may hang on what is prepared.
     """
 
     def __init__(
@@ -55,23 +56,41 @@ class Chooser:
         max_gamma: int,
         ahead: Ahead | None = None,
         promises: Promises | None = None,
+        *,
+        looks: bool = False,
     ) -> None:
         self._text = text
         self._prices = prices
         self._max_gamma = max_gamma
         self._ahead = ahead
+        self._looks = looks and ahead is not None
         self._times = _times(prices, max_gamma)
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
 
     def best(self, last: Choice | None, max_moves: int = 1) -> Table:
+        """Return what ``search`` finds."""
+        steps = self.search(last, max_moves)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as found:
+                return cast(Table, found.value)
+
+    def search(self, last: Choice | None, max_moves: int = 1) -> Generator[None, None, Table]:
         """Return the best choice that is found from ``last`` on, which stays where nothing is much better.
+
+        It pauses after each rehearsal, which takes a part of a millisecond.
 
         Args:
             max_moves: how far it may lead. What little is known promises too much.
         """
         choice = last or even(min(FIRST_GAMMA, self._max_gamma))
         for _ in range(max_moves):
+            for move in self._moves(choice):
+                if move not in self._known:
+                    self.load(move)
+                    yield
             choice, before = self._next(choice), choice
             if choice == before:
                 break
@@ -103,9 +122,9 @@ class Chooser:
         for step in (-1, 1):
             for easy in (0, 1):
                 yield from self._within(choice._replace(asked=_stepped(asked, easy, step)))
-                if self._ahead is not None:
+                if self._looks:
                     yield from self._within(choice._replace(reach=_stepped(reach, easy, step)))
-            if self._ahead is not None:
+            if self._looks:
                 yield from self._within(choice._replace(most=most + step))
         # From the target alone there is no way that leads step by step.
         farthest = FARTHEST if choice.drafts else self._max_gamma
@@ -121,7 +140,7 @@ class Chooser:
         asked = choice.asked
         if not 0 <= asked[0] <= asked[1] <= choice.longest <= self._max_gamma:
             return
-        if self._ahead is None:
+        if not self._looks:
             if asked[0]:
                 yield choice._replace(reach=asked, most=asked[0])
         elif max(asked[0], 1) <= choice.reach[0] <= choice.reach[1] <= choice.most and asked[1] <= choice.reach[1]:

@@ -37,7 +37,7 @@ class Prices(NamedTuple):
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
     where it need not ask the drafter for what it uses, or ``bare_us`` where it uses none; a draft takes ``draft_us``
-    and ``token_us`` a token, one that is there in part ``extend_us`` and ``extend_token_us`` a token that is not.
+    and ``token_us`` for each token that is not there yet.
     Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
     by chance alone, since those who wait for a forward then run together.
     """
@@ -54,8 +54,6 @@ class Prices(NamedTuple):
     meeting: float
     there_us: float = 0.0
     bare_us: float = 0.0
-    extend_us: float = 0.0
-    extend_token_us: float = 0.0
 
     def batch(self, forward_share: float) -> float:
         """Return how many sessions one that is in a forward finds there, itself among them."""
@@ -73,7 +71,7 @@ class Prices(NamedTuple):
         """Return the same where ``num_ready`` tokens are there: those that are missing are asked for."""
         if gamma <= num_ready:
             return self.there_us if gamma else self.bare_us
-        return self.rest_us + max(self.extend_us + self.extend_token_us * (gamma - num_ready), 0.0)
+        return self.asked(gamma - num_ready)
 
 
 class Costs:
@@ -83,12 +81,10 @@ class Costs:
         # Guesses in forwards of one row, and drafts that take nothing but their tokens, until there is more.
         guesses = (((-SESSION_SHARE, 1, 0), 1.0), ((-ROW_SHARE, 0, 1), 1.0))
         self._forward = Line(3, guesses, HALF_LIFE, groups=2)
-        self._draft, self._missed = (Line(2, (((1, 0), 0.2),), HALF_LIFE) for _ in range(2))
+        self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         # Apart: without a draft the drafter is told at the same time as the verifier is asked.
         self._there_us, self._bare_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        # Below 0 where a token is on its way when it is asked for.
-        self._extend = Line(2, (((1, 0), 0.2),), HALF_LIFE, num_signed=1)
         self._verify = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
@@ -120,10 +116,7 @@ class Costs:
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
             self._rest_us.add(rest_us)
-            if seen.ready:
-                self._extend.add((1, seen.proposed - seen.ready), seen.draft_us)
-            else:
-                (self._missed if seen.looked else self._draft).add((1, seen.proposed), seen.draft_us)
+            self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us)
         elif not seen.streamed:
             (self._there_us if seen.proposed else self._bare_us).add(rest_us)
         self._batch.add(batch)
@@ -134,16 +127,15 @@ class Costs:
         """Return the prices of this moment, None before there were rounds enough.
 
         Args:
-            looks: it is known of a draft that is asked for that nothing of it was prepared.
+            looks: what is there need not be asked for.
         """
         if self._num_rounds < MIN_ROUNDS:
             return None
         base_us, session_us, row_us = self._forward.coefficients
-        missed = (looks and self._missed.count >= MIN_ROUNDS) or not self._draft.count
-        draft_us, token_us = (self._missed if missed else self._draft).coefficients
-        extend_us, extend_token_us = self._extend.coefficients
+        draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
-        there_us = self._there_us.value if self._there_us.known else self._rest_us.value
+        asks = not (looks and self._there_us.known)
+        there_us = self._rest_us.value + draft_us if asks else self._there_us.value
         return Prices(
             # From forwards of many sessions alone a line may begin near 0.
             forward_us=max(base_us, session_us),
@@ -158,8 +150,6 @@ class Costs:
             meeting=self._meeting(mean_us),
             there_us=there_us,
             bare_us=self._bare_us.value if self._bare_us.known else there_us,
-            extend_us=extend_us,
-            extend_token_us=extend_token_us,
         )
 
     def verify_us(self, gamma: int) -> float:

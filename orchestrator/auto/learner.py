@@ -1,5 +1,6 @@
 """What one gateway has learned of all its sessions, and the choices that follow. One event loop, no threads."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -9,6 +10,7 @@ from orchestrator.auto.choice import Chooser, Table
 from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.history import History
 from orchestrator.auto.observation import Mode, Observation, Observer
+from orchestrator.auto.pace import Pace, at_once
 from orchestrator.auto.policy import NOTHING_PREPARED, Auto
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.ports import Prepared
@@ -20,14 +22,14 @@ MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
 PROBE_HORIZON = 3.0
 """Probes that may be saved up, so that a long time without one does not end in a row of them."""
-VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 32, 128
-"""Of a mode, between two searches for a table, at first or where it has changed, and later on: a search takes some
-milliseconds."""
+FIRST_VERDICTS_A_TABLE, VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 8, 32, 128
+"""Of a mode, between two searches for a table: at first, later on where it has changed, and where it has not: a search
+takes some milliseconds."""
 MOST_SESSIONS = 8
 """Many sessions have so many verdicts in the time of one: up to so many times as many are waited for."""
 VERDICTS_A_MOVE, MAX_MOVES = 48, 8
 """A search may lead one move farther for so many verdicts of the mode that were seen."""
-NEW_SHARE = 8
+NEW_SHARE = 4
 """One verdict in so many of those that were seen is new when a search is worth its time."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 VERDICTS_A_TOKEN = 8
@@ -54,6 +56,8 @@ class ModeKnowledge:
     promises: Promises = field(default_factory=Promises)
     tables: dict[tuple[int, bool], InUse] = field(default_factory=dict)
     """By the most draft tokens that a request allows, and whether it looks what is prepared."""
+    searched: set[tuple[int, bool]] = field(default_factory=set)
+    """For which of these a search goes on."""
     num_verdicts: int = 0
     num_rounds: int = 0
     credit_us: float = 0.0
@@ -63,10 +67,14 @@ class Learner:
     """Learns from the rounds of all sessions; plans for those whose gate is ``auto``.
 
     How drafts survive is known per mode. What rounds cost depends on the two models, not on the mode.
+
+    Args:
+        pace: of the searches for tables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = at_once) -> None:
         self.costs = Costs()
+        self._pace = pace
         self._modes: dict[Mode, ModeKnowledge] = {}
         self._prices: Prices | None = None
         self._sessions = count()
@@ -91,6 +99,8 @@ class Learner:
         known.num_verdicts += 1
         self.costs.observe(seen, session)
         known.history.add(session, seen)
+        if seen.behind is not None and (num_there := seen.num_there) is not None:
+            known.readiness.observe(seen.behind, num_there, is_all=0 < seen.proposed <= num_there)
         session_us = seen.verify_us if seen.streamed else seen.round_us
         known.credit_us += PROBE_BUDGET * session_us
         # A prompt that ran along is in no promise.
@@ -108,36 +118,20 @@ class Learner:
     def table(self, mode: Mode, max_gamma: int, *, looks: bool = False) -> Table | None:
         """Return the choices of this moment; None while no cost is known."""
         known, key = self.knowledge(mode), (max_gamma, looks)
-        last = known.tables.get(key)
-        if last is not None and known.num_verdicts < last.due_at:
-            return last.table
-        prices = self._prices = self.costs.now(looks=looks)
-        if prices is None:
-            return None
-        text = known.history.text()
-        ahead = known.readiness.ahead(max_gamma, text.agreement) if looks else None
-        chooser = Chooser(text, prices, max_gamma, ahead, known.promises)
-        if last is not None and last.tally.is_enough:
-            known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
-            last.tally = Tally()
-        max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
-        table = chooser.best(last.table.choice if last is not None else None, max_moves)
-        stays = last is not None and table.choice == last.table.choice
-        most = MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE
-        pause = min(max(known.num_verdicts // NEW_SHARE, VERDICTS_A_TABLE), most * min(prices.sessions, MOST_SESSIONS))
-        tally = last.tally if last is not None and stays else Tally()
-        known.tables[key] = InUse(table, known.num_verdicts + pause, tally)
-        return table
+        in_use = known.tables.get(key)
+        is_due = in_use is None or known.num_verdicts >= in_use.due_at
+        if is_due and key not in known.searched and (prices := self.costs.now(looks=looks)):
+            self._prices = prices
+            known.searched.add(key)
+            self._pace(_search(known, key, prices))
+            in_use = known.tables.get(key)
+        return in_use.table if in_use else None
 
     def next_round(self, mode: Mode) -> int:
         """Return the number of a mode's round that is planned now, over all its sessions."""
         known = self.knowledge(mode)
         known.num_rounds += 1
         return known.num_rounds
-
-    def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None:
-        """Learn how many tokens of a proposal were there when it was wanted, after a round of ``gamma``."""
-        self.knowledge(mode).readiness.observe(gamma, length, whole=whole)
 
     def prepare_us(self, gamma: int) -> int:
         """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.
@@ -172,6 +166,29 @@ class Learner:
             return False
         known.credit_us -= price_us
         return True
+
+
+def _search(known: ModeKnowledge, key: tuple[int, bool], prices: Prices) -> Iterator[None]:
+    """Put a table into ``known``, with pauses."""
+    max_gamma, looks = key
+    last = known.tables.get(key)
+    text = known.history.text()
+    runs_ahead = looks or known.readiness.is_known
+    ahead = known.readiness.ahead(max_gamma, text.agreement) if runs_ahead else None
+    chooser = Chooser(text, prices, max_gamma, ahead, known.promises, looks=looks)
+    if last is not None and last.tally.is_enough:
+        known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
+        last.tally = Tally()
+    yield
+    max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
+    table = yield from chooser.search(last.table.choice if last is not None else None, max_moves)
+    stays = last is not None and table.choice == last.table.choice
+    most = MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE
+    most *= min(prices.sessions, MOST_SESSIONS)
+    pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
+    tally = last.tally if last is not None and stays else Tally()
+    known.tables[key] = InUse(table, known.num_verdicts + pause, tally)
+    known.searched.remove(key)
 
 
 def _mode(request: GenerationRequest) -> Mode:

@@ -2,8 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from specgate.types import SamplingParams, Verification
+
+
+class Behind(NamedTuple):
+    """The round before: its draft tokens, and whether they all stood."""
+
+    gamma: int
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +22,13 @@ class Observation:
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand, ``accepted_confidences`` the target's confidence in each of these; empty where the verifier does
     not tell. ``ready`` draft tokens were known to be there when the round was planned: none of them was waited for.
-    ``looked``: if that is 0, nothing was there. ``chosen``: ``auto`` had planned the round, and not to try
-    something. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the time from the
-    plan to this verdict, 0 for a streamed one; without ``read_us``, in which the proposal lay there and the reader
-    was busy with the verdict before. ``forward_us`` and ``batch_rows`` are of the forward that it was decided in, 0
-    where the verifier does not tell. ``settled`` is False where a prefill may have been waited for, ``finished``
-    True for a session's last verdict.
+    ``looked``: if that is 0, nothing was there. ``prepared`` counts those too that were there when the drafter was
+    asked for the rest. ``behind`` is None where no round was just before. ``chosen``: ``auto`` had planned the round,
+    and not to try something. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the
+    time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in which the proposal lay there and
+    the reader was busy with the verdict before. ``forward_us`` and ``batch_rows`` are of the forward that it was
+    decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may have been waited for,
+    ``finished`` True for a session's last verdict.
     """
 
     before: float | None
@@ -30,6 +39,8 @@ class Observation:
     accepted_confidences: tuple[float, ...] = ()
     ready: int = 0
     looked: bool = False
+    prepared: int = 0
+    behind: Behind | None = None
     chosen: bool = False
     streamed: bool = False
     settled: bool = True
@@ -41,6 +52,13 @@ class Observation:
     batch_sessions: int = 0
     batch_rows: int = 0
     forward_us: int = 0
+
+    @property
+    def num_there(self) -> int | None:
+        """How many draft tokens were there when they were wanted; None: nobody knows."""
+        if self.streamed:
+            return None
+        return self.prepared if self.proposed else 0 if self.looked else None
 
 
 Observer = Callable[[Observation], None]

@@ -25,12 +25,10 @@ from specgate.types import ALWAYS_SOLO
 
 CALIBRATION = (3, 1, 5, 2, 8, 4)
 """γ of the first rounds of all, so that costs are known as a function of γ."""
-STRETCH_EVERY = 64
+STRETCH_EVERY = 128
 """Rounds of a mode between two that draft further than chosen, so that what that costs is known."""
-ALONE_EVERY, ALONE_AFTER = 128, 32
+ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
-TELL_EVERY = 8
-"""Rounds between two of which it is told what is prepared, where the choice does not hang on it: so it stays known."""
 PROBE_FLOOR = 0.1
 """In solo tokens: the least that a probe is booked with."""
 
@@ -45,8 +43,6 @@ class Choices(Protocol):
     def solo_run(self) -> int: ...
 
     def next_round(self, mode: Mode) -> int: ...
-
-    def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None: ...
 
     def prepare_us(self, gamma: int) -> int: ...
 
@@ -98,39 +94,31 @@ class Auto:
         table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
         self._round = self._choices.next_round(self._mode)
         num_ready = self._drafter.num_prepared if self._looks else 0
-        looked = self._learn(session, num_ready)
+        looked = self._look(session)
         plan = self._calibrate() if table is None else self._by(table, session, num_ready)
         if not self._looks:
             self._last = _Asked(plan.gamma, session.remaining, tells=False)
             return plan
         is_bare = not plan.gamma and not plan.max_solo_tokens
-        tells = table is None or table.choice.looks or is_bare or self._round % TELL_EVERY == 0
+        tells = table is None or table.choice.looks or is_bare
         due_us = self._choices.prepare_us(plan.gamma) if tells else 0
         self._last = _Asked(plan.gamma, session.remaining, tells=due_us > 0)
-        return replace(
-            plan, prepare=self._longest(table, tells=tells), prepare_us=due_us, ready=num_ready, looked=looked
-        )
+        return replace(plan, prepare=self._longest(table), prepare_us=due_us, ready=num_ready, looked=looked)
 
-    def _longest(self, table: Table | None, *, tells: bool) -> int:
+    def _longest(self, table: Table | None) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
             return self._max_gamma
-        if not table.choice.drafts:
-            return 1
-        # Now and then a token more, so that it is known whether there would be time for it.
-        return self._stretched(table.choice.most) if tells and not table.choice.looks else table.choice.most
+        return table.choice.most if table.choice.drafts else 1
 
-    def _learn(self, session: Progress, num_ready: int) -> bool:
-        """Return whether it is known what is there, and if so learn from it."""
+    def _look(self, session: Progress) -> bool:
+        """Return whether it is known what is there."""
         last = self._last
         if last is None:
             return False
         self._stood = session.streamed or last.remaining - session.remaining > last.gamma
         # What is there after a run of solo tokens is another matter.
-        looked = last.tells and self._drafter.available and not session.streamed
-        if looked:
-            self._choices.looked(self._mode, last.gamma, num_ready, whole=self._stood)
-        return looked
+        return last.tells and self._drafter.available and not session.streamed
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from orchestrator.auto.compare import ALONE
 from orchestrator.auto.learner import Learner
+from orchestrator.auto.pace import between_events
 from orchestrator.gate_bench.cases import AUTO, Case, Choice, in_turn, requests_of
 from orchestrator.gate_bench.ratios import Block, Ratio, rate, ratio
 from orchestrator.gate_bench.tally import Tally
@@ -97,7 +98,7 @@ async def measure_case(
     Raises:
         SpecgateError: a request broke off.
     """
-    outcome, learner = Outcome(case, {choice.name: [] for choice in choices}), Learner()
+    outcome, learner = Outcome(case, {choice.name: [] for choice in choices}), Learner(between_events)
     for number in range(-num_warm_up, num_blocks):
         requests = requests_of(case, prompts, number % num_blocks)
         for choice in in_turn(choices, number % len(choices)):

@@ -5,6 +5,7 @@ Token ids are not held against a vocabulary here: the services know it (``valida
 """
 
 import math
+from dataclasses import replace
 
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, check_length
@@ -65,25 +66,25 @@ def sparse_distribution_from_pb(pb: pb2.SparseDistribution, field: str = "distri
 
 
 def proposal_to_pb(proposal: Proposal) -> pb2.Proposal:
-    """Return the wire's message. ``from_run_ahead`` and ``draft_us`` are not part of it."""
+    """Return the wire's message. How it was drafted is not part of it."""
     return pb2.Proposal(
         draft_token_ids=proposal.draft_token_ids,
         draft_probs=[sparse_distribution_to_pb(probs) for probs in proposal.draft_probs],
     )
 
 
-def proposal_from_pb(pb: pb2.Proposal, *, from_run_ahead: bool = False, draft_us: int = 0) -> Proposal:
+def proposal_from_pb(pb: pb2.Proposal) -> Proposal:
     """Return the domain's value; an empty proposal is a valid one."""
     check_length("draft_token_ids", pb.draft_token_ids, 0, MAX_GAMMA)
     if not pb.draft_probs:
-        return Proposal(tuple(pb.draft_token_ids), (), from_run_ahead, draft_us)
+        return Proposal(tuple(pb.draft_token_ids))
     if len(pb.draft_probs) != len(pb.draft_token_ids):
         problem = f"{len(pb.draft_probs)} is neither 0 nor the {len(pb.draft_token_ids)} of draft_token_ids"
         raise InvalidArgument("draft_probs (length)", problem)
     draft_probs = tuple(
         _support_of(pb.draft_token_ids[index], probs, index) for index, probs in enumerate(pb.draft_probs)
     )
-    return Proposal(tuple(pb.draft_token_ids), draft_probs, from_run_ahead, draft_us)
+    return Proposal(tuple(pb.draft_token_ids), draft_probs)
 
 
 def _support_of(draft_token_id: int, pb: pb2.SparseDistribution, index: int) -> SparseDistribution:
@@ -129,13 +130,16 @@ def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_servi
         proposal=proposal_to_pb(proposal),
         from_run_ahead=proposal.from_run_ahead,
         draft_us=min(proposal.draft_us, MAX_UINT32),
+        num_prepared=proposal.num_prepared,
     )
 
 
 def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = MAX_GAMMA) -> Proposal:
     """Return the proposal of 1 to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
     check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 1, gamma)
-    return proposal_from_pb(pb.proposal, from_run_ahead=pb.from_run_ahead, draft_us=pb.draft_us)
+    proposal = proposal_from_pb(pb.proposal)
+    check_range("num_prepared", pb.num_prepared, 0, len(proposal))
+    return replace(proposal, from_run_ahead=pb.from_run_ahead, draft_us=pb.draft_us, num_prepared=pb.num_prepared)
 
 
 def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftResponse:

@@ -35,20 +35,22 @@ class DraftRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ..., prepare_us: _Optional[int] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced")
+    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     FROM_RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
     DRAFT_US_FIELD_NUMBER: _ClassVar[int]
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREPARED_FIELD_NUMBER: _ClassVar[int]
     round: int
     proposal: _types_pb2.Proposal
     from_run_ahead: bool
     draft_us: int
     opened: bool
     announced: Announcement
-    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ...) -> None: ...
+    num_prepared: int
+    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
     __slots__ = ("position", "proposals")

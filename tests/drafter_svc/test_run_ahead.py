@@ -178,7 +178,8 @@ def test_a_prepared_outcome_needs_no_forward(num_accepted: int, model: KnownMode
         next(client.session.draft(request))
     prepared = ended.value.value
     assert prepared.from_run_ahead
-    assert prepared == Proposal(Client(model).send(outcome).draft_token_ids, from_run_ahead=True)
+    ids = Client(model).send(outcome).draft_token_ids
+    assert prepared == Proposal(ids, from_run_ahead=True, num_prepared=len(ids))
 
 
 def test_a_missed_outcome_is_drafted_as_usual(model: KnownModel) -> None:
@@ -200,7 +201,7 @@ def test_another_length_is_cut_or_drafted_on(gamma: int, mode: str, model: Known
     client.guess()
     outcome = next(iter(client.branches))
     proposal = client.send(outcome, gamma)
-    assert proposal.from_run_ahead == (gamma < 3)
+    assert (proposal.from_run_ahead, proposal.num_prepared) == (gamma < 3, min(gamma, 3))
     expected = plain.send(outcome, gamma)
     assert (proposal.draft_token_ids, proposal.draft_probs) == (expected.draft_token_ids, expected.draft_probs)
     # And the round after that one stands on the right tokens.

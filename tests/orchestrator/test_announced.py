@@ -21,12 +21,16 @@ def asked(*token_ids: int, gamma: int = 3, position: int = 5, stop_below: float 
     return DraftRequest(2, position, token_ids, gamma, stop_below)
 
 
+def ready(*draft_token_ids: int) -> Proposal:
+    return Proposal(draft_token_ids, from_run_ahead=True, num_prepared=len(draft_token_ids))
+
+
 @pytest.mark.parametrize(
     ("token_ids", "draft_token_ids"), [((7,), (1, 2, 3)), ((10, 11, 8), (4, 5, 6)), ((10, 11, 12, 9), (7, 8, 9))]
 )
 def test_an_outcome_that_was_foreseen(token_ids: tuple[int, ...], draft_token_ids: tuple[int, ...]) -> None:
     announced = heard((0, 7, (1, 2, 3)), (2, 8, (4, 5, 6)), (3, 9, (7, 8, 9)))
-    assert announced.answer(asked(*token_ids), LAST) == Proposal(draft_token_ids, from_run_ahead=True)
+    assert announced.answer(asked(*token_ids), LAST) == ready(*draft_token_ids)
 
 
 @pytest.mark.parametrize("token_ids", [(8,), (10, 7), (11, 11, 8), (10, 11, 8, 9), ()])
@@ -39,12 +43,12 @@ def test_what_the_session_has_left_behind_is_not_taken() -> None:
 
 
 def test_a_shorter_proposal_is_cut_and_a_longer_one_is_asked_for() -> None:
-    assert heard((0, 7, (1, 2, 3))).answer(asked(7, gamma=2), LAST) == Proposal((1, 2), from_run_ahead=True)
+    assert heard((0, 7, (1, 2, 3))).answer(asked(7, gamma=2), LAST) == ready(1, 2)
     assert heard((0, 7, (1, 2, 3))).answer(asked(7, gamma=4), LAST) is None
 
 
 def test_a_draft_that_came_to_its_end_is_as_long_as_any() -> None:
-    assert heard((0, 7, (1, 2))).answer(asked(7, gamma=6), LAST) == Proposal((1, 2), from_run_ahead=True)
+    assert heard((0, 7, (1, 2))).answer(asked(7, gamma=6), LAST) == ready(1, 2)
 
 
 def test_the_terms_are_those_of_the_last_request_for_tokens() -> None:
@@ -68,7 +72,7 @@ def test_what_was_due_may_be_a_part_of_the_answer() -> None:
     announced.ask(DraftRequest(1, 5, (), 3, prepare=8, prepare_us=900))
     announced.hear(Announcement(5, (AnnouncedProposal(0, 7, (1, 2)),)))
     assert announced.token_ids(asked(7, gamma=8), LAST) == (1, 2)
-    assert announced.answer(asked(7, gamma=2), LAST) == Proposal((1, 2), from_run_ahead=True)
+    assert announced.answer(asked(7, gamma=2), LAST) == ready(1, 2)
     assert announced.answer(asked(7, gamma=3), LAST) is None
 
 
@@ -76,7 +80,7 @@ def test_as_long_as_was_said_is_complete() -> None:
     announced = Announced()
     announced.ask(DraftRequest(1, 5, (), 3, prepare=6))
     announced.hear(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4)),)))
-    assert announced.answer(asked(7, gamma=8), LAST) == Proposal((1, 2, 3, 4), from_run_ahead=True)
+    assert announced.answer(asked(7, gamma=8), LAST) == ready(1, 2, 3, 4)
 
 
 def test_asking_ends_what_was_announced() -> None:

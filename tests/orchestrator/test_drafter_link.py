@@ -62,7 +62,7 @@ async def announcing(announcements=all_accepted) -> AsyncIterator[tuple[FakeServ
 
 async def late(drafter: GrpcDrafter) -> asyncio.Task[Proposal]:
     """Take what was announced for HIT, and ask for it; the answer does not come before ``let_go``."""
-    assert drafter.announced(HIT) == Proposal(TRUTH[3:5], from_run_ahead=True)
+    assert drafter.announced(HIT) == Proposal(TRUTH[3:5], from_run_ahead=True, num_prepared=2)
     asking = asyncio.create_task(drafter.draft(HIT))
     await asyncio.sleep(0.05)
     assert not asking.done()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from orchestrator.auto.ahead import FIRST_CHANCE, FIRST_LENGTH, Readiness
+from orchestrator.auto.ahead import FIRST_CHANCE, FIRST_LENGTH, MIN_SEEN, Readiness
+from orchestrator.auto.observation import Behind
 
 
 def seen(*rounds: tuple[int, bool, int], times: int = 60) -> Readiness:
@@ -10,7 +11,7 @@ def seen(*rounds: tuple[int, bool, int], times: int = 60) -> Readiness:
     readiness = Readiness()
     for _ in range(times):
         for gamma, whole, length in rounds:
-            readiness.observe(gamma, length, whole=whole)
+            readiness.observe(Behind(gamma, whole), length)
     return readiness
 
 
@@ -50,5 +51,17 @@ def test_one_gamma_tells_little_of_another() -> None:
 def test_it_forgets() -> None:
     readiness = seen((3, True, 0))
     for _ in range(600):
-        readiness.observe(3, 4, whole=True)
+        readiness.observe(Behind(3, True), 4)
     assert readiness.ahead(4, 1.0).foreseen[3] > 0.9
+
+
+def test_what_was_all_there_might_have_been_more() -> None:
+    readiness, least = Readiness(), seen((3, True, 3))
+    for _ in range(60):
+        readiness.observe(Behind(3, True), 3, is_all=True)
+    assert readiness.ahead(8, 1.0).lengths[3] == pytest.approx(least.ahead(8, 1.0).lengths[3] + 1, abs=0.1)
+
+
+def test_it_is_known_after_a_few_rounds() -> None:
+    assert not seen((3, True, 0), times=MIN_SEEN - 1).is_known
+    assert seen((3, True, 0), times=2 * MIN_SEEN).is_known

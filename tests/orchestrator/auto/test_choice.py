@@ -119,7 +119,7 @@ def test_what_did_not_keep_its_promise_is_left_for_what_did() -> None:
 
 # Where proposals are prepared.
 
-AHEAD_PRICES = DEAR._replace(there_us=300, bare_us=300, extend_us=200, extend_token_us=2640)
+AHEAD_PRICES = DEAR._replace(there_us=300, bare_us=300)
 
 
 def ahead(chance: float, length: float) -> Ahead:
@@ -128,7 +128,7 @@ def ahead(chance: float, length: float) -> Ahead:
 
 def test_what_lies_ready_is_looked_for_where_asking_does_not_pay() -> None:
     dear = AHEAD_PRICES._replace(token_us=6000)
-    never, often = (settled(Chooser(text_of(0.35), dear, 8, there)) for there in (None, ahead(0.7, 2)))
+    never, often = (settled(Chooser(text_of(0.35), dear, 8, there, looks=True)) for there in (None, ahead(0.7, 2)))
     assert not never.choice.drafts
     assert often.choice.drafts
     assert often.choice.looks
@@ -137,15 +137,23 @@ def test_what_lies_ready_is_looked_for_where_asking_does_not_pay() -> None:
 
 
 def test_what_is_never_there_is_not_looked_for() -> None:
-    assert not settled(Chooser(text_of(0.2), AHEAD_PRICES, 8, ahead(0.0, 3))).choice.drafts
+    assert not settled(Chooser(text_of(0.2), AHEAD_PRICES, 8, ahead(0.0, 3), looks=True)).choice.drafts
 
 
 def test_more_than_is_there_is_asked_for_where_that_pays() -> None:
-    cheap = AHEAD_PRICES._replace(extend_token_us=300)
-    dear, good = (settled(Chooser(text_of(0.92), prices, 8, ahead(0.9, 3))).choice for prices in (AHEAD_PRICES, cheap))
+    cheap = AHEAD_PRICES._replace(token_us=300)
+    text, there = text_of(0.92), ahead(0.9, 3)
+    dear, good = (settled(Chooser(text, prices, 8, there, looks=True)).choice for prices in (AHEAD_PRICES, cheap))
     assert good.gamma(3, easy=True) > dear.gamma(3, easy=True) >= 3
 
 
 def test_no_more_of_a_poor_draft_is_used_than_it_is_worth() -> None:
     heavy = AHEAD_PRICES._replace(row_us=2000)
-    assert settled(Chooser(text_of(0.5), heavy, 8, ahead(0.9, 6))).choice.most < 4
+    assert settled(Chooser(text_of(0.5), heavy, 8, ahead(0.9, 6), looks=True)).choice.most < 4
+
+
+def test_where_it_must_not_be_looked_for_it_is_counted_on_all_the_same() -> None:
+    text, there = text_of(0.85), ahead(0.9, 3)
+    alone, foreseen = (settled(Chooser(text, AHEAD_PRICES, 8, one)) for one in (None, there))
+    assert not foreseen.choice.looks
+    assert foreseen.rate > 1.05 * alone.rate

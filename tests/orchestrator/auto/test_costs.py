@@ -185,26 +185,33 @@ def test_drafts_that_nobody_asked_for_tell_no_price_of_asking() -> None:
     assert costs.now() is None
     for _ in range(40):
         costs.observe(a_round(4))
-    prices = costs.now()
+    prices = costs.now(looks=True)
     assert prices is not None
     assert prices.ready(4, 4) == pytest.approx(400, rel=0.1)
     assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.2)
 
 
-def test_what_is_on_its_way_may_cost_less_than_nothing() -> None:
+def test_a_draft_takes_time_for_the_tokens_that_are_not_there() -> None:
     costs = Costs()
-    for index in range(60):
-        costs.observe(a_round(4))
-        missing = index % 3 + 1
-        # The first missing token is there by the time it is asked for.
-        seen = a_round(4 + missing, token_us=0)
-        us = 900 * (missing - 1)
-        costs.observe(replace(seen, ready=4, draft_us=us, round_us=seen.round_us + us))
+    for prepared in (0, 3, 1, 5, 2) * 8:
+        us = 600 + 900 * (5 - prepared)
+        seen = a_round(5, token_us=0)
+        costs.observe(replace(seen, prepared=prepared, draft_us=us, round_us=seen.round_us + us))
     prices = costs.now()
     assert prices is not None
-    assert prices.extend_us == pytest.approx(-900, rel=0.1)
-    assert prices.ready(5, 4) == pytest.approx(prices.rest_us, abs=50)
-    assert prices.ready(7, 4) == pytest.approx(prices.rest_us + 1800, rel=0.1)
+    assert (prices.draft_us, prices.token_us) == (pytest.approx(600, rel=0.1), pytest.approx(900, rel=0.1))
+    assert prices.ready(8, 4) == prices.asked(4) == pytest.approx(600 + 4 * 900 + prices.rest_us, rel=0.05)
+    # Nobody was told that it was there.
+    assert prices.ready(4, 4) == pytest.approx(600 + prices.rest_us, rel=0.1)
+
+
+def test_where_all_of_it_is_always_there_no_token_has_a_price() -> None:
+    costs = Costs()
+    for _ in range(40):
+        costs.observe(replace(a_round(3, token_us=0), prepared=3, draft_us=50))
+    prices = costs.now()
+    assert prices is not None
+    assert (prices.draft_us, prices.token_us) == (pytest.approx(50, rel=0.1), pytest.approx(0, abs=1))
 
 
 def test_a_round_without_a_draft_is_another_one_than_one_whose_draft_was_there() -> None:
@@ -214,19 +221,8 @@ def test_a_round_without_a_draft_is_another_one_than_one_whose_draft_was_there()
         there, bare = replace(a_round(4, token_us=0), ready=4), a_round(0)
         costs.observe(there)
         costs.observe(replace(bare, round_us=bare.round_us + 500))
-    prices = costs.now()
+    prices = costs.now(looks=True)
     assert prices is not None
     assert prices.bare_us == pytest.approx(prices.there_us + 500, abs=50)
     assert prices.ready(0, 4) == prices.bare_us
     assert prices.ready(4, 4) == prices.there_us
-
-
-def test_drafting_on_has_a_price_of_its_own() -> None:
-    costs = Costs()
-    for _ in range(40):
-        costs.observe(a_round(4))
-        costs.observe(replace(a_round(6, token_us=500), ready=4))
-    prices = costs.now()
-    assert prices is not None
-    assert prices.ready(6, 4) == pytest.approx(6 * 500 + 400, rel=0.2)
-    assert prices.asked(4) == pytest.approx(4 * 800 + 400, rel=0.2)

@@ -43,11 +43,14 @@ def test_of_bonus_and_solo_tokens_as_much_is_expected_as_of_others() -> None:
     assert bad.text().agreement < 0.1
 
 
-def test_whether_something_was_prepared_is_known_where_somebody_looked() -> None:
+def test_whether_something_was_prepared_is_known_where_something_was_drafted() -> None:
     history = History()
-    for ready, looked in ((0, False), (0, True), (2, True), (2, False)):
-        history.add(0, judged(1, 2, ready=ready, looked=looked))
-    assert history.text().ready[-8:] == [None, None, False, None, True, None, None, None]
+    for prepared in (0, 1, 2):
+        history.add(0, judged(1, 2, prepared=prepared))
+    for looked in (False, True):
+        history.add(0, Observation(0.99, 0.6, looked=looked))
+    history.add(0, Observation(0.99, 0.6, streamed=True))
+    assert history.text().ready[-9:] == [False, None, True, None, True, None, None, False, None]
 
 
 def test_sessions_do_not_run_into_each_other() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.auto.learner import Learner
-from orchestrator.auto.observation import Observation
+from orchestrator.auto.observation import Behind, Observation
 from orchestrator.fakes import FakeDrafter, FakeVerifier
 from orchestrator.gate import Progress, RoundPlan, WithinLimits
 from orchestrator.output_text import OutputText
@@ -86,4 +86,6 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
 def test_an_observation_holds_no_token() -> None:
     forbidden = {"token_ids", "draft_token_ids", "draft_probs", "token_id", "proposal", "verdict"}
     assert forbidden.isdisjoint(Observation.__slots__)
-    assert set(Observation.__annotations__.values()) <= {float | None, float, int, bool, tuple[float, ...]}
+    harmless = {float | None, float, int, bool, tuple[float, ...], Behind | None}
+    assert set(Observation.__annotations__.values()) <= harmless
+    assert set(Behind.__annotations__.values()) <= {int, bool}

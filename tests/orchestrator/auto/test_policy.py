@@ -8,12 +8,11 @@ from statistics import mode as mode_of
 import pytest
 
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
-from orchestrator.auto.ahead import FIRST_CHANCE, Readiness
 from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
-from orchestrator.auto.observation import Mode, Observation
-from orchestrator.auto.policy import NOTHING_PREPARED, TELL_EVERY
-from orchestrator.auto.rehearsal import Ahead
+from orchestrator.auto.observation import Behind, Mode, Observation
+from orchestrator.auto.options import Choice
+from orchestrator.auto.policy import ALONE_EVERY, NOTHING_PREPARED, STRETCH_EVERY
 from orchestrator.gate import RoundPlan
 from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
@@ -22,6 +21,7 @@ from tests.orchestrator.auto.support import REQUEST, Progress, a_round, solo, ta
 
 GAMMAS = (3, 1, 5, 2, 8, 4)
 SURE, UNSURE = 0.99, 0.1
+MODE = Mode.of(REQUEST.verification, REQUEST.sampling)
 
 
 def rounds(accepted: Callable[[int], int], times: int = 60, confidence: float = SURE) -> list[Observation]:
@@ -167,38 +167,49 @@ def test_a_bucket_is_open_before_the_first_token() -> None:
 REJECTING = replace(REQUEST, sampling=SamplingParams(temperature=1.0), verification=Verification.REJECTION)
 
 
+def there(num_tokens: int, gamma: int = 3, times: int = 200) -> list[Observation]:
+    """Rounds for which so many tokens were there."""
+    seen = replace(a_round(gamma, 0, before=SURE, after=SURE), prepared=num_tokens, behind=Behind(gamma, True))
+    return [seen] * times
+
+
 def test_what_lies_ready_is_used_and_the_round_says_so() -> None:
     learner, drafter = taught(*rounds(lambda gamma: gamma)), Drafter(4)
     policy = learner.policy(REQUEST, drafter)
-    plans = [policy.plan(Progress(SURE)) for _ in range(TELL_EVERY + 1)]
+    plans = [policy.plan(Progress(SURE)) for _ in range(9)]
     assert {plan.ready for plan in plans} == {4}
     assert all(plan.gamma >= 4 for plan in plans)
-    # It is known of a round that nothing is there only behind one that was to tell.
-    assert [plan.looked for plan in plans] == [False] * TELL_EVERY + [True]
-    assert [plan.prepare_us > 0 for plan in plans] == [False] * (TELL_EVERY - 1) + [True, False]
+
+
+def test_it_is_told_in_time_what_is_there_where_the_choice_hangs_on_that() -> None:
+    # Before anything is known that is of use, too.
+    first = Learner().policy(REQUEST, Drafter())
+    assert [first.plan(Progress(SURE)).looked for _ in range(2)] == [False, False]
+    learner = taught(*rounds(lambda gamma: gamma))
+    steady = [learner.policy(REQUEST, Drafter()).plan(Progress(SURE)) for _ in range(2)]
+    assert {(plan.looked, plan.prepare_us) for plan in steady} == {(False, 0)}
+    table = learner.table(MODE, 8, looks=True)
+    assert table is not None
+    learner.knowledge(MODE).tables[8, True].table = table._replace(choice=Choice(0, (0, 2), (4, 4), 6))
+    policy = learner.policy(REQUEST, Drafter())
+    plans = [policy.plan(Progress(SURE)) for _ in range(3)]
+    assert all(plan.prepare_us > 0 for plan in plans)
+    assert [plan.looked for plan in plans] == [False, True, True]
+    assert {plan.prepare for plan in plans} == {6}
 
 
 def test_what_is_never_there_is_not_looked_for() -> None:
-    learner = useless()
-    for _ in range(200):
-        learner.looked(Mode.of(REQUEST.verification, REQUEST.sampling), 0, 0, whole=True)
-    plan = plan_of(learner, drafter=Drafter())
+    plan = plan_of(taught(*there(0), learner=useless()), drafter=Drafter())
     assert (plan.gamma, plan.solo_below) == (0, ALWAYS_SOLO)
 
 
-def test_the_drafter_is_told_how_far_and_until_when_to_prepare() -> None:
+def test_the_drafter_is_told_how_far_to_prepare() -> None:
     plan = plan_of(taught(*rounds(lambda gamma: gamma)), drafter=Drafter())
     assert plan.prepare == plan.gamma == REQUEST.max_gamma
-    # A forward of nine rows takes 9.9 ms there, the way 0.4.
-    assert 9_450 < plan.prepare_us < 9_600
 
 
 def test_where_the_target_decodes_alone_as_little_is_prepared_as_can_be_learned_from() -> None:
-    learner = useless()
-    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
-    for _ in range(200):
-        learner.looked(mode, 0, 0, whole=True)
-    plan = plan_of(learner, drafter=Drafter())
+    plan = plan_of(taught(*there(0), learner=useless()), drafter=Drafter())
     assert (plan.gamma, plan.solo_below, plan.prepare) == (0, ALWAYS_SOLO, 1)
 
 
@@ -221,10 +232,7 @@ def test_a_proposal_is_wanted_a_round_trip_sooner(rest_us: float, there_us: floa
 def test_no_more_is_prepared_than_would_be_used() -> None:
     # Of three tokens one stands at the most.
     learner = taught(*rounds(lambda gamma: min(gamma, 1)))
-    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
-    for _ in range(200):
-        learner.looked(mode, 1, 1, whole=True)
-    assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 4
+    assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 3
 
 
 class Restless(Drafter):
@@ -244,54 +252,36 @@ class Restless(Drafter):
 
 
 def test_where_a_plan_must_not_hang_on_a_draft_nobody_looks() -> None:
-    mode = Mode.of(REJECTING.verification, REJECTING.sampling)
     learners = [taught(*rounds(lambda gamma: min(gamma, 2)), request=REJECTING) for _ in range(2)]
     looking, blind = learners[0].policy(REJECTING, Restless()), learners[1].policy(REJECTING)
     texts = [Progress(SURE, remaining=90 - 3 * index) for index in range(28)]
     plans = [looking.plan(one) for one in texts]
     assert plans == [blind.plan(one) for one in texts]
     assert {(plan.prepare, plan.prepare_us, plan.ready) for plan in plans} == {(0, 0, 0)}
-    assert readiness_of(learners[0], mode) == Readiness().ahead(8, 1.0)
 
 
-def readiness_of(learner: Learner, mode: Mode) -> Ahead:
-    return learner.knowledge(mode).readiness.ahead(8, 1.0)
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_what_is_there_is_learned_by_whether_the_round_before_stood(whole: bool) -> None:
-    class Choices(Learner):
-        def looked(self, mode: Mode, gamma: int, length: int, *, whole: bool) -> None:
-            seen.append((gamma, whole, length))
-
-    seen: list[tuple[int, bool, int]] = []
-    policy = taught(*rounds(lambda gamma: gamma), learner=Choices()).policy(REQUEST, Drafter(3))
-    gamma = [policy.plan(Progress(SURE, remaining=50)).gamma for _ in range(TELL_EVERY)][-1]
-    policy.plan(Progress(SURE, remaining=50 - gamma - whole))
-    assert seen == [(gamma, whole, 3)]
+def test_what_is_there_is_learned_by_whether_the_round_before_stood() -> None:
+    seen = a_round(3, 1)
+    told = [replace(seen, behind=Behind(3, whole), prepared=3 * whole) for whole in (True, False)] * 40
+    ahead = taught(*told).knowledge(MODE).readiness.ahead(8, 1.0)
+    assert ahead.foreseen[3] > 0.9
+    assert ahead.others[3] < 0.1
 
 
 def test_what_is_there_counts_behind_rounds_alone() -> None:
-    learner, drafter = taught(*rounds(lambda gamma: gamma)), Drafter(3)
-    policy = learner.policy(REQUEST, drafter)
-    for _ in range(2 * TELL_EVERY):
-        policy.plan(Progress(SURE, streamed=True))
-    drafter.available = False
-    for _ in range(2 * TELL_EVERY):
-        policy.plan(Progress(SURE))
-    mode = Mode.of(REQUEST.verification, REQUEST.sampling)
-    assert readiness_of(learner, mode) == Readiness().ahead(8, 1.0)
-    drafter.available = True
-    for _ in range(2 * TELL_EVERY):
-        policy.plan(Progress(SURE))
-    assert readiness_of(learner, mode).others[0] > FIRST_CHANCE
+    seen = replace(a_round(3, 1), prepared=3)
+    nobody_knows = replace(a_round(0, 0), behind=Behind(0, True))
+    learner = taught(*[seen, replace(solo(), behind=Behind(3, True)), nobody_knows] * 40)
+    assert not learner.knowledge(MODE).readiness.is_known
+    taught(*[replace(nobody_knows, looked=True)] * 40, learner=learner)
+    assert learner.knowledge(MODE).readiness.ahead(8, 1.0).others[0] < 0.1
 
 
 def test_more_than_is_chosen_is_tried_now_and_then() -> None:
     policy = taught(*rounds(lambda gamma: min(gamma, 2))).policy(REQUEST)
-    gammas = [policy.plan(Progress(SURE)).gamma for _ in range(64)]
+    gammas = [policy.plan(Progress(SURE)).gamma for _ in range(STRETCH_EVERY)]
     usual = mode_of(gammas)
-    assert gammas.count(usual) >= 60
+    assert gammas.count(usual) >= STRETCH_EVERY - 4
     assert max(gammas) > usual
 
 
@@ -316,7 +306,7 @@ def test_only_what_auto_chose_is_held_against_its_choice() -> None:
 
 def test_what_is_tried_is_not_called_chosen() -> None:
     policy = taught(*rounds(lambda gamma: min(gamma, 2))).policy(REQUEST)
-    plans = [policy.plan(Progress(SURE)) for _ in range(128)]
+    plans = [policy.plan(Progress(SURE)) for _ in range(ALONE_EVERY)]
     usual = mode_of(plan.gamma for plan in plans)
     assert all(plan.gamma == usual and not plan.max_solo_tokens for plan in plans if plan.chosen)
     assert sum(not plan.chosen for plan in plans) == 3

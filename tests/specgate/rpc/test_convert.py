@@ -32,7 +32,7 @@ def over_the_wire(pb: Any) -> Any:
 
 
 DISTRIBUTION = SparseDistribution((7, 0, 4_000_000_000), tuple(map(float32, (0.7, 0.2, 1e-30))))
-GREEDY = Proposal((7, 0, 7), from_run_ahead=True, draft_us=1234)
+GREEDY = Proposal((7, 0, 7), from_run_ahead=True, draft_us=1234, num_prepared=2)
 SAMPLED = Proposal((7, 0), (DISTRIBUTION, DISTRIBUTION))
 FULL = Proposal(tuple(range(MAX_GAMMA)))
 
@@ -97,6 +97,11 @@ VERDICTS = [
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_verdict_survives(verdict: Verdict) -> None:
     assert convert.verdict_from_pb(over_the_wire(convert.verdict_to_pb(verdict))) == verdict
+
+
+def test_no_more_is_prepared_than_is_proposed() -> None:
+    pb = convert.draft_response_to_pb(1, Proposal((7, 7), num_prepared=3))
+    refused(lambda: convert.draft_response_from_pb(pb), "num_prepared", "3 is outside [0, 2]")
 
 
 def test_a_duration_too_long_for_its_field_is_cut() -> None:

@@ -1,0 +1,27 @@
+"""When work is done that takes longer than a round may wait for it: at once, or in steps between events."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+Pace = Callable[[Iterator[None]], None]
+"""Takes all steps of some work, sooner or later."""
+START_S = 0.002
+"""What the round sends out that is planned now is on its way by then."""
+
+
+def at_once(steps: Iterator[None]) -> None:
+    """Take all steps now."""
+    for _ in steps:
+        pass
+
+
+def between_events(steps: Iterator[None]) -> None:
+    """Take the steps one by one while the running event loop waits for the services; no event waits for two of them."""
+    loop = asyncio.get_running_loop()
+
+    def step() -> None:
+        for _ in steps:
+            loop.call_soon(step)
+            return
+
+    loop.call_later(START_S, step)
