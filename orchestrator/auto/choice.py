@@ -64,7 +64,7 @@ class Chooser:
         self._max_gamma = max_gamma
         self._ahead = ahead
         self._looks = looks and ahead is not None
-        self._times = _times(prices, max_gamma)
+        self._times = _times(prices, max_gamma, ahead)
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
 
@@ -152,8 +152,9 @@ def _stepped(pair: tuple[int, int], index: int, step: int) -> tuple[int, int]:
     return (first, second + step) if index else (first + step, second)
 
 
-def _times(prices: Prices, max_gamma: int) -> Times:
+def _times(prices: Prices, max_gamma: int, ahead: Ahead | None) -> Times:
     gammas = range(max_gamma + 1)
     asked_us = [prices.bare_us, *(prices.asked(gamma) for gamma in gammas[1:])]
-    ready_us = [[prices.ready(gamma, num_ready) for num_ready in gammas] for gamma in gammas]
+    told = ahead.told if ahead else [1.0 for _ in gammas]
+    ready_us = [[prices.ready(gamma, num_ready, told[gamma]) for num_ready in gammas] for gamma in gammas]
     return Times(asked_us, ready_us, prices.solo_us, prices.wait)

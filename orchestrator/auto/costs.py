@@ -67,11 +67,17 @@ class Prices(NamedTuple):
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
         return self.draft_us + self.token_us * gamma + self.rest_us
 
-    def ready(self, gamma: int, num_ready: int) -> float:
-        """Return the same where ``num_ready`` tokens are there: those that are missing are asked for."""
-        if gamma <= num_ready:
-            return self.there_us if gamma else self.bare_us
-        return self.asked(gamma - num_ready)
+    def ready(self, gamma: int, num_ready: int, told: float = 1.0) -> float:
+        """Return the same where ``num_ready`` tokens are there: those that are missing are asked for.
+
+        Args:
+            told: how often nothing need be asked for if none is.
+        """
+        if not gamma:
+            return self.bare_us
+        if num_ready < gamma:
+            return self.asked(gamma - num_ready)
+        return told * self.there_us + (1 - told) * self.asked(0)
 
 
 class Costs:

@@ -100,7 +100,7 @@ class Learner:
         self.costs.observe(seen, session)
         known.history.add(session, seen)
         if seen.behind is not None and (num_there := seen.num_there) is not None:
-            known.readiness.observe(seen.behind, num_there, is_all=0 < seen.proposed <= num_there)
+            known.readiness.observe(seen.behind, num_there, seen.proposed, told=seen.ready >= seen.proposed)
         session_us = seen.verify_us if seen.streamed else seen.round_us
         known.credit_us += PROBE_BUDGET * session_us
         # A prompt that ran along is in no promise.

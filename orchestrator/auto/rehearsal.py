@@ -14,12 +14,14 @@ class Ahead(NamedTuple):
     """What is prepared, each by the γ of the round before.
 
     The chance that a proposal is there: ``foreseen`` where all of the draft stood and the draft agrees on the target's
-    own token behind it too, ``others`` elsewhere; ``lengths``: how long it is then, on average.
+    own token behind it too, ``others`` elsewhere; ``lengths``: how long it is then, on average. ``told``: of those that
+    are as long as is wanted, by that γ, how many need not be asked for, since the drafter has told of them in time.
     """
 
     foreseen: Sequence[float]
     others: Sequence[float]
     lengths: Sequence[float]
+    told: Sequence[float]
 
 
 class Times(NamedTuple):

@@ -58,7 +58,7 @@ def test_it_forgets() -> None:
 def test_what_was_all_there_might_have_been_more() -> None:
     readiness, least = Readiness(), seen((3, True, 3))
     for _ in range(60):
-        readiness.observe(Behind(3, True), 3, is_all=True)
+        readiness.observe(Behind(3, True), 3, 3)
     assert readiness.ahead(8, 1.0).lengths[3] == pytest.approx(least.ahead(8, 1.0).lengths[3] + 1, abs=0.1)
 
 

@@ -123,7 +123,7 @@ AHEAD_PRICES = DEAR._replace(there_us=300, bare_us=300)
 
 
 def ahead(chance: float, length: float) -> Ahead:
-    return Ahead([chance] * 9, [chance] * 9, [length] * 9)
+    return Ahead([chance] * 9, [chance] * 9, [length] * 9, [1.0] * 9)
 
 
 def test_what_lies_ready_is_looked_for_where_asking_does_not_pay() -> None:

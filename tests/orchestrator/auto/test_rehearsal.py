@@ -53,7 +53,7 @@ def test_where_the_text_is_hard_less_is_asked_for() -> None:
 
 
 def test_what_is_there_is_used() -> None:
-    always = Ahead([1.0] * 5, [0.0] * 5, [2.0] * 5)
+    always = Ahead([1.0] * 5, [0.0] * 5, [2.0] * 5, [1.0] * 5)
     # All agreed: the first round is asked for, then everything is there.
     outcome = rehearse(text_of("x" * 12), Choice(0, (3, 3), (3, 3), 3), times(), always)
     assert outcome.besides_us == pytest.approx((130 + 1001 + 1001) / 3)
@@ -63,7 +63,7 @@ def test_what_is_there_is_used() -> None:
 
 
 def test_what_was_seen_there_goes_before_chance() -> None:
-    always = Ahead([1.0] * 5, [1.0] * 5, [1.0] * 5)
+    always = Ahead(*[[1.0] * 5] * 4)
     seen = text_of("....", ready=[None, False, True, None])
     outcome = rehearse(seen, even(1), times(), always)
     assert outcome.besides_us == pytest.approx((110 + 110 + 1000 + 1000) / 4)
