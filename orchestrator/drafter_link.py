@@ -4,7 +4,7 @@ import asyncio
 
 from orchestrator.announced import Announced
 from orchestrator.streams import SessionStream, answered_by, check_round
-from specgate.errors import InternalError, InvalidArgument
+from specgate.errors import InternalError
 from specgate.rpc.convert import announcement_from_pb, draft_response_from_pb, draft_round_to_pb
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_length
 from specgate.v1 import drafter_service_pb2
@@ -26,14 +26,6 @@ class GrpcDrafter:
         """See ``ports.DraftLink``."""
         with answered_by(self._stream.peer):
             return self._announced.answer(request, self._last_draft_token_ids)
-
-    def num_announced(self, request: DraftRequest) -> int:
-        """See ``ports.DraftLink``."""
-        try:
-            return len(self._announced.token_ids(request, self._last_draft_token_ids))
-        except InvalidArgument:
-            # It is met again, and dealt with, when the draft is asked for.
-            return 0
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""

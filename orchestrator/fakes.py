@@ -90,11 +90,6 @@ class FakeDrafter:
         proposal = self._propose([*self.told, *request.token_ids], request)
         return replace(proposal, from_run_ahead=True, draft_us=0, num_prepared=len(proposal))
 
-    def num_announced(self, request: DraftRequest) -> int:
-        """See ``ports.DraftLink``."""
-        last_gamma = next((one.gamma for one in reversed(self.requests) if one.gamma), 0)
-        return len(self.announced(replace(request, gamma=last_gamma)) or ())
-
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         self.requests.append(request)

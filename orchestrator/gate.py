@@ -7,7 +7,7 @@ is still to come. That is what keeps every policy lossless in rejection mode too
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from orchestrator.ports import DrafterState, Prepared
+from orchestrator.ports import DrafterState
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO
 
@@ -19,9 +19,7 @@ ABSENT_DRAFTER_SOLO_TOKENS = 16
 class RoundPlan:
     """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
 
-    ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter;
-    ``prepare_us``: in how many microseconds they are wanted, 0: when they are complete. ``ready``: how many tokens of
-    this round's proposal were known to be there when it was planned; ``looked``: none of it was there if that is 0.
+    ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
     ``chosen``: ``auto`` did what it thinks best, it did not try something.
     """
 
@@ -30,9 +28,6 @@ class RoundPlan:
     solo_below: float = 0.0
     max_solo_tokens: int = 0
     prepare: int = 0
-    prepare_us: int = 0
-    ready: int = 0
-    looked: bool = False
     chosen: bool = False
 
 
@@ -138,17 +133,17 @@ def _target_alone(max_solo_tokens: int) -> RoundPlan:
 class PolicyMaker(Protocol):
     """Makes the policies of ``auto``, which share what they learn."""
 
-    def policy(self, request: GenerationRequest, drafter: Prepared) -> Policy: ...
+    def policy(self, request: GenerationRequest) -> Policy: ...
 
 
 def make_policy(request: GenerationRequest, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
     if request.max_gamma == 0:
         return TargetAlone()
-    return WithinLimits(_gate(request, drafter, learner), drafter)
+    return WithinLimits(_gate(request, learner), drafter)
 
 
-def _gate(request: GenerationRequest, drafter: DrafterState, learner: PolicyMaker) -> Policy:
+def _gate(request: GenerationRequest, learner: PolicyMaker) -> Policy:
     match request.gate:
         case Gate.NONE:
             return AlwaysDraft(request.max_gamma)
@@ -157,4 +152,4 @@ def _gate(request: GenerationRequest, drafter: DrafterState, learner: PolicyMake
         case Gate.DRAFT_CONFIDENCE:
             return DraftConfidence(request.max_gamma, request.threshold)
         case Gate.AUTO:
-            return learner.policy(request, drafter)
+            return learner.policy(request)

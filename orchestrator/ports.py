@@ -36,10 +36,6 @@ class DraftLink(Drafter, Protocol):
         """
         ...
 
-    def num_announced(self, request: DraftRequest) -> int:
-        """Return for how many tokens ``announced`` has an answer, whatever ``request.gamma``. Never waits or raises."""
-        ...
-
 
 class Verifier(Protocol):
     """One session on a verifier."""
@@ -57,26 +53,13 @@ class Verifier(Protocol):
         ...
 
 
-class Prepared(Protocol):
-    """Whether the next proposal has to be waited for."""
+class DrafterState(Protocol):
+    """What the planning of a round may know of the drafter: never what it drafted."""
 
     @property
     def available(self) -> bool:
         """Whether a proposal can be asked for now."""
         ...
-
-    @property
-    def num_prepared(self) -> int:
-        """How many tokens of the next proposal the drafter has said already.
-
-        0 wherever proposals are random (rejection mode above temperature 0): whether the draft is asked must not hang
-        on what it drafted.
-        """
-        ...
-
-
-class DrafterState(Prepared, Protocol):
-    """What the planning of a round may know of the drafter: never what it drafted."""
 
     @property
     def may_return(self) -> bool:

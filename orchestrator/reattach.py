@@ -37,7 +37,6 @@ class NoDrafter:
 
     available = False
     may_return = False
-    num_prepared = 0
     context_length = 0
 
     async def open(self) -> None:
@@ -87,15 +86,6 @@ class ReattachingDrafter:
     def context_length(self) -> int:
         """See ``ports.DrafterState``."""
         return self._dialer.context_length
-
-    @property
-    def num_prepared(self) -> int:
-        """See ``ports.Prepared``."""
-        attached, session = self._attached, self._session
-        if attached is None or session.opening_spec.rejects:
-            return 0
-        known = attached.num_known
-        return attached.drafter.num_announced(DraftRequest(0, known, tuple(session.committed[known:]), gamma=1))
 
     async def open(self) -> None:
         """Attach for the first time; where that fails, go on trying behind the request.

@@ -99,9 +99,7 @@ class Session:
     def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
         plan = self._plan
         position, self._num_told = self._num_told, len(self.committed)
-        return DraftRequest(
-            self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare, plan.prepare_us
-        )
+        return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
 
     def leave_out(self, seconds: float) -> None:
         """Count the round's time from so much later: its proposal lay there while the reader was slow."""
@@ -174,9 +172,9 @@ class Session:
         self._observe(proposal, verdict, before, (accepted + rejected, accepted), round_us)
 
     def _num_ready(self, proposal: Proposal) -> int:
-        """Return how many drafted tokens nobody waited for: all of an announced proposal, whatever was planned."""
+        """Return how many drafted tokens nobody asked for: all of an announced proposal."""
         announced = proposal.from_run_ahead and not proposal.draft_us
-        return len(proposal) if announced else min(self._plan.ready, len(proposal))
+        return len(proposal) if announced else 0
 
     def _observe(
         self, proposal: Proposal, verdict: Verdict, before: float | None, judged: tuple[int, int], round_us: int
@@ -197,7 +195,6 @@ class Session:
                 accepted=judged[1],
                 accepted_confidences=verdict.accepted_confidences[: judged[1]],
                 ready=self._num_ready(proposal),
-                looked=self._plan.looked and not verdict.solo,
                 prepared=max(proposal.num_prepared, self._num_ready(proposal)),
                 behind=behind,
                 chosen=self._plan.chosen,

@@ -23,19 +23,18 @@ FARTHEST = 2
 """Draft tokens by which one move changes all rounds: the farther from what was tried, the less a promise is worth."""
 SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
-WORTH = {Kind.ALONE: 1.0, Kind.STEADY: 1.0, Kind.LOOKING: 1 / 1.04, Kind.GATED: 1 / 1.02}
+WORTH = {Kind.ALONE: 1.0, Kind.STEADY: 1.0, Kind.GATED: 1 / 1.04}
 """Of what is promised: where there is much to choose from, the highest promise tends to be too high."""
 
 
 class Table(NamedTuple):
     """What is chosen; ``rate`` in tokens per microsecond.
 
-    ``probe`` is what is tried where the choice is closed, and ``probe_loss_us`` what a round of it loses.
+    ``probe_loss_us`` is what a round loses that drafts where the choice is closed.
     """
 
     choice: Choice
     rate: float
-    probe: Choice
     probe_loss_us: float
 
 
@@ -46,7 +45,6 @@ class Chooser:
         max_gamma: the most draft tokens of a round.
         ahead: what is prepared; None: nothing.
         promises: what choices came to that were in use.
-        looks: a choice may hang on what is prepared.
     """
 
     def __init__(
@@ -56,15 +54,12 @@ class Chooser:
         max_gamma: int,
         ahead: Ahead | None = None,
         promises: Promises | None = None,
-        *,
-        looks: bool = False,
     ) -> None:
         self._text = text
         self._prices = prices
         self._max_gamma = max_gamma
         self._ahead = ahead
-        self._looks = looks and ahead is not None
-        self._times = _times(prices, max_gamma, ahead)
+        self._times = _times(prices, max_gamma)
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
 
@@ -94,12 +89,9 @@ class Chooser:
             choice, before = self._next(choice), choice
             if choice == before:
                 break
-        probe = choice._replace(closed=0)
-        if choice.closed and not any(probe.asked):
-            probe = probe._replace(asked=(1, 1))
-        found, tried = self.load(choice), self.load(probe)
+        found, tried = self.load(choice), self.load(choice._replace(closed=0))
         rounds_lost = 1 - tried.rate / found.rate
-        return Table(choice, found.rate, probe, max(rounds_lost, 0.0) * tried.cycle_us)
+        return Table(choice, found.rate, max(rounds_lost, 0.0) * tried.cycle_us)
 
     def load(self, choice: Choice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""
@@ -118,43 +110,21 @@ class Chooser:
 
     def _moves(self, choice: Choice) -> Iterator[Choice]:
         """Yield what differs by one draft token somewhere or by its threshold, and even choices that are near."""
-        _, asked, reach, most = choice
-        for step in (-1, 1):
-            for easy in (0, 1):
-                yield from self._within(choice._replace(asked=_stepped(asked, easy, step)))
-                if self._looks:
-                    yield from self._within(choice._replace(reach=_stepped(reach, easy, step)))
-            if self._looks:
-                yield from self._within(choice._replace(most=most + step))
+        closed, hard, easy = choice
+        for pair in ((hard - 1, easy), (hard + 1, easy), (hard, easy - 1), (hard, easy + 1)):
+            if 0 < pair[0] <= pair[1] <= self._max_gamma:
+                yield Choice(closed, *pair)
         # From the target alone there is no way that leads step by step.
         farthest = FARTHEST if choice.drafts else self._max_gamma
-        for gamma in range(max(choice.longest - farthest, 1), min(choice.longest + farthest, self._max_gamma) + 1):
+        for gamma in range(max(choice.easy - farthest, 1), min(choice.easy + farthest, self._max_gamma) + 1):
             yield even(gamma)
             if choice.closed or self._prices.sessions > 1:
                 yield from (even(gamma)._replace(closed=closed) for closed in range(1, NUM_BUCKETS))
         for closed in range(NUM_BUCKETS + 1):
             yield choice._replace(closed=closed)
 
-    def _within(self, choice: Choice) -> Iterator[Choice]:
-        """Yield ``choice`` where it makes sense: no more is asked for where the text is hard, or nothing is there."""
-        asked = choice.asked
-        if not 0 <= asked[0] <= asked[1] <= choice.longest <= self._max_gamma:
-            return
-        if not self._looks:
-            if asked[0]:
-                yield choice._replace(reach=asked, most=asked[0])
-        elif max(asked[0], 1) <= choice.reach[0] <= choice.reach[1] <= choice.most and asked[1] <= choice.reach[1]:
-            yield choice
 
-
-def _stepped(pair: tuple[int, int], index: int, step: int) -> tuple[int, int]:
-    first, second = pair
-    return (first, second + step) if index else (first + step, second)
-
-
-def _times(prices: Prices, max_gamma: int, ahead: Ahead | None) -> Times:
+def _times(prices: Prices, max_gamma: int) -> Times:
     gammas = range(max_gamma + 1)
-    asked_us = [prices.bare_us, *(prices.asked(gamma) for gamma in gammas[1:])]
-    told = ahead.told if ahead else [1.0 for _ in gammas]
-    ready_us = [[prices.ready(gamma, num_ready, told[gamma]) for num_ready in gammas] for gamma in gammas]
-    return Times(asked_us, ready_us, prices.solo_us, prices.wait)
+    asked_us, begun_us = [prices.asked(gamma) for gamma in gammas], [prices.begun(gamma) for gamma in gammas]
+    return Times(asked_us, begun_us, prices.solo_us, prices.wait)

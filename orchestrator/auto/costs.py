@@ -8,6 +8,7 @@ A further session in a forward costs more than a further row of one that is in i
 token is picked. So a forward's time is a function of both.
 """
 
+import math
 from collections import deque
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from orchestrator.auto.observation import Observation
 HALF_LIFE = 60
 ROW_SHARE, SESSION_SHARE = 0.05, 0.1
 """What a further row, and a further session, costs, in forwards, until it is measured."""
+JITTER = 0.1
+"""In forwards: measured, with a cheap draft and with a dear one."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 NARROW_ROWS = 2
@@ -36,8 +39,8 @@ class Prices(NamedTuple):
     A forward takes ``forward_us`` for one row, ``session_us`` for each further session, which has a row, and ``row_us``
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
-    where it need not ask the drafter for what it uses, or ``bare_us`` where it uses none; a draft takes ``draft_us``
-    and ``token_us`` for each token that is not there yet.
+    where it need not ask the drafter for what it uses; a draft takes ``draft_us`` and ``token_us`` for each token. One
+    that is prepared has a lead of ``lead_us``, and of ``row_us`` more for each draft token that is judged meanwhile.
     Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
     by chance alone, since those who wait for a forward then run together.
     """
@@ -53,7 +56,7 @@ class Prices(NamedTuple):
     sessions: int
     meeting: float
     there_us: float = 0.0
-    bare_us: float = 0.0
+    lead_us: float = 0.0
 
     def batch(self, forward_share: float) -> float:
         """Return how many sessions one that is in a forward finds there, itself among them."""
@@ -67,17 +70,15 @@ class Prices(NamedTuple):
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
         return self.draft_us + self.token_us * gamma + self.rest_us
 
-    def ready(self, gamma: int, num_ready: int, told: float = 1.0) -> float:
-        """Return the same where ``num_ready`` tokens are there: those that are missing are asked for.
+    def begun(self, gamma: int) -> float:
+        """Return the same where the draft was begun while the target judged as long a one.
 
-        Args:
-            told: how often nothing need be asked for if none is.
+        Its lead is not always the same: it is taken to be logistic, with ``JITTER`` forwards as its scale.
         """
-        if not gamma:
-            return self.bare_us
-        if num_ready < gamma:
-            return self.asked(gamma - num_ready)
-        return told * self.there_us + (1 - told) * self.asked(0)
+        jitter_us = JITTER * max(self.forward_us, 1.0)
+        late = _within((self.token_us - self.row_us) * gamma - self.lead_us, jitter_us)
+        told = 1 / (1 + math.exp(late))
+        return told * self.there_us + (1 - told) * self.rest_us + jitter_us * math.log1p(math.exp(late))
 
 
 class Costs:
@@ -89,9 +90,7 @@ class Costs:
         self._forward = Line(3, guesses, HALF_LIFE, groups=2)
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
-        # Apart: without a draft the drafter is told at the same time as the verifier is asked.
-        self._there_us, self._bare_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._verify = Line(2, (((-ROW_SHARE, 1), 1.0),), HALF_LIFE)
+        self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
@@ -116,32 +115,33 @@ class Costs:
             self._solo_us.add(waited_us)
         else:
             self._wait_us.add(waited_us)
-            self._verify.add((1, seen.proposed), seen.verify_us)
         self._num_rounds += seen.proposed > seen.ready
         # A reader takes his time with every round: fewer of them are less of it.
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
             self._rest_us.add(rest_us)
             self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us)
-        elif not seen.streamed:
-            (self._there_us if seen.proposed else self._bare_us).add(rest_us)
+        elif seen.proposed:
+            self._there_us.add(rest_us)
+        if seen.behind is not None and seen.prepared:
+            self._lead_us.add(self._lead(seen, seen.behind.gamma))
         self._batch.add(batch)
         self._forward_us.add(forward_us)
         self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us)
 
-    def now(self, *, looks: bool = False) -> Prices | None:
+    def now(self, *, announced: bool = False) -> Prices | None:
         """Return the prices of this moment, None before there were rounds enough.
 
         Args:
-            looks: what is there need not be asked for.
+            announced: the drafter tells of what is there, so that it need not be asked for.
         """
         if self._num_rounds < MIN_ROUNDS:
             return None
         base_us, session_us, row_us = self._forward.coefficients
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
-        asks = not (looks and self._there_us.known)
-        there_us = self._rest_us.value + draft_us if asks else self._there_us.value
+        asks = not (announced and self._there_us.known)
+        there_us = self._rest_us.value if asks else self._there_us.value
         return Prices(
             # From forwards of many sessions alone a line may begin near 0.
             forward_us=max(base_us, session_us),
@@ -155,12 +155,18 @@ class Costs:
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
             there_us=there_us,
-            bare_us=self._bare_us.value if self._bare_us.known else there_us,
+            lead_us=self._lead_us.value,
         )
 
-    def verify_us(self, gamma: int) -> float:
-        """Return what the verifier takes for a round of ``gamma`` draft tokens; 0 before anything is known."""
-        return self._verify.about((1, gamma))
+    def _lead(self, seen: Observation, judged: int) -> float:
+        """Return the lead that a prepared draft had, beyond what the ``judged`` draft tokens before it gave."""
+        taken_us = self._draft.lately[1] * seen.proposed - self._forward.lately[2] * judged
+        if seen.proposed > seen.ready:
+            return taken_us - seen.draft_us
+        # It was longer, nobody knows by how much: what is to be expected then, by all that is known (Tobin, 1958).
+        jitter_us = JITTER * max(self._forward_us.value, 1.0)
+        early = _within(self._lead_us.value - taken_us, jitter_us)
+        return taken_us + jitter_us * math.log1p(math.exp(early)) * (1 + math.exp(-early))
 
     def _count_session(self, session: int, seen: Observation) -> None:
         self._num_verdicts += 1
@@ -185,3 +191,8 @@ class Costs:
         if not others:
             return 1.0
         return max(self._batch.value - 1, 0.0) / others * max(self._cycle_us.value / forward_us, 1.0)
+
+
+def _within(us: float, jitter_us: float) -> float:
+    """Return ``us`` in jitters, within what exponentials can bear."""
+    return min(max(us / jitter_us, -30.0), 30.0)

@@ -105,6 +105,11 @@ class Line:
             self._coefficients, self._num_unsolved = self._solve(), 0
         return self._coefficients
 
+    @property
+    def lately(self) -> list[float]:
+        """Coefficients that may lack the last measurements: solving takes time."""
+        return self._coefficients if self._num_unsolved < SOLVE_EVERY else self.coefficients
+
     def at(self, features: Sequence[float]) -> float:
         """Return the value on the line."""
         return _dot(self.coefficients, features)
@@ -123,8 +128,8 @@ class Line:
         self._num_unsolved += 1
 
     def about(self, features: Sequence[float]) -> float:
-        """Return the value on a line that may lack the last measurements: solving takes time."""
-        return _dot(self._coefficients if self._num_unsolved < SOLVE_EVERY else self.coefficients, features)
+        """Return the value on a line that may lack the last measurements."""
+        return _dot(self.lately, features)
 
     def _solve(self) -> list[float]:
         size = len(self._coefficients)

@@ -11,9 +11,8 @@ from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.history import History
 from orchestrator.auto.observation import Mode, Observation, Observer
 from orchestrator.auto.pace import Pace, at_once
-from orchestrator.auto.policy import NOTHING_PREPARED, Auto
+from orchestrator.auto.policy import Auto
 from orchestrator.auto.promises import Promises, Tally
-from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
 
 PROBE_BUDGET = 0.01
@@ -54,9 +53,9 @@ class ModeKnowledge:
     history: History = field(default_factory=History)
     readiness: Readiness = field(default_factory=Readiness)
     promises: Promises = field(default_factory=Promises)
-    tables: dict[tuple[int, bool], InUse] = field(default_factory=dict)
-    """By the most draft tokens that a request allows, and whether it looks what is prepared."""
-    searched: set[tuple[int, bool]] = field(default_factory=set)
+    tables: dict[int, InUse] = field(default_factory=dict)
+    """By the most draft tokens that a request allows."""
+    searched: set[int] = field(default_factory=set)
     """For which of these a search goes on."""
     num_verdicts: int = 0
     num_rounds: int = 0
@@ -79,9 +78,9 @@ class Learner:
         self._prices: Prices | None = None
         self._sessions = count()
 
-    def policy(self, request: GenerationRequest, drafter: Prepared = NOTHING_PREPARED) -> Auto:
+    def policy(self, request: GenerationRequest) -> Auto:
         """Return the policy of one session."""
-        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE), drafter)
+        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: GenerationRequest) -> Observer | None:
         """Return whom to tell of a session's verdicts; None where they would teach nothing.
@@ -99,15 +98,14 @@ class Learner:
         known.num_verdicts += 1
         self.costs.observe(seen, session)
         known.history.add(session, seen)
-        if seen.behind is not None and (num_there := seen.num_there) is not None:
-            known.readiness.observe(seen.behind, num_there, seen.proposed, told=seen.ready >= seen.proposed)
+        if seen.behind is not None and seen.proposed:
+            known.readiness.observe(seen.behind, is_there=seen.prepared > 0)
         session_us = seen.verify_us if seen.streamed else seen.round_us
         known.credit_us += PROBE_BUDGET * session_us
         # A prompt that ran along is in no promise.
-        if seen.chosen and seen.settled and (seen.batch_rows or not seen.forward_us):
-            for key in ((max_gamma, False), (max_gamma, True)):
-                if key in known.tables:
-                    known.tables[key].tally.add(seen.accepted + 1, session_us + seen.read_us)
+        counts = seen.chosen and seen.settled and (seen.batch_rows or not seen.forward_us)
+        if counts and (in_use := known.tables.get(max_gamma)):
+            in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
         """Return what is known of a mode."""
@@ -115,16 +113,16 @@ class Learner:
             self._modes[mode] = ModeKnowledge()
         return self._modes[mode]
 
-    def table(self, mode: Mode, max_gamma: int, *, looks: bool = False) -> Table | None:
+    def table(self, mode: Mode, max_gamma: int) -> Table | None:
         """Return the choices of this moment; None while no cost is known."""
-        known, key = self.knowledge(mode), (max_gamma, looks)
-        in_use = known.tables.get(key)
+        known = self.knowledge(mode)
+        in_use = known.tables.get(max_gamma)
         is_due = in_use is None or known.num_verdicts >= in_use.due_at
-        if is_due and key not in known.searched and (prices := self.costs.now(looks=looks)):
+        if is_due and max_gamma not in known.searched and (prices := self.costs.now(announced=mode.is_announced)):
             self._prices = prices
-            known.searched.add(key)
-            self._pace(_search(known, key, prices))
-            in_use = known.tables.get(key)
+            known.searched.add(max_gamma)
+            self._pace(_search(known, max_gamma, prices))
+            in_use = known.tables.get(max_gamma)
         return in_use.table if in_use else None
 
     def next_round(self, mode: Mode) -> int:
@@ -132,17 +130,6 @@ class Learner:
         known = self.knowledge(mode)
         known.num_rounds += 1
         return known.num_rounds
-
-    def prepare_us(self, gamma: int) -> int:
-        """Return after how many microseconds of a round of ``gamma`` tokens the next proposal is wanted; 0: unknown.
-
-        That is a round trip before the verdict, to the drafter where that is further away: what is announced at the
-        same time comes too late half the time. What is drafted in between is there when it is asked for.
-        """
-        verify_us, prices = self.costs.verify_us(gamma), self._prices
-        if prices is None or not verify_us:
-            return round(verify_us)
-        return max(round(verify_us - max(prices.there_us, prices.rest_us - prices.there_us)), 1)
 
     def solo_run(self) -> int:
         """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
@@ -168,14 +155,12 @@ class Learner:
         return True
 
 
-def _search(known: ModeKnowledge, key: tuple[int, bool], prices: Prices) -> Iterator[None]:
+def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
     """Put a table into ``known``, with pauses."""
-    max_gamma, looks = key
-    last = known.tables.get(key)
+    last = known.tables.get(max_gamma)
     text = known.history.text()
-    runs_ahead = looks or known.readiness.is_known
-    ahead = known.readiness.ahead(max_gamma, text.agreement) if runs_ahead else None
-    chooser = Chooser(text, prices, max_gamma, ahead, known.promises, looks=looks)
+    ahead = known.readiness.ahead(max_gamma, text.agreement) if known.readiness.is_known else None
+    chooser = Chooser(text, prices, max_gamma, ahead, known.promises)
     if last is not None and last.tally.is_enough:
         known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
         last.tally = Tally()
@@ -187,8 +172,8 @@ def _search(known: ModeKnowledge, key: tuple[int, bool], prices: Prices) -> Iter
     most *= min(prices.sessions, MOST_SESSIONS)
     pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     tally = last.tally if last is not None and stays else Tally()
-    known.tables[key] = InUse(table, known.num_verdicts + pause, tally)
-    known.searched.remove(key)
+    known.tables[max_gamma] = InUse(table, known.num_verdicts + pause, tally)
+    known.searched.remove(max_gamma)
 
 
 def _mode(request: GenerationRequest) -> Mode:

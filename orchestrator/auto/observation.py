@@ -21,14 +21,13 @@ class Observation:
     ``before`` and ``after`` are the target's confidence in the last token committed before and by this verdict, None
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand, ``accepted_confidences`` the target's confidence in each of these; empty where the verifier does
-    not tell. ``ready`` draft tokens were known to be there when the round was planned: none of them was waited for.
-    ``looked``: if that is 0, nothing was there. ``prepared`` counts those too that were there when the drafter was
-    asked for the rest. ``behind`` is None where no round was just before. ``chosen``: ``auto`` had planned the round,
-    and not to try something. A ``streamed`` verdict followed another one without a round trip. ``round_us`` is the
-    time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in which the proposal lay there and
-    the reader was busy with the verdict before. ``forward_us`` and ``batch_rows`` are of the forward that it was
-    decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may have been waited for,
-    ``finished`` True for a session's last verdict.
+    not tell. ``ready`` draft tokens had been announced, so that none of them was asked for; ``prepared`` ones, these
+    among them, were there when the drafter was asked. ``behind`` is None where no round was just before. ``chosen``:
+    ``auto`` had planned the round, and not to try something. A ``streamed`` verdict followed another one without a
+    round trip. ``round_us`` is the time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in
+    which the proposal lay there and the reader was busy with the verdict before. ``forward_us`` and ``batch_rows`` are
+    of the forward that it was decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may
+    have been waited for, ``finished`` True for a session's last verdict.
     """
 
     before: float | None
@@ -38,7 +37,6 @@ class Observation:
     accepted: int = 0
     accepted_confidences: tuple[float, ...] = ()
     ready: int = 0
-    looked: bool = False
     prepared: int = 0
     behind: Behind | None = None
     chosen: bool = False
@@ -52,13 +50,6 @@ class Observation:
     batch_sessions: int = 0
     batch_rows: int = 0
     forward_us: int = 0
-
-    @property
-    def num_there(self) -> int | None:
-        """How many draft tokens were there when they were wanted; None: nobody knows."""
-        if self.streamed:
-            return None
-        return self.prepared if self.proposed else 0 if self.looked else None
 
 
 Observer = Callable[[Observation], None]
@@ -75,8 +66,8 @@ class Mode:
     heat: int
 
     @property
-    def can_look(self) -> bool:
-        """Whether a plan may hang on what is prepared: where the text is the same under any plan."""
+    def is_announced(self) -> bool:
+        """Whether a drafter tells of what it has prepared: where that is small, and holds for any round."""
         return self.verification is Verification.SHARED_NOISE
 
     @classmethod

@@ -12,26 +12,18 @@ EASY_BUCKET = bucket_of(0.5)
 class Choice(NamedTuple):
     """How far to draft.
 
-    In the first ``closed`` buckets of confidence the target goes on alone. Else it hangs on whether the text is easy
-    here: the round before stood as a whole, and the target's confidence is 0.5 or more. Each pair is for where it is
-    not, and for where it is: ``asked`` draft tokens are asked for where nothing is there, none is to look and no more;
-    where something is, as much of it is used as there is, but ``reach`` tokens at least, which are asked for, and
-    ``most`` at the most.
+    In the first ``closed`` buckets of confidence the target goes on alone. Else a round has ``easy`` draft tokens where
+    the text is easy: the round before stood as a whole, and the target's confidence is 0.5 or more; and ``hard`` ones
+    where it is not.
     """
 
     closed: int
-    asked: tuple[int, int]
-    reach: tuple[int, int]
-    most: int
+    hard: int
+    easy: int
 
-    def gamma(self, num_ready: int, *, easy: bool) -> int:
-        """Return how many draft tokens a round has for which ``num_ready`` are there."""
-        return min(max(num_ready, self.reach[easy]), self.most) if num_ready else self.asked[easy]
-
-    @property
-    def longest(self) -> int:
-        """How many draft tokens a round has at the most."""
-        return max(self.asked[1], self.most)
+    def gamma(self, *, easy: bool) -> int:
+        """Return how many draft tokens a round has."""
+        return self.easy if easy else self.hard
 
     @property
     def solo_below(self) -> float:
@@ -39,19 +31,14 @@ class Choice(NamedTuple):
         return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
 
     @property
-    def looks(self) -> bool:
-        """Whether a round hangs on what is there."""
-        return self.asked != self.reach or self.most > min(self.reach)
-
-    @property
     def drafts(self) -> bool:
-        """Whether any round comes back to the gateway, at least to look."""
+        """Whether any round comes back to the gateway."""
         return self.closed <= len(BUCKET_EDGES)
 
 
 def even(gamma: int) -> Choice:
     """Return the choice of ``gamma`` draft tokens in every round."""
-    return Choice(0, (gamma, gamma), (gamma, gamma), gamma)
+    return Choice(0, gamma, gamma)
 
 
 class Outcome(NamedTuple):

@@ -3,10 +3,8 @@
 Lossless by what it may look at: the target's confidence in committed tokens, the length of the text, and the rounds of
 all sessions that are over: how many of their tokens were judged and stood, how long they took, how many sessions
 shared their forwards. A pending proposal has no way in: ``plan`` is called before the draft is asked for, and nothing
-is observed before a verdict is committed. So neither the values of a proposal nor the time that they took decide
-whether it is used; they decide about later rounds alone, whose draft randomness is another. Where proposals are not
-random (greedy and ``shared_noise``, in which the text is the same under any plan) it also looks whether the next one is
-there already: such a one costs no waiting.
+is observed before a verdict is committed. So neither the values of a proposal nor the time that they took, nor whether
+it was prepared, decide whether it is used; they decide about later rounds alone, whose draft randomness is another.
 
 When to try what is not chosen is counted, not drawn: the policy has no randomness that could meet the text's.
 """
@@ -20,7 +18,6 @@ from orchestrator.auto.choice import Table
 from orchestrator.auto.observation import Mode
 from orchestrator.auto.options import EASY_BUCKET
 from orchestrator.gate import Progress, RoundPlan
-from orchestrator.ports import Prepared
 from specgate.types import ALWAYS_SOLO
 
 CALIBRATION = (3, 1, 5, 2, 8, 4)
@@ -36,7 +33,7 @@ PROBE_FLOOR = 0.1
 class Choices(Protocol):
     """What a policy asks of the learner."""
 
-    def table(self, mode: Mode, max_gamma: int, *, looks: bool) -> Table | None: ...
+    def table(self, mode: Mode, max_gamma: int) -> Table | None: ...
 
     def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool: ...
 
@@ -44,117 +41,73 @@ class Choices(Protocol):
 
     def next_round(self, mode: Mode) -> int: ...
 
-    def prepare_us(self, gamma: int) -> int: ...
-
-
-class NothingPrepared:
-    """The port's ``Prepared`` where nothing ever is: a policy does not look."""
-
-    available = False
-    num_prepared = 0
-
-
-NOTHING_PREPARED = NothingPrepared()
-
 
 class _Asked(NamedTuple):
-    """The γ of a round, and how many tokens could still come when it was planned.
-
-    ``tells``: the drafter was to say in time what it has prepared for the next one.
-    """
+    """The γ of a round, and how many tokens could still come when it was planned."""
 
     gamma: int
     remaining: int
-    tells: bool
 
 
 class Auto:
-    """``auto``: γ by the target's confidence, 0 included.
+    """``auto``: γ by the target's confidence and by what stood, 0 included.
 
     Args:
         max_gamma: the most that the request allows.
-        drafter: is asked whether the next proposal is there already.
     """
 
-    def __init__(self, choices: Choices, mode: Mode, max_gamma: int, drafter: Prepared) -> None:
+    def __init__(self, choices: Choices, mode: Mode, max_gamma: int) -> None:
         self._choices = choices
         self._mode = mode
         self._max_gamma = max_gamma
-        self._drafter = drafter
-        self._looks = mode.can_look and drafter is not NOTHING_PREPARED
         self._last: _Asked | None = None
-        self._stood = True
         self._calibration = cycle(CALIBRATION)
         self._round = 0
         self._probing = False
-        self._num_probes = 0
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
-        table = self._choices.table(self._mode, self._max_gamma, looks=self._looks)
+        table = self._choices.table(self._mode, self._max_gamma)
         self._round = self._choices.next_round(self._mode)
-        num_ready = self._drafter.num_prepared if self._looks else 0
-        looked = self._look(session)
-        plan = self._calibrate() if table is None else self._by(table, session, num_ready)
-        if not self._looks:
-            self._last = _Asked(plan.gamma, session.remaining, tells=False)
-            return plan
-        is_bare = not plan.gamma and not plan.max_solo_tokens
-        tells = table is None or table.choice.looks or is_bare
-        due_us = self._choices.prepare_us(plan.gamma) if tells else 0
-        self._last = _Asked(plan.gamma, session.remaining, tells=due_us > 0)
-        return replace(plan, prepare=self._longest(table), prepare_us=due_us, ready=num_ready, looked=looked)
+        plan = self._calibrate() if table is None else self._by(table, session)
+        self._last = _Asked(plan.gamma, session.remaining)
+        return replace(plan, prepare=self._longest(table))
 
     def _longest(self, table: Table | None) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
             return self._max_gamma
-        return table.choice.most if table.choice.drafts else 1
-
-    def _look(self, session: Progress) -> bool:
-        """Return whether it is known what is there."""
-        last = self._last
-        if last is None:
-            return False
-        self._stood = session.streamed or last.remaining - session.remaining > last.gamma
-        # What is there after a run of solo tokens is another matter.
-        return last.tells and self._drafter.available and not session.streamed
+        return table.choice.easy if table.choice.drafts else 1
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
         return _ending_alone(gamma) if self._round % 2 else RoundPlan(gamma)
 
-    def _by(self, table: Table, session: Progress, num_ready: int) -> RoundPlan:
+    def _by(self, table: Table, session: Progress) -> RoundPlan:
         bucket = bucket_of(session.confidence)
-        easy = self._stood and bucket >= EASY_BUCKET
+        gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and self._has_stood(session))
         if bucket < table.choice.closed:
-            if not num_ready:
-                return self._closed(table, session, easy=easy)
-            gamma = min(num_ready, table.choice.most)
-        else:
-            gamma = table.choice.gamma(num_ready, easy=easy)
+            return self._closed(table, gamma, session)
         if self._round % STRETCH_EVERY == 0:
-            return self._open(table, self._stretched(gamma), session)
-        return replace(self._open(table, gamma, session), chosen=self._round % ALONE_EVERY != ALONE_AFTER)
-
-    def _stretched(self, gamma: int) -> int:
-        return min(gamma + 1 + gamma // 4, self._max_gamma)
-
-    def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
+            return self._open(table, min(gamma + 1 + gamma // 4, self._max_gamma), session)
         if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
+        return replace(self._open(table, gamma, session), chosen=True)
+
+    def _has_stood(self, session: Progress) -> bool:
+        """Return whether the round before stood as a whole; so does one of solo tokens."""
+        last = self._last
+        return last is None or session.streamed or last.remaining - session.remaining > last.gamma
+
+    def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if table.choice.closed and not self._probing:
             self._probing = self._may_probe(table)
         return self._with_gate(gamma, table, session)
 
-    def _closed(self, table: Table, session: Progress, *, easy: bool) -> RoundPlan:
+    def _closed(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if self._probing or self._may_probe(table):
             self._probing = False
-            self._num_probes += 1
-            if self._looks and self._num_probes % 2:
-                # Drafts that are asked for may be too dear, and prepared ones not.
-                return RoundPlan()
-            return self._with_gate(max(table.probe.gamma(0, easy=easy), 1), table, session)
+            return self._with_gate(gamma, table, session)
         return replace(self._with_gate(0, table, session), chosen=True)
 
     def _may_probe(self, table: Table) -> bool:

@@ -27,14 +27,13 @@ class Kind(Enum):
 
     ALONE = "the target alone"
     STEADY = "drafts everywhere"
-    LOOKING = "drafts by what is there"
     GATED = "alone where it is unsure"
 
     @classmethod
     def of(cls, choice: Choice) -> "Kind":
         if choice.closed:
             return cls.GATED if choice.drafts else cls.ALONE
-        return cls.LOOKING if choice.looks else cls.STEADY
+        return cls.STEADY
 
 
 class Tally:
@@ -95,4 +94,4 @@ class Promises:
 
 
 def _gamma(choice: Choice) -> int:
-    return choice.longest if choice.drafts else 0
+    return choice.easy if choice.drafts else 0

@@ -48,46 +48,39 @@ def test_no_even_choice_nor_threshold_is_much_faster(prices: Prices, odds: tuple
 
 
 def test_it_begins_near_what_is_known() -> None:
-    assert Chooser(text_of(1.0), CHEAP, 8).best(None).choice.most <= FIRST_GAMMA + 2
+    assert Chooser(text_of(1.0), CHEAP, 8).best(None).choice.easy <= FIRST_GAMMA + 2
     assert settled(Chooser(text_of(1.0), CHEAP, 8)).choice == even(8)
 
 
 def test_a_dear_draft_goes_less_far() -> None:
     cheap, dear = (settled(Chooser(text_of(0.85), prices, 8)).choice for prices in (CHEAP, DEAR))
-    assert 0 < dear.most < cheap.most
+    assert 0 < dear.easy < cheap.easy
 
 
 @pytest.mark.parametrize("sessions", [1, 8])
 def test_a_draft_that_never_survives_is_not_asked(sessions: int) -> None:
     table = settled(Chooser(text_of(0.02), CHEAP._replace(sessions=sessions), 8))
     assert not table.choice.drafts
-    assert table.probe.asked[0] > 0
+    assert table.choice.easy > 0
     assert table.probe_loss_us > 0
 
 
 @pytest.mark.parametrize("gamma", [1, 8])
 def test_from_the_target_alone_it_comes_back_to_any_gamma(gamma: int) -> None:
     chooser = Chooser(text_of(0.7), CHEAP, 8)
-    assert chooser.best(even(gamma)._replace(closed=7)).choice.asked == settled(chooser).choice.asked
-
-
-def test_where_nothing_is_prepared_nothing_hangs_on_that() -> None:
-    text = text_of(0.0, 1.0)._replace(buckets=[6] * NUM_TOKENS)
-    choice = settled(Chooser(text, CHEAP, 8)).choice
-    assert choice.asked[0] < choice.asked[1]
-    assert not choice.looks
+    assert chooser.best(even(gamma)._replace(closed=7)).choice == settled(chooser).choice
 
 
 def test_unsure_places_are_left_to_the_target_where_drafts_are_dear() -> None:
     choice = settled(Chooser(text_of(0.05, 0.9), DEAR, 8)).choice
     assert choice.closed == 1
-    assert choice.most > 1
+    assert choice.easy > 1
 
 
 def test_where_a_draft_was_rejected_less_is_asked_for() -> None:
     # Stretches where nothing is agreed on, and others where everything is; the confidence is the same.
     text = text_of(0.0, 1.0)._replace(buckets=[6] * NUM_TOKENS)
-    hard, easy = settled(Chooser(text, CHEAP, 8)).choice.asked
+    _, hard, easy = settled(Chooser(text, CHEAP, 8)).choice
     assert hard < easy
 
 
@@ -107,53 +100,44 @@ def test_what_did_not_keep_its_promise_is_left_for_what_did() -> None:
     promises = Promises()
     chooser = Chooser(text_of(0.85), CHEAP, 8, promises=promises)
     best = settled(chooser).choice
-    other = even(best.most - 2)
+    other = even(best.easy - 2)
     for choice, share in ((other, 1.0), (best, 0.7)):
         rate, tally = chooser.load(choice).rate, Tally()
         tally.add(10, round(10 / (share * rate)))
         for _ in range(10):
             promises.settle(choice, rate, tally)
-    assert chooser.best(best).choice.most < best.most
-    assert chooser.best(other).choice.most < best.most
+    assert chooser.best(best).choice.easy < best.easy
+    assert chooser.best(other).choice.easy < best.easy
 
 
 # Where proposals are prepared.
 
-AHEAD_PRICES = DEAR._replace(there_us=300, bare_us=300)
+AHEAD_PRICES = DEAR._replace(there_us=300, lead_us=3 * DEAR.token_us)
 
 
-def ahead(chance: float, length: float) -> Ahead:
-    return Ahead([chance] * 9, [chance] * 9, [length] * 9, [1.0] * 9)
+def ahead(chance: float) -> Ahead:
+    return Ahead([chance] * 9, [chance] * 9)
 
 
-def test_what_lies_ready_is_looked_for_where_asking_does_not_pay() -> None:
-    dear = AHEAD_PRICES._replace(token_us=6000)
-    never, often = (settled(Chooser(text_of(0.35), dear, 8, there, looks=True)) for there in (None, ahead(0.7, 2)))
+def test_a_dear_draft_pays_where_it_is_prepared() -> None:
+    dear = AHEAD_PRICES._replace(token_us=6000, lead_us=12_000)
+    never, often = (settled(Chooser(text_of(0.5), dear, 8, there)) for there in (None, ahead(0.9)))
     assert not never.choice.drafts
     assert often.choice.drafts
-    assert often.choice.looks
-    assert often.choice.gamma(0, easy=False) < often.choice.gamma(2, easy=True)
     assert often.rate > 1.05 * never.rate
 
 
-def test_what_is_never_there_is_not_looked_for() -> None:
-    assert not settled(Chooser(text_of(0.2), AHEAD_PRICES, 8, ahead(0.0, 3), looks=True)).choice.drafts
+def test_what_is_never_there_is_not_counted_on() -> None:
+    assert not settled(Chooser(text_of(0.2), AHEAD_PRICES, 8, ahead(0.0))).choice.drafts
 
 
 def test_more_than_is_there_is_asked_for_where_that_pays() -> None:
+    text, there = text_of(0.92), ahead(0.9)
     cheap = AHEAD_PRICES._replace(token_us=300)
-    text, there = text_of(0.92), ahead(0.9, 3)
-    dear, good = (settled(Chooser(text, prices, 8, there, looks=True)).choice for prices in (AHEAD_PRICES, cheap))
-    assert good.gamma(3, easy=True) > dear.gamma(3, easy=True) >= 3
+    dear, good = (settled(Chooser(text, prices, 8, there)).choice for prices in (AHEAD_PRICES, cheap))
+    assert good.easy > dear.easy >= 3
 
 
 def test_no_more_of_a_poor_draft_is_used_than_it_is_worth() -> None:
     heavy = AHEAD_PRICES._replace(row_us=2000)
-    assert settled(Chooser(text_of(0.5), heavy, 8, ahead(0.9, 6), looks=True)).choice.most < 4
-
-
-def test_where_it_must_not_be_looked_for_it_is_counted_on_all_the_same() -> None:
-    text, there = text_of(0.85), ahead(0.9, 3)
-    alone, foreseen = (settled(Chooser(text, AHEAD_PRICES, 8, one)) for one in (None, there))
-    assert not foreseen.choice.looks
-    assert foreseen.rate > 1.05 * alone.rate
+    assert settled(Chooser(text_of(0.5), heavy, 8, ahead(0.9))).choice.easy < 4

@@ -47,10 +47,9 @@ def test_whether_something_was_prepared_is_known_where_something_was_drafted() -
     history = History()
     for prepared in (0, 1, 2):
         history.add(0, judged(1, 2, prepared=prepared))
-    for looked in (False, True):
-        history.add(0, Observation(0.99, 0.6, looked=looked))
-    history.add(0, Observation(0.99, 0.6, streamed=True))
-    assert history.text().ready[-9:] == [False, None, True, None, True, None, None, False, None]
+    for streamed in (False, True):
+        history.add(0, Observation(0.99, 0.6, streamed=streamed))
+    assert history.text().ready[-8:] == [False, None, True, None, True, None, None, None]
 
 
 def test_sessions_do_not_run_into_each_other() -> None:

@@ -2,21 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import cycle
 from statistics import mode as mode_of
 
 import pytest
 
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
-from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
-from orchestrator.auto.options import Choice
-from orchestrator.auto.policy import ALONE_EVERY, NOTHING_PREPARED, STRETCH_EVERY
+from orchestrator.auto.policy import ALONE_EVERY, STRETCH_EVERY
 from orchestrator.gate import RoundPlan
-from orchestrator.ports import Prepared
 from orchestrator.request import Gate, GenerationRequest
-from specgate.types import ALWAYS_SOLO, SamplingParams, Verification
+from specgate.types import ALWAYS_SOLO, SamplingParams
 from tests.orchestrator.auto.support import REQUEST, Progress, a_round, solo, taught
 
 GAMMAS = (3, 1, 5, 2, 8, 4)
@@ -36,23 +32,13 @@ def useless(times: int = 60) -> Learner:
     return taught(*rounds(lambda gamma: 0, times, UNSURE), learner=learner)
 
 
-class Drafter:
-    """The port's ``Prepared``."""
-
-    available = True
-
-    def __init__(self, num_prepared: int = 0) -> None:
-        self.num_prepared = num_prepared
-
-
 def plan_of(
     learner: Learner,
     request: GenerationRequest = REQUEST,
     session: Progress | None = None,
-    drafter: Prepared = NOTHING_PREPARED,
 ) -> RoundPlan:
     """Return the plan that comes once the probes that were saved up are spent."""
-    policy = learner.policy(request, drafter)
+    policy = learner.policy(request)
     return [policy.plan(session or Progress(SURE)) for _ in range(8)][-1]
 
 
@@ -164,100 +150,16 @@ def test_a_bucket_is_open_before_the_first_token() -> None:
 # Prepared proposals.
 
 
-REJECTING = replace(REQUEST, sampling=SamplingParams(temperature=1.0), verification=Verification.REJECTION)
-
-
-def there(num_tokens: int, gamma: int = 3, times: int = 200) -> list[Observation]:
-    """Rounds for which so many tokens were there."""
-    seen = replace(a_round(gamma, 0, before=SURE, after=SURE), prepared=num_tokens, behind=Behind(gamma, True))
-    return [seen] * times
-
-
-def test_what_lies_ready_is_used_and_the_round_says_so() -> None:
-    learner, drafter = taught(*rounds(lambda gamma: gamma)), Drafter(4)
-    policy = learner.policy(REQUEST, drafter)
-    plans = [policy.plan(Progress(SURE)) for _ in range(9)]
-    assert {plan.ready for plan in plans} == {4}
-    assert all(plan.gamma >= 4 for plan in plans)
-
-
-def test_it_is_told_in_time_what_is_there_where_the_choice_hangs_on_that() -> None:
-    # Before anything is known that is of use, too.
-    first = Learner().policy(REQUEST, Drafter())
-    assert [first.plan(Progress(SURE)).looked for _ in range(2)] == [False, False]
-    learner = taught(*rounds(lambda gamma: gamma))
-    steady = [learner.policy(REQUEST, Drafter()).plan(Progress(SURE)) for _ in range(2)]
-    assert {(plan.looked, plan.prepare_us) for plan in steady} == {(False, 0)}
-    table = learner.table(MODE, 8, looks=True)
-    assert table is not None
-    learner.knowledge(MODE).tables[8, True].table = table._replace(choice=Choice(0, (0, 2), (4, 4), 6))
-    policy = learner.policy(REQUEST, Drafter())
-    plans = [policy.plan(Progress(SURE)) for _ in range(3)]
-    assert all(plan.prepare_us > 0 for plan in plans)
-    assert [plan.looked for plan in plans] == [False, True, True]
-    assert {plan.prepare for plan in plans} == {6}
-
-
-def test_what_is_never_there_is_not_looked_for() -> None:
-    plan = plan_of(taught(*there(0), learner=useless()), drafter=Drafter())
-    assert (plan.gamma, plan.solo_below) == (0, ALWAYS_SOLO)
-
-
-def test_the_drafter_is_told_how_far_to_prepare() -> None:
-    plan = plan_of(taught(*rounds(lambda gamma: gamma)), drafter=Drafter())
-    assert plan.prepare == plan.gamma == REQUEST.max_gamma
+def test_no_more_is_prepared_than_would_be_used() -> None:
+    plan = plan_of(taught(*rounds(lambda gamma: gamma)))
+    assert plan.prepare >= plan.gamma >= 7
+    # Of three tokens one stands at the most.
+    assert 1 <= plan_of(taught(*rounds(lambda gamma: min(gamma, 1)))).prepare <= 3
 
 
 def test_where_the_target_decodes_alone_as_little_is_prepared_as_can_be_learned_from() -> None:
-    plan = plan_of(taught(*there(0), learner=useless()), drafter=Drafter())
+    plan = plan_of(useless())
     assert (plan.gamma, plan.solo_below, plan.prepare) == (0, ALWAYS_SOLO, 1)
-
-
-@pytest.mark.parametrize(("rest_us", "there_us", "wanted_us"), [(3000, 2000, 8000), (3000, 500, 7500), (99999, 0, 1)])
-def test_a_proposal_is_wanted_a_round_trip_sooner(rest_us: float, there_us: float, wanted_us: int) -> None:
-    class Known(Costs):
-        def verify_us(self, gamma: int) -> float:
-            return 10_000.0
-
-        def now(self, *, looks: bool = False) -> Prices:
-            return Prices(8000, 240, 240, 0, 0, rest_us, 0, 720, sessions=1, meeting=1.0, there_us=there_us)
-
-    learner = Learner()
-    learner.costs = Known()
-    assert learner.prepare_us(3) == 10_000
-    learner.table(Mode.of(REQUEST.verification, REQUEST.sampling), 4, looks=True)
-    assert learner.prepare_us(3) == wanted_us
-
-
-def test_no_more_is_prepared_than_would_be_used() -> None:
-    # Of three tokens one stands at the most.
-    learner = taught(*rounds(lambda gamma: min(gamma, 1)))
-    assert 1 <= plan_of(learner, drafter=Drafter(1)).prepare <= 3
-
-
-class Restless(Drafter):
-    """Says something else whenever it is asked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._answers = cycle([0, 4, 2])
-
-    @property
-    def num_prepared(self) -> int:
-        return next(self._answers)
-
-    @num_prepared.setter
-    def num_prepared(self, value: int) -> None:
-        pass
-
-
-def test_where_a_plan_must_not_hang_on_a_draft_nobody_looks() -> None:
-    learners = [taught(*rounds(lambda gamma: min(gamma, 2)), request=REJECTING) for _ in range(2)]
-    looking, blind = learners[0].policy(REJECTING, Restless()), learners[1].policy(REJECTING)
-    texts = [Progress(SURE, remaining=90 - 3 * index) for index in range(28)]
-    plans = [looking.plan(one) for one in texts]
-    assert plans == [blind.plan(one) for one in texts]
-    assert {(plan.prepare, plan.prepare_us, plan.ready) for plan in plans} == {(0, 0, 0)}
 
 
 def test_what_is_there_is_learned_by_whether_the_round_before_stood() -> None:
@@ -273,8 +175,6 @@ def test_what_is_there_counts_behind_rounds_alone() -> None:
     nobody_knows = replace(a_round(0, 0), behind=Behind(0, True))
     learner = taught(*[seen, replace(solo(), behind=Behind(3, True)), nobody_knows] * 40)
     assert not learner.knowledge(MODE).readiness.is_known
-    taught(*[replace(nobody_knows, looked=True)] * 40, learner=learner)
-    assert learner.knowledge(MODE).readiness.ahead(8, 1.0).others[0] < 0.1
 
 
 def test_more_than_is_chosen_is_tried_now_and_then() -> None:
@@ -289,7 +189,7 @@ def test_more_than_is_chosen_is_tried_now_and_then() -> None:
 
 
 def tally_of(learner: Learner) -> int:
-    return learner.knowledge(Mode.of(REQUEST.verification, REQUEST.sampling)).tables[8, False].tally.num_verdicts
+    return learner.knowledge(Mode.of(REQUEST.verification, REQUEST.sampling)).tables[8].tally.num_verdicts
 
 
 def test_only_what_auto_chose_is_held_against_its_choice() -> None:

@@ -21,7 +21,7 @@ def test_kinds() -> None:
     assert Kind.of(even(3)) is Kind.STEADY
     assert Kind.of(even(3)._replace(closed=2)) is Kind.GATED
     assert Kind.of(ALONE) is Kind.ALONE
-    assert Kind.of(Choice(0, (0, 1), (2, 2), 2)) is Kind.LOOKING
+    assert Kind.of(Choice(0, 1, 3)) is Kind.STEADY
 
 
 def test_nobody_is_doubted_before_anything_is_known() -> None:
@@ -38,7 +38,7 @@ def test_a_choice_is_believed_by_what_it_kept_and_its_neighbours_less() -> None:
 
 def test_other_drafts_are_doubted_too_but_not_the_target_alone() -> None:
     promises = found_out(even(3), 0.75)
-    assert promises.kept(Choice(0, (0, 1), (2, 2), 2)) == pytest.approx(0.75, abs=0.05)
+    assert promises.kept(even(3)._replace(closed=2)) == pytest.approx(0.75, abs=0.05)
     assert promises.kept(ALONE) == 1.0
 
 

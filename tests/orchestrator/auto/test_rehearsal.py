@@ -17,10 +17,9 @@ def text_of(agrees: str, buckets: list[int] | None = None, ready: list[bool | No
 
 
 def times(gamma: int = 4) -> Times:
-    """A draft token takes 10 µs, one that is missing 1 µs, a round 100, a hit 1000, a solo token 10 000."""
-    asked = [100.0 + 10 * index for index in range(gamma + 1)]
-    ready = [[1000.0 + max(index - there, 0) for there in range(gamma + 1)] for index in range(gamma + 1)]
-    return Times(asked, ready, 10_000.0, 0.25)
+    """A draft token takes 10 µs, one of a draft that was begun 1 µs, a round 100, a hit 1000, a solo token 10 000."""
+    asked, begun = ([base + each * index for index in range(gamma + 1)] for base, each in ((100.0, 10), (1000.0, 1)))
+    return Times(asked, begun, 10_000.0, 0.25)
 
 
 @pytest.mark.parametrize(("gamma", "num_rounds"), [(1, 5), (2, 4), (3, 3), (4, 3)])
@@ -44,26 +43,26 @@ def test_a_closed_gate_decodes_alone() -> None:
 
 
 def test_where_the_text_is_hard_less_is_asked_for() -> None:
-    choice = Choice(0, (1, 3), (1, 3), 3)
+    choice = Choice(0, 1, 3)
     # Easy at first; hard behind the rejection; then easy again.
     outcome = rehearse(text_of(".xxxxx"), choice, times(), None)
     assert outcome.besides_us == pytest.approx((130 + 110 + 130) / 3)
-    unsure = rehearse(text_of("xxx", [SURE, UNSURE, UNSURE]), Choice(0, (1, 2), (1, 2), 2), times(), None)
+    unsure = rehearse(text_of("xxx", [SURE, UNSURE, UNSURE]), Choice(0, 1, 2), times(), None)
     assert unsure.besides_us == pytest.approx(120)
 
 
-def test_what_is_there_is_used() -> None:
-    always = Ahead([1.0] * 5, [0.0] * 5, [2.0] * 5, [1.0] * 5)
-    # All agreed: the first round is asked for, then everything is there.
-    outcome = rehearse(text_of("x" * 12), Choice(0, (3, 3), (3, 3), 3), times(), always)
-    assert outcome.besides_us == pytest.approx((130 + 1001 + 1001) / 3)
-    # Behind a rejection nothing is.
-    outcome = rehearse(text_of("." * 4), Choice(0, (3, 3), (3, 3), 3), times(), always)
+def test_what_was_begun_is_used() -> None:
+    always = Ahead([1.0] * 5, [0.0] * 5)
+    # All agreed: the first round is asked for, then every draft was begun.
+    outcome = rehearse(text_of("x" * 12), even(3), times(), always)
+    assert outcome.besides_us == pytest.approx((130 + 1003 + 1003) / 3)
+    # Behind a rejection none was.
+    outcome = rehearse(text_of("." * 4), even(3), times(), always)
     assert outcome.besides_us == 130
 
 
 def test_what_was_seen_there_goes_before_chance() -> None:
-    always = Ahead(*[[1.0] * 5] * 4)
+    always = Ahead([1.0] * 5, [1.0] * 5)
     seen = text_of("....", ready=[None, False, True, None])
     outcome = rehearse(seen, even(1), times(), always)
-    assert outcome.besides_us == pytest.approx((110 + 110 + 1000 + 1000) / 4)
+    assert outcome.besides_us == pytest.approx((110 + 110 + 1001 + 1001) / 4)
