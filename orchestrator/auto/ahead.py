@@ -14,7 +14,6 @@ CHANCE_COUNT = 4.0
 """How many rounds must be seen before what is seen weighs as much as that."""
 SLOPE_COUNT = 64.0
 """The same, in rounds of one draft token more or less, for how much hangs on γ: a line from few γ leads far off."""
-MIN_SEEN = 4
 HALF_LIFE = 60
 """In rounds."""
 
@@ -40,10 +39,6 @@ class Readiness:
     def __init__(self) -> None:
         self._share = Share()
         self._behind_whole, self._behind_rejection = Chance(), Chance()
-
-    @property
-    def is_known(self) -> bool:
-        return self._share.seen >= MIN_SEEN
 
     def observe(self, behind: Behind, *, is_there: bool) -> None:
         """Count a round for which something of its draft was there, or nothing."""

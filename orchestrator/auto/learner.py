@@ -159,7 +159,7 @@ def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[No
     """Put a table into ``known``, with pauses."""
     last = known.tables.get(max_gamma)
     text = known.history.text()
-    ahead = known.readiness.ahead(max_gamma, text.agreement) if known.readiness.is_known else None
+    ahead = known.readiness.ahead(max_gamma, text.agreement)
     chooser = Chooser(text, prices, max_gamma, ahead, known.promises)
     if last is not None and last.tally.is_enough:
         known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)

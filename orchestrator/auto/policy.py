@@ -20,12 +20,14 @@ from orchestrator.auto.options import EASY_BUCKET
 from orchestrator.gate import Progress, RoundPlan
 from specgate.types import ALWAYS_SOLO
 
-CALIBRATION = (3, 1, 5, 2, 8, 4)
-"""γ of the first rounds of all, so that costs are known as a function of γ."""
+CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
+"""γ of the first rounds of all, so that costs are known as a function of γ; and of the target alone."""
 STRETCH_EVERY = 128
 """Rounds of a mode between two that draft further than chosen, so that what that costs is known."""
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
+PROBE_ROUNDS = 2
+"""For the first of them nothing is prepared."""
 PROBE_FLOOR = 0.1
 """In solo tokens: the least that a probe is booked with."""
 
@@ -63,7 +65,7 @@ class Auto:
         self._last: _Asked | None = None
         self._calibration = cycle(CALIBRATION)
         self._round = 0
-        self._probing = False
+        self._probes_left = 0
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
@@ -76,12 +78,12 @@ class Auto:
     def _longest(self, table: Table | None) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
-            return self._max_gamma
+            return min(max(CALIBRATION), self._max_gamma)
         return table.choice.easy if table.choice.drafts else 1
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
-        return _ending_alone(gamma) if self._round % 2 else RoundPlan(gamma)
+        return RoundPlan(gamma) if self._round % CALIBRATE_ALONE_EVERY else _ending_alone(gamma)
 
     def _by(self, table: Table, session: Progress) -> RoundPlan:
         bucket = bucket_of(session.confidence)
@@ -100,22 +102,25 @@ class Auto:
         return last is None or session.streamed or last.remaining - session.remaining > last.gamma
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
-        if table.choice.closed and not self._probing:
-            self._probing = self._may_probe(table)
+        if table.choice.closed:
+            self._may_probe(table)
         return self._with_gate(gamma, table, session)
 
     def _closed(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
-        if self._probing or self._may_probe(table):
-            self._probing = False
+        if self._may_probe(table):
+            self._probes_left -= 1
             return self._with_gate(gamma, table, session)
         return replace(self._with_gate(0, table, session), chosen=True)
 
     def _may_probe(self, table: Table) -> bool:
-        return self._choices.may_probe(self._mode, table.probe_loss_us, PROBE_FLOOR / table.rate)
+        loss_us, floor_us = PROBE_ROUNDS * table.probe_loss_us, PROBE_FLOOR / table.rate
+        if not self._probes_left and self._choices.may_probe(self._mode, loss_us, floor_us):
+            self._probes_left = PROBE_ROUNDS
+        return self._probes_left > 0
 
     def _with_gate(self, gamma: int, table: Table, session: Progress) -> RoundPlan:
         """Let the verifier go on alone where the table says so; a probe to come keeps it from that."""
-        if self._probing or not table.choice.closed:
+        if self._probes_left or not table.choice.closed:
             return RoundPlan(gamma)
         run = min(session.remaining, self._choices.solo_run())
         return RoundPlan(gamma, solo_below=table.choice.solo_below, max_solo_tokens=run)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from orchestrator.auto.machine import Clock, Device, Forward
-from orchestrator.auto.observation import Observation, Observer
+from orchestrator.auto.observation import Behind, Observation, Observer
 from orchestrator.auto.trace import Text, Trace
 from orchestrator.gate import Policy, RoundPlan
 from specgate.errors import InvalidArgument
@@ -119,6 +119,7 @@ class _Session:
         self._progress = Progressing(text)
         self._policy = policy
         self._observer = observer
+        self._behind: Behind | None = None
 
     def next_round(self) -> None:
         if not self._progress.remaining:
@@ -131,7 +132,9 @@ class _Session:
         self._progress.length += num_tokens
         self._progress.streamed = seen.streamed
         self._replay.emitted(num_tokens)
-        self._observer(replace(seen, finished=not self._progress.remaining))
+        behind = None if seen.streamed else self._behind
+        self._observer(replace(seen, behind=behind, finished=not self._progress.remaining))
+        self._behind = None if seen.streamed else Behind(seen.proposed, seen.accepted == seen.proposed)
 
     @property
     def replay(self) -> Replay:

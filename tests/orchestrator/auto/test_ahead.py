@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.auto.ahead import FIRST_CHANCE, MIN_SEEN, Readiness
+from orchestrator.auto.ahead import FIRST_CHANCE, Readiness
 from orchestrator.auto.observation import Behind
 
 
@@ -18,11 +18,6 @@ def seen(*rounds: tuple[int, bool, bool], times: int = 60) -> Readiness:
 def test_at_first_it_is_counted_on_by_half() -> None:
     ahead = Readiness().ahead(4, 1.0)
     assert ahead.foreseen == ahead.others == [FIRST_CHANCE] * 5
-
-
-def test_it_is_known_after_a_few_rounds() -> None:
-    assert not seen((3, True, False), times=MIN_SEEN - 1).is_known
-    assert seen((3, True, False), times=2 * MIN_SEEN).is_known
 
 
 def test_what_follows_a_rejection_is_harder_to_foresee() -> None:

@@ -7,6 +7,7 @@ from statistics import mode as mode_of
 import pytest
 
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
+from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
 from orchestrator.auto.policy import ALONE_EVERY, STRETCH_EVERY
@@ -174,7 +175,7 @@ def test_what_is_there_counts_behind_rounds_alone() -> None:
     seen = replace(a_round(3, 1), prepared=3)
     nobody_knows = replace(a_round(0, 0), behind=Behind(0, True))
     learner = taught(*[seen, replace(solo(), behind=Behind(3, True)), nobody_knows] * 40)
-    assert not learner.knowledge(MODE).readiness.is_known
+    assert learner.knowledge(MODE).readiness.ahead(8, 1.0) == Readiness().ahead(8, 1.0)
 
 
 def test_more_than_is_chosen_is_tried_now_and_then() -> None:
