@@ -79,7 +79,7 @@ class Auto:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
             return min(max(CALIBRATION), self._max_gamma)
-        return table.choice.easy if table.choice.drafts else 1
+        return table.choice.easy if table.choice.drafts or self._probes_left else 1
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
