@@ -107,8 +107,9 @@ class Line:
 
     @property
     def lately(self) -> list[float]:
-        """Coefficients that may lack the last measurements: solving takes time."""
-        return self._coefficients if self._num_unsolved < SOLVE_EVERY else self.coefficients
+        """Coefficients that may lack the last measurements: solving takes time. Of few none is missing."""
+        is_recent = 2 * self._num_unsolved < min(self.count, 2 * SOLVE_EVERY)
+        return self._coefficients if is_recent else self.coefficients
 
     def at(self, features: Sequence[float]) -> float:
         """Return the value on the line."""
