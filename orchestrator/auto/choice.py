@@ -45,6 +45,7 @@ class Chooser:
         max_gamma: the most draft tokens of a round.
         ahead: what is prepared; None: nothing.
         promises: what choices came to that were in use.
+        may_close: a choice may leave something to the target alone.
     """
 
     def __init__(
@@ -54,10 +55,13 @@ class Chooser:
         max_gamma: int,
         ahead: Ahead | None = None,
         promises: Promises | None = None,
+        *,
+        may_close: bool = True,
     ) -> None:
         self._text = text
         self._prices = prices
         self._max_gamma = max_gamma
+        self._may_close = may_close
         self._ahead = ahead
         self._times = _times(prices, max_gamma)
         self._promises = promises or Promises()
@@ -118,9 +122,9 @@ class Chooser:
         farthest = FARTHEST if choice.drafts else self._max_gamma
         for gamma in range(max(choice.easy - farthest, 1), min(choice.easy + farthest, self._max_gamma) + 1):
             yield even(gamma)
-            if choice.closed or self._prices.sessions > 1:
+            if self._may_close and (choice.closed or self._prices.sessions > 1):
                 yield from (even(gamma)._replace(closed=closed) for closed in range(1, NUM_BUCKETS))
-        for closed in range(NUM_BUCKETS + 1):
+        for closed in range(NUM_BUCKETS + 1 if self._may_close else 0):
             yield choice._replace(closed=closed)
 
 

@@ -20,6 +20,8 @@ ROW_SHARE, SESSION_SHARE = 0.05, 0.1
 """What a further row, and a further session, costs, in forwards, until it is measured."""
 JITTER = 0.1
 """In forwards: measured, with a cheap draft and with a dear one."""
+FIRST_LEAD, LEAD_COUNT = 0.5, 4.0
+"""In forwards: what a prepared draft is ahead, as long as that was seen less often than so."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 NARROW_ROWS = 2
@@ -155,14 +157,15 @@ class Costs:
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
             there_us=there_us,
-            lead_us=self._lead_us.value,
+            lead_us=self._lead_us.drawn(FIRST_LEAD * mean_us, LEAD_COUNT),
         )
 
     def _lead(self, seen: Observation, judged: int) -> float:
         """Return the lead that a prepared draft had, beyond what the ``judged`` draft tokens before it gave."""
-        taken_us = self._draft.lately[1] * seen.proposed - self._forward.lately[2] * judged
+        token_us, given_us = self._draft.lately[1], self._forward.lately[2] * judged
+        taken_us = token_us * seen.proposed - given_us
         if seen.proposed > seen.ready:
-            return taken_us - seen.draft_us
+            return max(taken_us - seen.draft_us, token_us * seen.prepared - given_us)
         # It was longer, nobody knows by how much: what is to be expected then, by all that is known (Tobin, 1958).
         jitter_us = JITTER * max(self._forward_us.value, 1.0)
         early = _within(self._lead_us.value - taken_us, jitter_us)

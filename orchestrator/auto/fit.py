@@ -30,6 +30,10 @@ class Mean:
         """Whether anything was measured."""
         return self._count > 0
 
+    def drawn(self, expected: float, weight: float) -> float:
+        """Return the mean, drawn to what is ``expected`` as if that had been measured ``weight`` times."""
+        return (weight * expected + self._count * self.value) / (weight + self._count)
+
     def add(self, value: float) -> None:
         high = OUTLIER_FACTOR * self.value + 1
         is_odd = self._count >= TRUSTED_COUNT and not self.value / OUTLIER_FACTOR - 1 <= value <= high

@@ -15,8 +15,10 @@ from orchestrator.auto.policy import Auto
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.request import Gate, GenerationRequest
 
-PROBE_BUDGET = 0.01
-"""Of the time: what may be lost by drafting where it does not seem to pay."""
+PROBE_BUDGET, FIRST_PROBE_BUDGET, FIRST_VERDICTS = 0.01, 0.05, 512
+"""Of the time: what may be lost by drafting where it does not seem to pay; more for the first verdicts of a mode."""
+MIN_VERDICTS_CLOSED = 24
+"""Of a mode, before anything is left to the target alone: of few rounds many are odd ones."""
 MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
 PROBE_HORIZON = 3.0
@@ -101,7 +103,8 @@ class Learner:
         if seen.behind is not None and seen.proposed:
             known.readiness.observe(seen.behind, is_there=seen.prepared > 0)
         session_us = seen.verify_us if seen.streamed else seen.round_us
-        known.credit_us += PROBE_BUDGET * session_us
+        budget = FIRST_PROBE_BUDGET if known.num_verdicts < FIRST_VERDICTS else PROBE_BUDGET
+        known.credit_us += budget * session_us
         # A prompt that ran along is in no promise.
         counts = seen.chosen and seen.settled and (seen.batch_rows or not seen.forward_us)
         if counts and (in_use := known.tables.get(max_gamma)):
@@ -160,7 +163,8 @@ def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[No
     last = known.tables.get(max_gamma)
     text = known.history.text()
     ahead = known.readiness.ahead(max_gamma, text.agreement)
-    chooser = Chooser(text, prices, max_gamma, ahead, known.promises)
+    may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
+    chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
     if last is not None and last.tally.is_enough:
         known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
         last.tally = Tally()
