@@ -130,5 +130,5 @@ class Chooser:
 
 def _times(prices: Prices, max_gamma: int) -> Times:
     gammas = range(max_gamma + 1)
-    asked_us, begun_us = [prices.asked(gamma) for gamma in gammas], [prices.begun(gamma) for gamma in gammas]
-    return Times(asked_us, begun_us, prices.solo_us, prices.wait)
+    begun_us = [[prices.begun(gamma, longest) for gamma in gammas] for longest in gammas]
+    return Times([prices.asked(gamma) for gamma in gammas], begun_us, prices.solo_us, prices.wait)

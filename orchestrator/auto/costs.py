@@ -72,15 +72,21 @@ class Prices(NamedTuple):
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
         return self.draft_us + self.token_us * gamma + self.rest_us
 
-    def begun(self, gamma: int) -> float:
+    def begun(self, gamma: int, longest: int = 0) -> float:
         """Return the same where the draft was begun while the target judged as long a one.
 
         Its lead is not always the same: it is taken to be logistic, with ``JITTER`` forwards as its scale.
+
+        Args:
+            longest: how many tokens are prepared, if more: only then the drafter tells of them.
         """
         jitter_us = JITTER * max(self.forward_us, 1.0)
-        late = _within((self.token_us - self.row_us) * gamma - self.lead_us, jitter_us)
-        told = 1 / (1 + math.exp(late))
-        return told * self.there_us + (1 - told) * self.rest_us + jitter_us * math.log1p(math.exp(late))
+        late, late_told = (
+            math.exp(_within((self.token_us - self.row_us) * length - self.lead_us, jitter_us))
+            for length in (gamma, max(gamma, longest))
+        )
+        told = 1 / (1 + late_told)
+        return told * self.there_us + (1 - told) * self.rest_us + jitter_us * math.log1p(late)
 
 
 class Costs:

@@ -243,6 +243,17 @@ def test_of_one_gamma_it_is_known_what_the_lead_is_worth_for_others(tried: int) 
     assert all(prices.begun(gamma) <= prices.begun(gamma + 1) for gamma in range(1, 8))
 
 
+def test_a_short_draft_is_told_of_with_the_longest_that_is_prepared() -> None:
+    costs = Costs()
+    for gamma in GAMMAS:
+        for seen in prepared_rounds(gamma):
+            costs.observe(seen)
+    prices = costs.now(announced=True)
+    assert prices is not None
+    assert prices.begun(1, 8) == pytest.approx(prices.rest_us, abs=50)
+    assert prices.begun(1, 8) > prices.begun(1, 1) + 500
+
+
 def test_what_is_not_announced_is_asked_for() -> None:
     costs = Costs()
     for gamma in GAMMAS:

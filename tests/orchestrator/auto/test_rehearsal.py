@@ -19,7 +19,7 @@ def text_of(agrees: str, buckets: list[int] | None = None, ready: list[bool | No
 def times(gamma: int = 4) -> Times:
     """A draft token takes 10 µs, one of a draft that was begun 1 µs, a round 100, a hit 1000, a solo token 10 000."""
     asked, begun = ([base + each * index for index in range(gamma + 1)] for base, each in ((100.0, 10), (1000.0, 1)))
-    return Times(asked, begun, 10_000.0, 0.25)
+    return Times(asked, [begun] * (gamma + 1), 10_000.0, 0.25)
 
 
 @pytest.mark.parametrize(("gamma", "num_rounds"), [(1, 5), (2, 4), (3, 3), (4, 3)])
