@@ -14,7 +14,7 @@ import pytest
 from orchestrator.failover import MAX_FAILURES_WITHOUT_PROGRESS, FailoverVerifier
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
 from orchestrator.fakes import FakeDrafter, FakeVerifier, Fault
-from orchestrator.gate import AlwaysDraft, Policy, Progress, RoundPlan, TargetAlone, TargetConfidence, WithinLimits
+from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence, WithinLimits
 from orchestrator.patience import MAX_STALLS, STALL_S, Patience
 from orchestrator.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.request import Delta
@@ -140,36 +140,6 @@ async def test_what_was_announced_teaches_no_impatience() -> None:
     one = Run(FakeDialer(drafters=(partial(announcing, delay_s=0.04),)), make_spec(40), timeouts=timeouts)
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.drafter_failures == 0
-
-
-@pytest.mark.parametrize("fault", [None, *Fault])
-async def test_a_plan_may_ask_what_is_there(fault: Fault | None) -> None:
-    faults = {4: fault} if fault is not None else {}
-    timeouts = HUNG_DRAFT if fault is Fault.HANG else PATIENT
-    one = Run(FakeDialer(drafters=(partial(announcing, faults=faults), announcing)), timeouts=timeouts)
-    seen: list[int] = []
-
-    class Looks:
-        def plan(self, session: Progress) -> RoundPlan:
-            seen.append(one.drafter.num_prepared)
-            return RoundPlan(seen[-1] or 3, prepare=3, prepare_us=900, ready=seen[-1])
-
-    one.policy = WithinLimits(Looks(), one.drafter)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    assert seen[0] == 0
-    assert max(seen) == 3
-
-
-async def test_nothing_is_there_where_proposals_are_random() -> None:
-    spec = make_spec(verification=Verification.REJECTION, temperature=1.0)
-    one = Run(FakeDialer(drafters=(announcing,)), spec)
-    await one.drafter.open()
-    request = one.session.draft_request(RoundPlan(3))
-    (only,) = one.dialer.opened_drafters
-    await only.draft(request)
-    assert only.num_announced(replace(request, position=len(only.told), token_ids=(4,))) == 3
-    assert one.drafter.num_prepared == 0
-    await one.drafter.close()
 
 
 async def test_closed_while_an_answer_is_late() -> None:
