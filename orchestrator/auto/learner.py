@@ -1,6 +1,6 @@
 """What one gateway has learned of all its sessions, and the choices that follow. One event loop, no threads."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -160,7 +160,14 @@ class Learner:
 
 def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
     """Put a table into ``known``, with pauses."""
-    last = known.tables.get(max_gamma)
+    try:
+        known.tables[max_gamma] = yield from _found(known, known.tables.get(max_gamma), max_gamma, prices)
+    finally:
+        known.searched.discard(max_gamma)
+
+
+def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Prices) -> Generator[None, None, InUse]:
+    """Return the table that comes after ``last``, and when the next one is due."""
     text = known.history.text()
     ahead = known.readiness.ahead(max_gamma, text.agreement)
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
@@ -176,8 +183,7 @@ def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[No
     most *= min(prices.sessions, MOST_SESSIONS)
     pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     tally = last.tally if last is not None and stays else Tally()
-    known.tables[max_gamma] = InUse(table, known.num_verdicts + pause, tally)
-    known.searched.remove(max_gamma)
+    return InUse(table, known.num_verdicts + pause, tally)
 
 
 def _mode(request: GenerationRequest) -> Mode:
