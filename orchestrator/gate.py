@@ -20,7 +20,7 @@ class RoundPlan:
     """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
 
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
-    ``chosen``: ``auto`` did what it thinks best, it did not try something.
+    ``chosen``: the number of the table by which ``auto`` did what it thinks best, 0 where it tried something.
     """
 
     gamma: int = 0
@@ -28,7 +28,7 @@ class RoundPlan:
     solo_below: float = 0.0
     max_solo_tokens: int = 0
     prepare: int = 0
-    chosen: bool = False
+    chosen: int = 0
 
 
 class Progress(Protocol):

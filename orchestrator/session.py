@@ -195,7 +195,7 @@ class Session:
                 accepted=judged[1],
                 accepted_confidences=verdict.accepted_confidences[: judged[1]],
                 ready=self._num_ready(proposal),
-                prepared=max(proposal.num_prepared, self._num_ready(proposal)),
+                prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
                 behind=behind,
                 chosen=self._plan.chosen,
                 streamed=verdict.solo,

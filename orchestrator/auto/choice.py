@@ -30,12 +30,14 @@ WORTH = {Kind.ALONE: 1.0, Kind.STEADY: 1.0, Kind.GATED: 1 / 1.04}
 class Table(NamedTuple):
     """What is chosen; ``rate`` in tokens per microsecond.
 
-    ``probe_loss_us`` is what a round loses that drafts where the choice is closed.
+    ``probe_loss_us`` is what a round loses that drafts where the choice is closed. ``number`` counts a mode's tables,
+    from 1 on; one that chooses the same as the one before has its number.
     """
 
     choice: Choice
     rate: float
     probe_loss_us: float
+    number: int = 0
 
 
 class Chooser:

@@ -42,7 +42,8 @@ class Prices(NamedTuple):
     for each further row of those that are in it; a solo token takes ``solo_us`` besides.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
     where it need not ask the drafter for what it uses; a draft takes ``draft_us`` and ``token_us`` for each token. One
-    that is prepared has a lead of ``lead_us``, and of ``row_us`` more for each draft token that is judged meanwhile.
+    that is prepared has a lead of ``lead_us``, give or take ``jitter_us``, and of ``row_us`` more for each draft token
+    of the session that is judged meanwhile.
     Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
     by chance alone, since those who wait for a forward then run together.
     """
@@ -59,6 +60,7 @@ class Prices(NamedTuple):
     meeting: float
     there_us: float = 0.0
     lead_us: float = 0.0
+    jitter_us: float = 1.0
 
     def batch(self, forward_share: float) -> float:
         """Return how many sessions one that is in a forward finds there, itself among them."""
@@ -75,12 +77,12 @@ class Prices(NamedTuple):
     def begun(self, gamma: int, longest: int = 0) -> float:
         """Return the same where the draft was begun while the target judged as long a one.
 
-        Its lead is not always the same: it is taken to be logistic, with ``JITTER`` forwards as its scale.
+        Its lead is not always the same: it is taken to be logistic, with ``jitter_us`` as its scale.
 
         Args:
             longest: how many tokens are prepared, if more: only then the drafter tells of them.
         """
-        jitter_us = JITTER * max(self.forward_us, 1.0)
+        jitter_us = self.jitter_us
         late, late_told = (
             math.exp(_within((self.token_us - self.row_us) * length - self.lead_us, jitter_us))
             for length in (gamma, max(gamma, longest))
@@ -105,8 +107,12 @@ class Costs:
         self._num_verdicts = 0
         self._num_rounds = 0
 
-    def observe(self, seen: Observation, session: int = 0) -> None:
-        """Take a verdict of a session in. One that may have waited for a prefill tells nothing of costs."""
+    def observe(self, seen: Observation, session: int = 0, *, announced: bool = True) -> None:
+        """Take a verdict of a session in. One that may have waited for a prefill tells nothing of costs.
+
+        Args:
+            announced: the drafter tells of what is there.
+        """
         self._count_session(session, seen)
         if not seen.settled or not seen.verify_us:
             return
@@ -123,16 +129,19 @@ class Costs:
             self._solo_us.add(waited_us)
         else:
             self._wait_us.add(waited_us)
-        self._num_rounds += seen.proposed > seen.ready
+        self._num_rounds += seen.proposed > 0
         # A reader takes his time with every round: fewer of them are less of it.
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
             self._rest_us.add(rest_us)
-            self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us)
+            # One that lay there has waited for no forward.
+            if seen.proposed > seen.prepared:
+                self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us)
         elif seen.proposed:
             self._there_us.add(rest_us)
         if seen.behind is not None and seen.prepared:
-            self._lead_us.add(self._lead(seen, seen.behind.gamma))
+            lead_us = self._lead(seen, seen.behind.gamma, announced=announced)
+            self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0))
         self._batch.add(batch)
         self._forward_us.add(forward_us)
         self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us)
@@ -149,7 +158,8 @@ class Costs:
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
         asks = not (announced and self._there_us.known)
-        there_us = self._rest_us.value if asks else self._there_us.value
+        rest_us = self._rest_us.value if self._rest_us.known else self._there_us.value
+        there_us = rest_us if asks else self._there_us.value
         return Prices(
             # From forwards of many sessions alone a line may begin near 0.
             forward_us=max(base_us, session_us),
@@ -157,20 +167,22 @@ class Costs:
             row_us=row_us,
             solo_us=self._solo_us.value,
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),
-            rest_us=self._rest_us.value,
+            rest_us=rest_us,
             draft_us=draft_us,
             token_us=token_us,
             sessions=self._sessions,
             meeting=self._meeting(mean_us),
             there_us=there_us,
             lead_us=self._lead_us.drawn(FIRST_LEAD * mean_us, LEAD_COUNT),
+            jitter_us=JITTER * mean_us,
         )
 
-    def _lead(self, seen: Observation, judged: int) -> float:
+    def _lead(self, seen: Observation, judged: int, *, announced: bool) -> float:
         """Return the lead that a prepared draft had, beyond what the ``judged`` draft tokens before it gave."""
         token_us, given_us = self._draft.lately[1], self._forward.lately[2] * judged
         taken_us = token_us * seen.proposed - given_us
-        if seen.proposed > seen.ready:
+        is_late = announced and not seen.ready
+        if seen.proposed > seen.prepared or is_late:
             return max(taken_us - seen.draft_us, token_us * seen.prepared - given_us)
         # It was longer, nobody knows by how much: what is to be expected then, by all that is known (Tobin, 1958).
         jitter_us = JITTER * max(self._forward_us.value, 1.0)

@@ -16,7 +16,7 @@ SOLVE_EVERY = 8
 
 
 class Mean:
-    """The mean of what was measured lately; one far above it counts as less far off. 0 before the first measurement."""
+    """The mean of what was measured lately; one far off counts as less far off. 0 before the first measurement."""
 
     __slots__ = ("_count", "_num_odd", "_share", "value")
 
@@ -34,14 +34,22 @@ class Mean:
         """Return the mean, drawn to what is ``expected`` as if that had been measured ``weight`` times."""
         return (weight * expected + self._count * self.value) / (weight + self._count)
 
-    def add(self, value: float) -> None:
-        high = OUTLIER_FACTOR * self.value + 1
-        is_odd = self._count >= TRUSTED_COUNT and not self.value / OUTLIER_FACTOR - 1 <= value <= high
+    def add(self, value: float, within: float | None = None) -> None:
+        """Take a measurement in.
+
+        Args:
+            within: how far off one may be; None, for what cannot be negative: up to three times, or a third.
+        """
+        if within is None:
+            low, high = self.value / OUTLIER_FACTOR - 1, OUTLIER_FACTOR * self.value + 1
+        else:
+            low, high = self.value - within, self.value + within
+        is_odd = self._count >= TRUSTED_COUNT and not low <= value <= high
         self._num_odd = self._num_odd + 1 if is_odd else 0
         if self._num_odd == ODD_IN_A_ROW:
             self._count = self._num_odd = 0
         elif is_odd:
-            value = min(value, high)
+            value = min(value, high) if within is None else min(max(value, low), high)
         self._count += 1
         self.value += max(self._share, 1 / self._count) * (value - self.value)
 
@@ -81,7 +89,6 @@ class Line:
         priors: rows that the coefficients should make 0, each with its weight in measurements. They have no unit,
             so they hold for microseconds and for hours.
         groups: measurements of one group push out their own kind only.
-        num_signed: of the coefficients, the first ones, may be negative.
     """
 
     def __init__(
@@ -90,10 +97,8 @@ class Line:
         priors: Sequence[tuple[Sequence[float], float]],
         half_life: float,
         groups: int = 1,
-        num_signed: int = 0,
     ) -> None:
         self._priors = priors
-        self._num_signed = num_signed
         self._half_life = half_life
         self._groups = [Sums(num_features, half_life) for _ in range(groups)]
         self._coefficients = [0.0] * num_features
@@ -144,29 +149,25 @@ class Line:
             for row in range(size):
                 for col in range(size):
                     gram[row][col] += weight * features[row] * features[col]
-        return nonnegative(gram, moment, self._num_signed)
+        return nonnegative(gram, moment)
 
 
 def _dot(coefficients: Sequence[float], features: Sequence[float]) -> float:
     return math.fsum(map(mul, coefficients, features))
 
 
-def nonnegative(gram: Sequence[Sequence[float]], moment: Sequence[float], num_signed: int = 0) -> list[float]:
-    """Return the least squares without the features that would be counted negative: nothing gives time back.
-
-    Args:
-        num_signed: of the features, the first ones, may be.
-    """
+def nonnegative(gram: Sequence[Sequence[float]], moment: Sequence[float]) -> list[float]:
+    """Return the least squares without the features that would be counted negative: nothing gives time back."""
     kept = list(range(len(moment)))
     while True:
         found = solved([[gram[row][col] for col in kept] for row in kept], [moment[row] for row in kept])
-        negative = [place for place, index in enumerate(kept) if index >= num_signed and found[place] < 0]
+        negative = [place for place, index in enumerate(kept) if found[place] < 0]
         if not negative or len(kept) == 1:
             break
         del kept[min(negative, key=found.__getitem__)]
     solution = [0.0] * len(moment)
     for index, value in zip(kept, found, strict=True):
-        solution[index] = value if index < num_signed else max(value, 0.0)
+        solution[index] = max(value, 0.0)
     return solution
 
 

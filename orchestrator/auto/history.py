@@ -29,7 +29,7 @@ and the same for all that is compared."""
 class Place(NamedTuple):
     """One token: the bucket of the confidence before it, whether the draft agrees, and two numbers to decide by.
 
-    ``ready``: whether something was prepared when a round began there; None: none did, or nothing was drafted.
+    ``ready``: whether something was prepared when a round began there; None: none did, or none was just before it.
     """
 
     bucket: int
@@ -75,7 +75,7 @@ class History:
         known = seen.accepted_confidences or (seen.before,) * seen.accepted
         buckets = [bucket_of(confidence) for confidence in (seen.before, *known)]
         own = False if seen.judged > seen.accepted else None
-        ready = seen.prepared > 0 if seen.proposed else None
+        ready = seen.prepared > 0 if seen.proposed and seen.behind is not None else None
         for bucket, agrees in zip(buckets, (*(True,) * seen.accepted, own), strict=True):
             self._put(session, bucket, agrees, ready)
             ready = None

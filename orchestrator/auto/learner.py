@@ -59,6 +59,7 @@ class ModeKnowledge:
     """By the most draft tokens that a request allows."""
     searched: set[int] = field(default_factory=set)
     """For which of these a search goes on."""
+    num_tables: int = 0
     num_verdicts: int = 0
     num_rounds: int = 0
     credit_us: float = 0.0
@@ -98,7 +99,7 @@ class Learner:
         """Learn from one verdict, of a request that allows ``max_gamma``."""
         known = self.knowledge(mode)
         known.num_verdicts += 1
-        self.costs.observe(seen, session)
+        self.costs.observe(seen, session, announced=mode.is_announced)
         known.history.add(session, seen)
         if seen.behind is not None and seen.proposed:
             known.readiness.observe(seen.behind, is_there=seen.prepared > 0)
@@ -106,8 +107,10 @@ class Learner:
         budget = FIRST_PROBE_BUDGET if known.num_verdicts < FIRST_VERDICTS else PROBE_BUDGET
         known.credit_us += budget * session_us
         # A prompt that ran along is in no promise.
-        counts = seen.chosen and seen.settled and (seen.batch_rows or not seen.forward_us)
-        if counts and (in_use := known.tables.get(max_gamma)):
+        is_measure = seen.settled and (seen.batch_rows or not seen.forward_us)
+        # Nor what was planned before the table in use was found.
+        in_use = known.tables.get(max_gamma)
+        if is_measure and in_use is not None and seen.chosen == in_use.table.number:
             in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
@@ -123,8 +126,9 @@ class Learner:
         is_due = in_use is None or known.num_verdicts >= in_use.due_at
         if is_due and max_gamma not in known.searched and (prices := self.costs.now(announced=mode.is_announced)):
             self._prices = prices
-            known.searched.add(max_gamma)
-            self._pace(_search(known, max_gamma, prices))
+            steps = _search(known, max_gamma, prices)
+            next(steps)
+            self._pace(steps)
             in_use = known.tables.get(max_gamma)
         return in_use.table if in_use else None
 
@@ -159,8 +163,10 @@ class Learner:
 
 
 def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
-    """Put a table into ``known``, with pauses."""
+    """Put a table into ``known``, with pauses; the first one is at the beginning."""
+    known.searched.add(max_gamma)
     try:
+        yield
         known.tables[max_gamma] = yield from _found(known, known.tables.get(max_gamma), max_gamma, prices)
     finally:
         known.searched.discard(max_gamma)
@@ -169,6 +175,7 @@ def _search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[No
 def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Prices) -> Generator[None, None, InUse]:
     """Return the table that comes after ``last``, and when the next one is due."""
     text = known.history.text()
+    yield
     ahead = known.readiness.ahead(max_gamma, text.agreement)
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
     chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
@@ -182,8 +189,11 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
     most = MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE
     most *= min(prices.sessions, MOST_SESSIONS)
     pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
-    tally = last.tally if last is not None and stays else Tally()
-    return InUse(table, known.num_verdicts + pause, tally)
+    due_at = known.num_verdicts + pause
+    if last is not None and stays:
+        return InUse(table._replace(number=last.table.number), due_at, last.tally)
+    known.num_tables += 1
+    return InUse(table._replace(number=known.num_tables), due_at)
 
 
 def _mode(request: GenerationRequest) -> Mode:

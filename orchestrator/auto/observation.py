@@ -22,12 +22,12 @@ class Observation:
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand, ``accepted_confidences`` the target's confidence in each of these; empty where the verifier does
     not tell. ``ready`` draft tokens had been announced, so that none of them was asked for; ``prepared`` ones, these
-    among them, were there when the drafter was asked. ``behind`` is None where no round was just before. ``chosen``:
-    ``auto`` had planned the round, and not to try something. A ``streamed`` verdict followed another one without a
-    round trip. ``round_us`` is the time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in
-    which the proposal lay there and the reader was busy with the verdict before. ``forward_us`` and ``batch_rows`` are
-    of the forward that it was decided in, 0 where the verifier does not tell. ``settled`` is False where a prefill may
-    have been waited for, ``finished`` True for a session's last verdict.
+    among them, were there when the drafter was asked. ``behind`` is None where no round was just before. ``chosen`` is
+    the number of the table by which ``auto`` had planned the round, 0 where it tried something. A ``streamed`` verdict
+    followed another one without a round trip. ``round_us`` is the time from the plan to this verdict, 0 for a streamed
+    one; without ``read_us``, in which the proposal lay there and the reader was busy with the verdict before.
+    ``forward_us`` and ``batch_rows`` are of the forward that it was decided in, 0 where the verifier does not tell.
+    ``settled`` is False where a prefill may have been waited for, ``finished`` True for a session's last verdict.
     """
 
     before: float | None
@@ -39,7 +39,7 @@ class Observation:
     ready: int = 0
     prepared: int = 0
     behind: Behind | None = None
-    chosen: bool = False
+    chosen: int = 0
     streamed: bool = False
     settled: bool = True
     finished: bool = False

@@ -16,7 +16,7 @@ def at_once(steps: Iterator[None]) -> None:
 
 
 def between_events(steps: Iterator[None]) -> None:
-    """Take the steps one by one while the running event loop waits for the services; no event waits for two of them."""
+    """Take the steps one by one, with what happens at the running event loop between each two of them."""
     loop = asyncio.get_running_loop()
 
     def step() -> None:

@@ -27,7 +27,7 @@ STRETCH_EVERY = 128
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 PROBE_ROUNDS = 2
-"""For the first of them nothing is prepared."""
+"""For the first of them a token is prepared at the most, and nobody learns from that."""
 PROBE_FLOOR = 0.1
 """In solo tokens: the least that a probe is booked with."""
 
@@ -94,7 +94,8 @@ class Auto:
             return self._open(table, min(gamma + 1 + gamma // 4, self._max_gamma), session)
         if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
-        return replace(self._open(table, gamma, session), chosen=True)
+        plan = self._open(table, gamma, session)
+        return plan if self._probes_left else replace(plan, chosen=table.number)
 
     def _has_stood(self, session: Progress) -> bool:
         """Return whether the round before stood as a whole; so does one of solo tokens."""
@@ -104,13 +105,15 @@ class Auto:
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if table.choice.closed:
             self._may_probe(table)
+        else:
+            self._probes_left = 0
         return self._with_gate(gamma, table, session)
 
     def _closed(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if self._may_probe(table):
             self._probes_left -= 1
             return self._with_gate(gamma, table, session)
-        return replace(self._with_gate(0, table, session), chosen=True)
+        return replace(self._with_gate(0, table, session), chosen=table.number)
 
     def _may_probe(self, table: Table) -> bool:
         loss_us, floor_us = PROBE_ROUNDS * table.probe_loss_us, PROBE_FLOOR / table.rate

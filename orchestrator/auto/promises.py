@@ -1,8 +1,8 @@
 """What choices came to, against what they had promised.
 
-A rehearsal knows what rounds cost, not all of what happens where many sessions wait for each other, nor what it takes
-to look; and of many promises the highest is mostly too high. So a choice is believed by the share that it kept while it
-was in use, its neighbours by that too, and what was never in use by what others kept that draft.
+A rehearsal knows what rounds cost, not all of what happens where many sessions wait for each other, and of many
+promises the highest is mostly too high. So a choice is believed by the share that it kept while it was in use, its
+neighbours by that too, and what was never in use by what others kept that draft.
 """
 
 from collections import defaultdict

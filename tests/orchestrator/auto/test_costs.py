@@ -182,7 +182,6 @@ def test_drafts_that_nobody_asked_for_tell_no_price_of_asking() -> None:
     costs = Costs()
     for _ in range(40):
         costs.observe(replace(a_round(4, token_us=0), ready=4))
-    assert costs.now() is None
     for _ in range(40):
         costs.observe(a_round(4))
     prices = costs.now(announced=True)
@@ -266,11 +265,37 @@ def test_what_is_not_announced_is_asked_for() -> None:
     assert prices.begun(1) > announced.begun(1) + 500
 
 
-def test_where_all_of_it_is_always_there_no_token_has_a_price() -> None:
+def test_what_lies_there_says_nothing_of_what_a_draft_takes() -> None:
     costs = Costs()
     for _ in range(40):
+        costs.observe(a_round(3))
         costs.observe(replace(a_round(3, token_us=0), prepared=3, draft_us=50))
     prices = costs.now()
     assert prices is not None
-    assert prices.draft_us == pytest.approx(50, rel=0.1)
-    assert prices.token_us == pytest.approx(0, abs=1)
+    assert prices.asked(3) == pytest.approx(3 * 800 + prices.rest_us, rel=0.05)
+
+
+def test_where_all_is_announced_from_the_first_round_on_costs_are_known_all_the_same() -> None:
+    costs = Costs()
+    for _ in range(MIN_ROUNDS):
+        costs.observe(replace(a_round(3, token_us=0), ready=3, prepared=3, behind=Behind(3, True)))
+    prices = costs.now(announced=True)
+    assert prices is not None
+    assert prices.there_us == pytest.approx(400, rel=0.1)
+    assert prices.begun(3) == pytest.approx(400, rel=0.1)
+
+
+@pytest.mark.parametrize("gamma", [2, 5])
+def test_where_nothing_is_announced_a_draft_that_lay_there_may_have_been_longer(gamma: int) -> None:
+    costs, told = Costs(), Costs()
+    for tried in GAMMAS:
+        costs.observe(a_round(tried), announced=False)
+        told.observe(a_round(tried))
+    seen = replace(a_round(gamma, token_us=0), behind=Behind(gamma, True), prepared=gamma, draft_us=50)
+    for _ in range(200):
+        costs.observe(seen, announced=False)
+        told.observe(replace(seen, ready=gamma, draft_us=0))
+    prices, expected = costs.now(), told.now(announced=True)
+    assert prices is not None
+    assert expected is not None
+    assert prices.lead_us == pytest.approx(expected.lead_us, rel=0.02)

@@ -1,7 +1,7 @@
 """What is remembered of texts."""
 
 from orchestrator.auto.history import MOST_TOKENS, PART_TOKENS, PRIOR_TOKENS, History
-from orchestrator.auto.observation import Observation
+from orchestrator.auto.observation import Behind, Observation
 
 
 def judged(accepted: int, gamma: int, **changes: object) -> Observation:
@@ -46,10 +46,12 @@ def test_of_bonus_and_solo_tokens_as_much_is_expected_as_of_others() -> None:
 def test_whether_something_was_prepared_is_known_where_something_was_drafted() -> None:
     history = History()
     for prepared in (0, 1, 2):
-        history.add(0, judged(1, 2, prepared=prepared))
+        history.add(0, judged(1, 2, prepared=prepared, behind=Behind(2, True)))
+    # What follows a run of solo tokens says nothing of what follows a round.
+    history.add(0, judged(1, 2, prepared=1))
     for streamed in (False, True):
         history.add(0, Observation(0.99, 0.6, streamed=streamed))
-    assert history.text().ready[-8:] == [False, None, True, None, True, None, None, None]
+    assert history.text().ready[-10:] == [False, None, True, None, True, *[None] * 5]
 
 
 def test_sessions_do_not_run_into_each_other() -> None:

@@ -19,7 +19,6 @@ class Present:
     available = True
     may_return = False
     context_length = 10_000
-    num_prepared = 0
 
 
 class Watched:
@@ -75,7 +74,7 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
             draft = tuple((value + offset) % 97 for value in values[:proposed])
             probs = tuple(SparseDistribution((token,), (0.5 + offset / 200,)) for token in draft)
             session.draft_request(told[-1])
-            pending = Proposal(draft, probs, from_run_ahead=bool(offset), draft_us=draft_us)
+            pending = Proposal(draft, probs, from_run_ahead=draft_us % 2 == 0, draft_us=draft_us)
             session.verify_request(pending, told[-1])
             kept = min(accepted, proposed)
             session.commit(pending, Verdict(session.round, kept, 5 + offset % 7, confidence, verify_us=verify_us))

@@ -114,6 +114,23 @@ def test_probes_are_rare_while_nothing_is_to_be_gained() -> None:
     assert drafted_us - 8000 * sum(gamma > 0 for gamma in gammas) < 2.5 * PROBE_BUDGET * all_us
 
 
+def test_a_probe_is_two_rounds_and_the_second_finds_something_prepared() -> None:
+    learner = useless()
+    policy = learner.policy(REQUEST)
+    known = learner.knowledge(MODE)
+    known.credit_us = 0
+    assert policy.plan(Progress(SURE)).gamma == 0
+    known.credit_us = 1e9
+    plans = [policy.plan(Progress(SURE))]
+    known.credit_us = 0
+    plans += [policy.plan(Progress(SURE)) for _ in range(2)]
+    assert [plan.gamma > 0 for plan in plans] == [True, True, False]
+    # The target goes on alone behind the second one.
+    assert [plan.max_solo_tokens > 0 for plan in plans] == [False, True, True]
+    assert [plan.prepare for plan in plans] == [plans[0].gamma, 1, 1]
+    assert [plan.chosen > 0 for plan in plans] == [False, False, True]
+
+
 def test_it_comes_back_when_drafts_survive_again() -> None:
     learner = useless()
     assert plan_of(learner).gamma == 0
@@ -198,10 +215,12 @@ def test_only_what_auto_chose_is_held_against_its_choice() -> None:
     plan = learner.policy(REQUEST).plan(Progress(SURE))
     assert plan.chosen
     seen = a_round(plan.gamma, plan.gamma, before=SURE, after=SURE)
-    for change in ({}, {"chosen": True, "settled": False}, {"chosen": True, "batch_rows": 0}):
+    for change in ({}, {"chosen": plan.chosen, "settled": False}, {"chosen": plan.chosen, "batch_rows": 0}):
         taught(replace(seen, **change), learner=learner)
     assert tally_of(learner) == 0
-    taught(replace(seen, chosen=True), learner=learner)
+    taught(replace(seen, chosen=plan.chosen + 1), learner=learner)
+    assert tally_of(learner) == 0
+    taught(replace(seen, chosen=plan.chosen), learner=learner)
     assert tally_of(learner) == 1
 
 

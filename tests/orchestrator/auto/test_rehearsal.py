@@ -17,9 +17,10 @@ def text_of(agrees: str, buckets: list[int] | None = None, ready: list[bool | No
 
 
 def times(gamma: int = 4) -> Times:
-    """A draft token takes 10 µs, one of a draft that was begun 1 µs, a round 100, a hit 1000, a solo token 10 000."""
+    """A draft token takes 10 µs, one of a draft that was begun 1, a round 100, a hit 1000 and 100 more for each token
+    that is prepared, a solo token 10 000."""
     asked, begun = ([base + each * index for index in range(gamma + 1)] for base, each in ((100.0, 10), (1000.0, 1)))
-    return Times(asked, [begun] * (gamma + 1), 10_000.0, 0.25)
+    return Times(asked, [[100.0 * longest + us for us in begun] for longest in range(gamma + 1)], 10_000.0, 0.25)
 
 
 @pytest.mark.parametrize(("gamma", "num_rounds"), [(1, 5), (2, 4), (3, 3), (4, 3)])
@@ -55,7 +56,7 @@ def test_what_was_begun_is_used() -> None:
     always = Ahead([1.0] * 5, [0.0] * 5)
     # All agreed: the first round is asked for, then every draft was begun.
     outcome = rehearse(text_of("x" * 12), even(3), times(), always)
-    assert outcome.besides_us == pytest.approx((130 + 1003 + 1003) / 3)
+    assert outcome.besides_us == pytest.approx((130 + 1303 + 1303) / 3)
     # Behind a rejection none was.
     outcome = rehearse(text_of("." * 4), even(3), times(), always)
     assert outcome.besides_us == 130
@@ -65,4 +66,11 @@ def test_what_was_seen_there_goes_before_chance() -> None:
     always = Ahead([1.0] * 5, [1.0] * 5)
     seen = text_of("....", ready=[None, False, True, None])
     outcome = rehearse(seen, even(1), times(), always)
-    assert outcome.besides_us == pytest.approx((110 + 110 + 1001 + 1001) / 4)
+    assert outcome.besides_us == pytest.approx((110 + 110 + 1101 + 1101) / 4)
+
+
+def test_where_the_text_is_hard_as_much_was_prepared_as_where_it_is_easy() -> None:
+    always = Ahead([1.0] * 5, [1.0] * 5)
+    # Easy at first; then hard, behind rejections.
+    outcome = rehearse(text_of("..."), Choice(0, 1, 3), times(), always)
+    assert outcome.besides_us == pytest.approx((130 + 1301 + 1301) / 3)
