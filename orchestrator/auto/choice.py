@@ -23,8 +23,8 @@ FARTHEST = 2
 """Draft tokens by which one move changes all rounds: the farther from what was tried, the less a promise is worth."""
 SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
-WORTH = {Kind.ALONE: 1.0, Kind.STEADY: 1.0, Kind.GATED: 1 / 1.04}
-"""Of what is promised: where there is much to choose from, the highest promise tends to be too high."""
+WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
+"""Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
 
 
 class Table(NamedTuple):
@@ -111,8 +111,11 @@ class Chooser:
         return best if self._promise(best) > SWITCH_GAIN * self._promise(choice) else choice
 
     def _promise(self, choice: Choice) -> float:
-        kept = self._promises.kept(choice, crowded=self._prices.sessions > 1)
-        return self.load(choice).rate * kept * WORTH[Kind.of(choice)]
+        crowded = self._prices.sessions > 1
+        kept = self._promises.kept(choice, crowded=crowded)
+        if Kind.of(choice) is Kind.GATED:
+            kept *= WORTH_GATED_IN_A_CROWD if crowded else WORTH_GATED
+        return self.load(choice).rate * kept
 
     def _moves(self, choice: Choice) -> Iterator[Choice]:
         """Yield what differs by one draft token somewhere or by its threshold, and even choices that are near."""
