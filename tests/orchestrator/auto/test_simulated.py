@@ -10,7 +10,7 @@ from orchestrator.auto.trace import Trace
 from orchestrator.gate import AlwaysDraft, TargetAlone
 
 WARM, COLD = 0.96, 0.93
-IN_A_CROWD, DEAR_IN_A_CROWD = 0.93, 0.9
+IN_A_CROWD, DEAR_IN_A_CROWD = 0.93, 0.86
 """Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known; with
 a dear draft that may take longer than these traces."""
 NUM_TEXTS, NUM_TOKENS = 48, 256
