@@ -111,7 +111,7 @@ def test_probes_are_rare_while_nothing_is_to_be_gained() -> None:
     gammas, drafted_us, all_us = drive(learner, lambda gamma: 0, 20_000)
     assert any(gammas)
     # A probe emits a token too: what is lost is its time beyond that of a solo one.
-    assert drafted_us - 8000 * sum(gamma > 0 for gamma in gammas) < 2.5 * PROBE_BUDGET * all_us
+    assert drafted_us - 8000 * sum(gamma > 0 for gamma in gammas) < 2 * PROBE_BUDGET * all_us
 
 
 def test_a_probe_is_two_rounds_and_the_second_finds_something_prepared() -> None:
@@ -143,7 +143,7 @@ def test_it_stops_when_drafts_survive_no_more() -> None:
     learner = taught(*rounds(lambda gamma: gamma))
     drive(learner, lambda gamma: 0, 2000)
     gammas, *_ = drive(learner, lambda gamma: 0, 5000)
-    assert sum(gammas) < 0.15 * 5000
+    assert sum(gammas) < 0.1 * 5000
 
 
 def test_draft_confidence_teaches_nothing() -> None:
