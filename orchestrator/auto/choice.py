@@ -9,7 +9,7 @@ Under load each candidate is taken to be followed by all sessions, so that what 
 """
 
 from collections.abc import Generator, Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from orchestrator.auto.agreement import NUM_BUCKETS
 from orchestrator.auto.costs import Prices
@@ -68,15 +68,6 @@ class Chooser:
         self._times = _times(prices, max_gamma)
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
-
-    def best(self, last: Choice | None, max_moves: int = 1) -> Table:
-        """Return what ``search`` finds."""
-        steps = self.search(last, max_moves)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as found:
-                return cast(Table, found.value)
 
     def search(self, last: Choice | None, max_moves: int = 1) -> Generator[None, None, Table]:
         """Return the best choice that is found from ``last`` on, which stays where nothing is much better.

@@ -1,6 +1,7 @@
 """The best choice on given texts, at given prices."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,6 +9,7 @@ from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
 from orchestrator.auto.costs import Prices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
+from orchestrator.auto.pace import at_once
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.auto.rehearsal import Ahead
 
@@ -28,11 +30,22 @@ def text_of(*odds: float, num_tokens: int = NUM_TOKENS) -> Text:
     return Text(buckets, runs[::-1], [None] * num_tokens, [dice.random() for _ in agrees])
 
 
+def best_of(chooser: Chooser, last: Choice | None) -> Table:
+    """Return what one search finds."""
+    found: list[Table] = []
+
+    def steps() -> Iterator[None]:
+        found.append((yield from chooser.search(last)))
+
+    at_once(steps())
+    return found[0]
+
+
 def settled(chooser: Chooser, last: Choice | None = None) -> Table:
     """Return where one search after the other comes to rest."""
-    table = chooser.best(last)
+    table = best_of(chooser, last)
     for _ in range(20):
-        table, before = chooser.best(table.choice), table
+        table, before = best_of(chooser, table.choice), table
         if table.choice == before.choice:
             break
     return table
@@ -48,7 +61,7 @@ def test_no_even_choice_nor_threshold_is_much_faster(prices: Prices, odds: tuple
 
 
 def test_it_begins_near_what_is_known() -> None:
-    assert Chooser(text_of(1.0), CHEAP, 8).best(None).choice.easy <= FIRST_GAMMA + 2
+    assert best_of(Chooser(text_of(1.0), CHEAP, 8), None).choice.easy <= FIRST_GAMMA + 2
     assert settled(Chooser(text_of(1.0), CHEAP, 8)).choice == even(8)
 
 
@@ -68,7 +81,7 @@ def test_a_draft_that_never_survives_is_not_asked(sessions: int) -> None:
 @pytest.mark.parametrize("gamma", [1, 8])
 def test_from_the_target_alone_it_comes_back_to_any_gamma(gamma: int) -> None:
     chooser = Chooser(text_of(0.7), CHEAP, 8)
-    assert chooser.best(even(gamma)._replace(closed=7)).choice == settled(chooser).choice
+    assert best_of(chooser, even(gamma)._replace(closed=7)).choice == settled(chooser).choice
 
 
 def test_unsure_places_are_left_to_the_target_where_drafts_are_dear() -> None:
@@ -93,7 +106,7 @@ def test_rows_cost_everybody_who_shares_the_forward() -> None:
 def test_about_as_good_is_no_reason_to_change() -> None:
     chooser = Chooser(text_of(0.7), CHEAP, 8)
     best = settled(chooser).choice
-    assert chooser.best(best).choice == best
+    assert best_of(chooser, best).choice == best
 
 
 def test_what_did_not_keep_its_promise_is_left_for_what_did() -> None:
@@ -106,8 +119,8 @@ def test_what_did_not_keep_its_promise_is_left_for_what_did() -> None:
         tally.add(10, round(10 / (share * rate)))
         for _ in range(10):
             promises.settle(choice, rate, tally)
-    assert chooser.best(best).choice.easy < best.easy
-    assert chooser.best(other).choice.easy < best.easy
+    assert best_of(chooser, best).choice.easy < best.easy
+    assert best_of(chooser, other).choice.easy < best.easy
 
 
 # Where proposals are prepared.
