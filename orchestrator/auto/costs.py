@@ -3,9 +3,6 @@
 Learned are quantities that do not hang on how far anybody drafts now: what a forward takes for its rows, what a draft
 takes for its tokens, what a round waits on top, and how many sessions are there. What a choice costs under load then
 follows from them, also for choices that nobody makes at present.
-
-A further session in a forward costs more than a further row of one that is in it: its keys and values are read, its
-token is picked. So a forward's time is a function of both.
 """
 
 import math
@@ -13,19 +10,17 @@ from collections import deque
 from typing import NamedTuple
 
 from orchestrator.auto.fit import Line, Mean
+from orchestrator.auto.forwards import ForwardPrices, Forwards
 from orchestrator.auto.observation import Observation
 
-HALF_LIFE = 60
-ROW_SHARE, SESSION_SHARE = 0.05, 0.1
-"""What a further row, and a further session, costs, in forwards, until it is measured."""
+HALF_LIFE, HALF_LIFE_FORWARDS = 60, 120
+"""In verdicts, and in forwards, of which many sessions tell at once."""
 JITTER = 0.1
 """In forwards: measured, with a cheap draft and with a dear one."""
 FIRST_LEAD, LEAD_COUNT = 0.5, 4.0
 """In forwards: what a prepared draft is ahead, as long as that was seen less often than so."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
-NARROW_ROWS = 2
-"""A session's forward of so many rows is remembered apart from wider ones, which would push it out."""
 MAX_WAIT = 0.4
 """Forwards that a round waits before its own one, at the most. Who comes at any moment waits for up to half a forward.
 A lone probe among sessions in step waits for more, which says nothing of what would be if they all drafted."""
@@ -38,19 +33,16 @@ NUM_VERDICTS_ALIVE = 1024
 class Prices(NamedTuple):
     """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
 
-    A forward takes ``forward_us`` for one row, ``session_us`` for each further session, which has a row, and ``row_us``
-    for each further row of those that are in it; a solo token takes ``solo_us`` besides.
+    A solo token takes ``solo_us`` besides its forward.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
     where it need not ask the drafter for what it uses; a draft takes ``draft_us`` and ``token_us`` for each token. One
-    that is prepared has a lead of ``lead_us``, give or take ``jitter_us``, and of ``row_us`` more for each draft token
-    of the session that is judged meanwhile.
+    that is prepared has a lead of ``lead_us``, give or take ``jitter_us``, and of a row's price more for each draft
+    token of the session that is judged meanwhile.
     Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
     by chance alone, since those who wait for a forward then run together.
     """
 
-    forward_us: float
-    session_us: float
-    row_us: float
+    forwards: ForwardPrices
     solo_us: float
     wait: float
     rest_us: float
@@ -68,7 +60,7 @@ class Prices(NamedTuple):
 
     def forward(self, rows: float, sessions: float = 1.0) -> float:
         """Return what a forward of ``rows``, those of all its sessions together, takes."""
-        return max(self.forward_us + self.session_us * (sessions - 1) + self.row_us * (rows - sessions), 1.0)
+        return self.forwards.forward(rows, sessions)
 
     def asked(self, gamma: int) -> float:
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
@@ -84,7 +76,7 @@ class Prices(NamedTuple):
         """
         jitter_us = self.jitter_us
         late, late_told = (
-            math.exp(_within((self.token_us - self.row_us) * length - self.lead_us, jitter_us))
+            math.exp(_within((self.token_us - self.forwards.row_us) * length - self.lead_us, jitter_us))
             for length in (gamma, max(gamma, longest))
         )
         told = 1 / (1 + late_told)
@@ -95,9 +87,8 @@ class Costs:
     """Learns prices from verdicts."""
 
     def __init__(self) -> None:
-        # Guesses in forwards of one row, and drafts that take nothing but their tokens, until there is more.
-        guesses = (((-SESSION_SHARE, 1, 0), 1.0), ((-ROW_SHARE, 0, 1), 1.0))
-        self._forward = Line(3, guesses, HALF_LIFE, groups=2)
+        self._forwards = Forwards(HALF_LIFE_FORWARDS)
+        # Drafts take nothing but their tokens, until more is seen.
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
@@ -123,28 +114,30 @@ class Costs:
         # A verifier that tells nothing of its forwards is taken at the round's word.
         rows = seen.batch_rows or batch * (seen.proposed + 1)
         forward_us = seen.forward_us or seen.verify_us
-        self._forward.add((1, batch - 1, rows - batch), forward_us, group=rows > NARROW_ROWS * batch)
+        self._forwards.add(rows, batch, forward_us)
+        # Forgotten with the time that passes: of many sessions there are as many verdicts in that of one.
+        weight = 1 / self._sessions
         waited_us = max(seen.verify_us - forward_us, 0)
         if seen.streamed:
-            self._solo_us.add(waited_us)
+            self._solo_us.add(waited_us, weight=weight)
         else:
-            self._wait_us.add(waited_us)
+            self._wait_us.add(waited_us, weight=weight)
         self._num_rounds += seen.proposed > 0
         # A reader takes his time with every round: fewer of them are less of it.
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
-            self._rest_us.add(rest_us)
+            self._rest_us.add(rest_us, weight=weight)
             # One that lay there has waited for no forward.
             if seen.proposed > seen.prepared:
-                self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us)
+                self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us, weight=weight)
         elif seen.proposed:
-            self._there_us.add(rest_us)
+            self._there_us.add(rest_us, weight=weight)
         if seen.behind is not None and seen.prepared:
             lead_us = self._lead(seen, seen.behind.gamma, announced=announced)
-            self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0))
-        self._batch.add(batch)
-        self._forward_us.add(forward_us)
-        self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us)
+            self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
+        self._batch.add(batch, weight=weight)
+        self._forward_us.add(forward_us, weight=weight)
+        self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us, weight=weight)
 
     def now(self, *, announced: bool = False) -> Prices | None:
         """Return the prices of this moment, None before there were rounds enough.
@@ -154,17 +147,13 @@ class Costs:
         """
         if self._num_rounds < MIN_ROUNDS:
             return None
-        base_us, session_us, row_us = self._forward.coefficients
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
         asks = not (announced and self._there_us.known)
         rest_us = self._rest_us.value if self._rest_us.known else self._there_us.value
         there_us = rest_us if asks else self._there_us.value
         return Prices(
-            # From forwards of many sessions alone a line may begin near 0.
-            forward_us=max(base_us, session_us),
-            session_us=session_us,
-            row_us=row_us,
+            forwards=self._forwards.prices,
             solo_us=self._solo_us.value,
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),
             rest_us=rest_us,
@@ -179,7 +168,7 @@ class Costs:
 
     def _lead(self, seen: Observation, judged: int, *, announced: bool) -> float:
         """Return the lead that a prepared draft had, beyond what the ``judged`` draft tokens before it gave."""
-        token_us, given_us = self._draft.lately[1], self._forward.lately[2] * judged
+        token_us, given_us = self._draft.lately[1], self._forwards.row_us * judged
         taken_us = token_us * seen.proposed - given_us
         is_late = announced and not seen.ready
         if seen.proposed > seen.prepared or is_late:

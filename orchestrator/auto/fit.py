@@ -22,7 +22,8 @@ class Mean:
 
     def __init__(self, half_life: float) -> None:
         self._share = 1 - 0.5 ** (1 / half_life)
-        self._count = self._num_odd = 0
+        self._count = 0.0
+        self._num_odd = 0
         self.value = 0.0
 
     @property
@@ -34,8 +35,8 @@ class Mean:
         """Return the mean, drawn to what is ``expected`` as if that had been measured ``weight`` times."""
         return (weight * expected + self._count * self.value) / (weight + self._count)
 
-    def add(self, value: float, within: float | None = None) -> None:
-        """Take a measurement in.
+    def add(self, value: float, within: float | None = None, weight: float = 1.0) -> None:
+        """Take a measurement in, or a share of one.
 
         Args:
             within: how far off one may be; None, for what cannot be negative: up to three times, or a third.
@@ -47,11 +48,11 @@ class Mean:
         is_odd = self._count >= TRUSTED_COUNT and not low <= value <= high
         self._num_odd = self._num_odd + 1 if is_odd else 0
         if self._num_odd == ODD_IN_A_ROW:
-            self._count = self._num_odd = 0
+            self._count, self._num_odd = 0.0, 0
         elif is_odd:
             value = min(value, high) if within is None else min(max(value, low), high)
-        self._count += 1
-        self.value += max(self._share, 1 / self._count) * (value - self.value)
+        self._count += weight
+        self.value += weight * max(self._share, 1 / self._count) * (value - self.value)
 
 
 class Sums:
@@ -63,14 +64,17 @@ class Sums:
         self._decay = 0.5 ** (1 / half_life)
         self.gram = [[0.0] * num_features for _ in range(num_features)]
         self.moment = [0.0] * num_features
-        self.count = self.num_odd = 0
+        self.count = 0.0
+        self.num_odd = 0
 
-    def add(self, features: Sequence[float], value: float) -> None:
-        self.count += 1
+    def add(self, features: Sequence[float], value: float, weight: float = 1.0) -> None:
+        self.count += weight
+        decay = self._decay**weight
         for row, (gram_row, feature) in enumerate(zip(self.gram, features, strict=True)):
+            weighted = weight * feature
             for column, other in enumerate(features):
-                gram_row[column] = gram_row[column] * self._decay + feature * other
-            self.moment[row] = self.moment[row] * self._decay + feature * value
+                gram_row[column] = gram_row[column] * decay + weighted * other
+            self.moment[row] = self.moment[row] * decay + weighted * value
 
     def drawn(self, weights: Sequence[float], centre: Sequence[float]) -> list[float]:
         """Return the coefficients, each drawn to its ``centre`` by so much weight (ridge regression)."""
@@ -105,7 +109,7 @@ class Line:
         self._num_unsolved = 0
 
     @property
-    def count(self) -> int:
+    def count(self) -> float:
         return sum(sums.count for sums in self._groups)
 
     @property
@@ -124,8 +128,8 @@ class Line:
         """Return the value on the line."""
         return _dot(self.coefficients, features)
 
-    def add(self, features: Sequence[float], value: float, group: int = 0) -> None:
-        """Take a measurement in; one far off the line counts as less far off."""
+    def add(self, features: Sequence[float], value: float, group: int = 0, weight: float = 1.0) -> None:
+        """Take a measurement in, or a share of one; one far off the line counts as less far off."""
         sums = self._groups[group]
         if sums.count >= TRUSTED_COUNT and (expected := self.about(features)) > 0:
             within = min(max(value, expected / OUTLIER_FACTOR), expected * OUTLIER_FACTOR)
@@ -134,7 +138,7 @@ class Line:
                 sums = self._groups[group] = Sums(len(features), self._half_life)
             else:
                 value = within
-        sums.add(features, value)
+        sums.add(features, value, weight)
         self._num_unsolved += 1
 
     def about(self, features: Sequence[float]) -> float:

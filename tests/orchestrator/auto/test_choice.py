@@ -7,13 +7,15 @@ import pytest
 
 from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
 from orchestrator.auto.costs import Prices
+from orchestrator.auto.forwards import BENDS, ForwardPrices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
 from orchestrator.auto.pace import at_once
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.auto.rehearsal import Ahead
 
-CHEAP = Prices(8000, 240, 240, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
+FORWARDS = ForwardPrices(8000, (240,) * len(BENDS), 240)
+CHEAP = Prices(FORWARDS, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
 DEAR = CHEAP._replace(token_us=2640)
 NUM_TOKENS = 1500
 
@@ -98,7 +100,7 @@ def test_where_a_draft_was_rejected_less_is_asked_for() -> None:
 
 
 def test_rows_cost_everybody_who_shares_the_forward() -> None:
-    heavy = CHEAP._replace(row_us=1000)
+    heavy = CHEAP._replace(forwards=FORWARDS._replace(row_us=1000))
     assert settled(Chooser(text_of(0.6), heavy, 8)).choice.drafts
     assert not settled(Chooser(text_of(0.6), heavy._replace(sessions=16), 8)).choice.drafts
 
@@ -152,5 +154,5 @@ def test_more_than_is_there_is_asked_for_where_that_pays() -> None:
 
 
 def test_no_more_of_a_poor_draft_is_used_than_it_is_worth() -> None:
-    heavy = AHEAD_PRICES._replace(row_us=2000)
+    heavy = AHEAD_PRICES._replace(forwards=FORWARDS._replace(row_us=2000))
     assert settled(Chooser(text_of(0.5), heavy, 8, ahead(0.9))).choice.easy < 4

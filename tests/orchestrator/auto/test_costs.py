@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs, Prices
 from orchestrator.auto.fit import Line, Mean, nonnegative, solved
+from orchestrator.auto.forwards import BENDS
 from orchestrator.auto.observation import Behind, Observation
 from tests.orchestrator.auto.support import a_round, solo
 
@@ -85,16 +86,28 @@ def test_prices_are_what_rounds_took() -> None:
     assert prices.sessions == 1
 
 
-def test_a_further_session_costs_something_else_than_a_further_row() -> None:
-    def seen(gamma: int, batch: int) -> Observation:
-        rows = batch * (gamma + 1)
-        forward_us = 8000 + 1500 * (batch - 1) + 200 * (rows - batch)
-        return replace(a_round(gamma, batch=batch), batch_rows=rows, forward_us=forward_us, verify_us=forward_us)
+def shared(gamma: int, batch: int, others_us: int) -> Observation:
+    """A round of one of ``batch`` equal sessions; the others cost ``others_us``, and a row 200 us."""
+    rows = batch * (gamma + 1)
+    forward_us = 8000 + others_us + 200 * (rows - batch)
+    return replace(a_round(gamma, batch=batch), batch_rows=rows, forward_us=forward_us, verify_us=forward_us)
 
-    prices = prices_of(*(seen(gamma, batch) for batch in (1, 4, 8, 3) for gamma in GAMMAS * 3))
-    assert prices.session_us == pytest.approx(1500, rel=0.02)
-    assert prices.row_us == pytest.approx(200, rel=0.02)
+
+def test_a_further_session_costs_something_else_than_a_further_row() -> None:
+    prices = prices_of(*(shared(gamma, batch, 1500 * (batch - 1)) for batch in (1, 4, 2, 8, 3) for gamma in GAMMAS * 3))
+    assert prices.forwards.session_us == pytest.approx([1500] * len(BENDS), rel=0.02)
+    assert prices.forwards.row_us == pytest.approx(200, rel=0.02)
     assert prices.forward(24, 8) == pytest.approx(8000 + 1500 * 7 + 200 * 16, rel=0.01)
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 4, 7, 8])
+def test_what_a_further_session_costs_hangs_on_how_many_there_are(sessions: int) -> None:
+    """As measured on a processor: of many sessions a forward takes little more than of a few."""
+    sessions_us = {1: 0, 2: 3000, 3: 5000, 4: 6500, 5: 7500, 6: 7900, 7: 8300, 8: 8600}
+    batches = (4, 3, 5, 4, 1, 2, 4, 7, 6, 5)
+    prices = prices_of(*(shared(gamma, batch, sessions_us[batch]) for batch in batches for gamma in GAMMAS * 2))
+    expected = 8000 + sessions_us[sessions]
+    assert prices.forward(sessions, sessions) == pytest.approx(expected, rel=0.06)
 
 
 @pytest.mark.parametrize("odd", [0, 2**32 - 1])
