@@ -94,8 +94,7 @@ class Auto:
             return self._open(table, min(gamma + 1 + gamma // 4, self._max_gamma), session)
         if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
-        plan = self._open(table, gamma, session)
-        return plan if self._probes_left else replace(plan, chosen=table.number)
+        return replace(self._open(table, gamma, session), chosen=table.number)
 
     def _has_stood(self, session: Progress) -> bool:
         """Return whether the round before stood as a whole; so does one of solo tokens."""

@@ -19,7 +19,8 @@ KEPT_WEIGHT = 0.97
 DOUBT = 0.5
 """What a promise's own word weighs against one time that it was found out."""
 NEAR = 0.5
-"""What is found out of a choice counts for those with one draft token more or less, and of these again."""
+"""What is found out of a choice counts for those with one draft token more or less, and of these again; and for those
+that draft elsewhere."""
 
 
 class Kind(Enum):
@@ -78,12 +79,14 @@ class Promises:
         Args:
             crowded: sessions wait for each other, in one kind of choice otherwise than in another.
         """
-        usual = 1.0 if crowded or Kind.of(choice) is Kind.ALONE else self._usual
-        total, shares = DOUBT, DOUBT * usual
-        for gamma, (weight, kept) in self._kept[Kind.of(choice)].items():
-            near: float = NEAR ** abs(gamma - _gamma(choice))
-            total += near * weight
-            shares += near * kept
+        own, is_alone = Kind.of(choice), not choice.drafts
+        total, shares = DOUBT, DOUBT * (1.0 if crowded or is_alone else self._usual)
+        for kind, known in self._kept.items():
+            if kind is own or not (crowded or is_alone or kind is Kind.ALONE):
+                for gamma, (weight, kept) in known.items():
+                    near: float = NEAR ** (abs(gamma - _gamma(choice)) + (kind is not own))
+                    total += near * weight
+                    shares += near * kept
         return shares / total
 
     @property

@@ -10,6 +10,7 @@ from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
+from orchestrator.auto.options import Choice
 from orchestrator.auto.policy import ALONE_EVERY, STRETCH_EVERY
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
@@ -230,3 +231,16 @@ def test_what_is_tried_is_not_called_chosen() -> None:
     usual = mode_of(plan.gamma for plan in plans)
     assert all(plan.gamma == usual and not plan.max_solo_tokens for plan in plans if plan.chosen)
     assert sum(not plan.chosen for plan in plans) == 3
+
+
+def test_a_probe_that_waits_for_an_unsure_place_keeps_no_round_from_counting() -> None:
+    learner = taught(*rounds(lambda gamma: gamma))
+    taught(*rounds(lambda gamma: 0, 60, UNSURE), learner=learner)
+    policy = learner.policy(REQUEST)
+    policy.plan(Progress(SURE))
+    learner.knowledge(MODE).tables[8].table = learner.knowledge(MODE).tables[8].table._replace(choice=Choice(2, 5, 5))
+    learner.knowledge(MODE).credit_us = 1e9
+    plans = [policy.plan(Progress(SURE)) for _ in range(8)]
+    assert not any(plan.max_solo_tokens for plan in plans), "there is no probe to come"
+    assert all(plan.chosen for plan in plans)
+    assert policy.plan(Progress(UNSURE)).gamma

@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestrator.auto.choice import WORTH_GATED
 from orchestrator.auto.options import Choice, even
 from orchestrator.auto.promises import MIN_VERDICTS, Kind, Promises, Tally
 
@@ -40,6 +41,11 @@ def test_other_drafts_are_doubted_too_but_not_the_target_alone() -> None:
     promises = found_out(even(3), 0.75)
     assert promises.kept(even(3)._replace(closed=2)) == pytest.approx(0.75, abs=0.05)
     assert promises.kept(ALONE) == 1.0
+
+
+def test_a_threshold_that_was_never_tried_is_not_believed_more_than_drafts_that_were() -> None:
+    promises = found_out(even(3), 0.75, times=1)
+    assert promises.kept(even(3)._replace(closed=1)) * WORTH_GATED < promises.kept(even(3))
 
 
 def test_in_a_crowd_each_kind_is_tried() -> None:
