@@ -1,6 +1,6 @@
 """A draft in the making: what is drafted so far, of what, and on which terms."""
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,7 +38,6 @@ class Draft:
     """Tokens drafted one after the other, the last ones of ``sequence``.
 
     ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
-    ``on_token`` is called for each.
     """
 
     sequence: Sequence
@@ -46,7 +45,6 @@ class Draft:
     tokens: list[DraftToken] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)
     ended: bool = False
-    on_token: Callable[[], None] | None = None
 
     @property
     def token_ids(self) -> list[int]:
@@ -56,8 +54,6 @@ class Draft:
         """Take a token over. Its logits are copied: a view would keep those of the whole step alive."""
         self.tokens.append(token)
         self.logits.append(logits.clone())
-        if self.on_token is not None:
-            self.on_token()
 
     def ends_with(self, token_ids: Set[int]) -> bool:
         """Return whether the last drafted token is one of these."""

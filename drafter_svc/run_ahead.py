@@ -12,8 +12,6 @@ ended is finished, not dropped. Speculative speculative decoding (Kumar, Dao, 20
 than on a hit, which is biased above temperature 0.
 """
 
-import math
-import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -74,12 +72,10 @@ class RunAhead:
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None
-        self._within_s = math.inf
         self._branches: dict[Ids, Branch] = {}
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
         self._telling: Telling | None = None
-        self._due_s = math.inf
 
     def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -95,7 +91,7 @@ class RunAhead:
         draft = Draft(sequence, terms)
         if prepared is not None:
             self._pool.adopt(sequence, prepared.sequence)
-            draft = replace(prepared, sequence=sequence, terms=terms, on_token=None)
+            draft = replace(prepared, sequence=sequence, terms=terms)
             draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
         if guessed and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
@@ -111,19 +107,17 @@ class RunAhead:
             self._coming = self._coming._replace(
                 round=terms.round + 1, gamma=request.prepare or max(self._gammas, default=0)
             )
-        self._within_s = request.prepare_us / 1e6 if request.prepare_us else math.inf
         return draft
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
         """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread.
 
         Args:
-            announce: told of the proposals once they are there, or due; not in rejection mode, where they are large,
+            announce: told of the proposals once they are there; not in rejection mode, where they are large,
                 seldom asked for, and hold for one round alone.
         """
         if num_rows > 0 and self._coming is not None and self._coming.gamma and self._guesses:
             announce = None if self._rejects else announce
-            self._due_s = time.perf_counter() + self._within_s
             self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
 
     def free(self) -> None:
@@ -165,7 +159,7 @@ class RunAhead:
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if announce is not None:
             position = len(draft.sequence) - len(draft.tokens)
-            self._telling = Telling(position, self._due_s, announce)
+            self._telling = Telling(position, announce)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
         for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):

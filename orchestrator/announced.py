@@ -7,8 +7,8 @@ from specgate.types import Announcement, DraftRequest, Proposal
 class Announced:
     """The latest announcement of one session.
 
-    Announced proposals have the ``stop_below`` of the last request for tokens. Where that did not say when they are
-    wanted, one that is shorter than they may be has come to an end of its own.
+    Announced proposals have the ``stop_below`` of the last request for tokens. One that is shorter than they may be has
+    come to an end of its own.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Announced:
         self._latest = None
         if request.gamma:
             self._gamma, self._stop_below = request.gamma, request.stop_below
-        self._complete_length = 0 if request.prepare_us else request.prepare or self._gamma
+        self._complete_length = request.prepare or self._gamma
 
     def hear(self, announcement: Announcement) -> None:
         """Keep an announcement, instead of the one before."""
@@ -34,8 +34,10 @@ class Announced:
         Raises:
             InvalidArgument: the announcement accepts more tokens than were proposed.
         """
-        ids = self.token_ids(request, last_draft_token_ids)
-        if not ids or not request.gamma:
+        if not request.gamma:
+            return None
+        ids = self._told(request, last_draft_token_ids)
+        if not ids:
             return None
         ended = len(ids) < self._complete_length
         if not ended and len(ids) < request.gamma:
@@ -43,12 +45,7 @@ class Announced:
         ids = ids[: request.gamma]
         return Proposal(ids, from_run_ahead=True, num_prepared=len(ids))
 
-    def token_ids(self, request: DraftRequest, last_draft_token_ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what lies there behind the tokens that ``request`` tells, whatever its ``gamma``.
-
-        Raises:
-            InvalidArgument: the announcement accepts more tokens than were proposed.
-        """
+    def _told(self, request: DraftRequest, last_draft_token_ids: tuple[int, ...]) -> tuple[int, ...]:
         latest = self._latest
         if latest is None or (latest.position, self._stop_below) != (request.position, request.stop_below):
             return ()

@@ -163,8 +163,7 @@ class DraftRequest:
 
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
     them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals may be that
-    are prepared for the next round, 0 leaves it to the drafter; ``prepare_us`` in how many microseconds they are
-    wanted, 0: when they are complete.
+    are prepared for the next round, 0 leaves it to the drafter.
     """
 
     round: int
@@ -173,7 +172,6 @@ class DraftRequest:
     gamma: int
     stop_below: float = 0.0
     prepare: int = 0
-    prepare_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class DraftRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[DraftRound, _Mapping]] = ...) -> None: ...
 
 class DraftRound(_message.Message):
-    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare", "prepare_us")
+    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -23,7 +23,6 @@ class DraftRound(_message.Message):
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
-    PREPARE_US_FIELD_NUMBER: _ClassVar[int]
     round: int
     position: int
     num_accepted: int
@@ -31,8 +30,7 @@ class DraftRound(_message.Message):
     gamma: int
     stop_below: float
     prepare: int
-    prepare_us: int
-    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ..., prepare_us: _Optional[int] = ...) -> None: ...
+    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared")

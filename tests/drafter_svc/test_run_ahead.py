@@ -11,7 +11,7 @@ from drafter_svc.run_ahead import Ids
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
 from tests.broken_run_ahead import AdoptsAnother, KeepsWrongKeys, ReusesTheKey
-from tests.models import KnownModel, Mix, make_runner, on, run_all, run_task, write_llama
+from tests.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
 from tests.sessions import (
     GREEDY,
     PROMPT,
@@ -63,10 +63,10 @@ class Client:
         gamma: int = 3,
         stop_below: float = 0.0,
         skip: int = 0,
-        prepare: tuple[int, int] = (0, 0),
+        prepare: int = 0,
     ) -> Proposal:
         self.round += 1 + skip
-        request = DraftRequest(self.round, self.session.num_committed, committed, gamma, stop_below, *prepare)
+        request = DraftRequest(self.round, self.session.num_committed, committed, gamma, stop_below, prepare)
         return run_task(self.model, self.session.draft(request))
 
     def guess(self, num_rows: int = ALL, num_steps: int | None = None) -> None:
@@ -382,58 +382,27 @@ def test_of_a_round_that_is_over_nothing_is_announced(model: KnownModel) -> None
     assert not client.heard
 
 
-# How far, and until when.
+# How far.
 
 
 @pytest.mark.parametrize("gamma", [0, 3])
 def test_branches_are_as_long_as_was_said(gamma: int, model: KnownModel) -> None:
     client = Client(model)
     client.send()
-    client.send((5,), gamma, prepare=(6, 0))
+    client.send((5,), gamma, prepare=6)
     client.guess(4)
     (announcement,) = client.heard
     assert [len(one.draft_token_ids) for one in announcement.proposals] == [6] * 4
 
 
-def guess_side_by_side(client: Client) -> None:
-    run_all([on(client.model, task) for task in guesses(client)])
-
-
-@pytest.mark.parametrize("mode", ["greedy", "shared noise"])
-def test_what_is_due_is_told_as_far_as_it_is(mode: str, model: KnownModel) -> None:
-    client, plain = Client(model, **MODES[mode]), Client(model, **MODES[mode])
-    # It is due before anything can be there: then one token is.
-    client.send(prepare=(8, 1))
-    plain.send()
-    guess_side_by_side(client)
-    (announcement,) = client.heard
-    assert [len(one.draft_token_ids) for one in announcement.proposals] == [1] * 4
-    proposal = client.send(next(iter(client.branches)), gamma=4)
-    # It was drafted on, untold.
-    assert proposal.from_run_ahead
-    outcome = tuple(client.session.sequence.token_ids[len(PROMPT) : client.session.num_committed])
-    assert proposal.draft_token_ids == plain.send(outcome, gamma=4).draft_token_ids
-    assert proposal.draft_token_ids[:1] == announcement.proposals[0].draft_token_ids
-    # A round that says nothing has complete proposals again.
-    guess_side_by_side(client)
-    assert {len(one.draft_token_ids) for one in client.heard[-1].proposals} == {4}
-
-
 def test_a_session_that_was_never_asked_for_a_draft_prepares_what_it_is_told_to(model: KnownModel) -> None:
     client = Client(model)
-    client.send((4,), gamma=0, prepare=(3, 0))
+    client.send((4,), gamma=0, prepare=3)
     client.guess(4)
     assert {len(one.draft_token_ids) for one in client.heard[-1].proposals} == {3}
     client.send((5,), gamma=0)
     client.guess(4)
     assert len(client.heard) == 1
-
-
-def test_a_token_that_was_told_in_time_needs_no_forward(model: KnownModel) -> None:
-    client = Client(model)
-    client.send(prepare=(8, 1))
-    guess_side_by_side(client)
-    assert client.send(next(iter(client.branches)), gamma=1).from_run_ahead
 
 
 # Pages.

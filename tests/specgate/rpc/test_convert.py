@@ -62,7 +62,7 @@ def test_a_verify_round_survives(proposal: Proposal) -> None:
 
 @pytest.mark.parametrize("num_accepted", [0, 1, 2])
 def test_accepted_tokens_are_not_sent_again(num_accepted: int) -> None:
-    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8, prepare_us=9000)
+    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8)
     pb = over_the_wire(convert.draft_round_to_pb(request, num_accepted))
     assert list(pb.token_ids) == list(request.token_ids[num_accepted:])
     assert convert.draft_round_from_pb(pb, (7, 8, 9)) == request
