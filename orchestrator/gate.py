@@ -40,8 +40,8 @@ class Progress(Protocol):
         ...
 
     @property
-    def streamed(self) -> bool:
-        """Whether the last token came in a solo run."""
+    def stood(self) -> bool:
+        """Whether the draft of the round just before stood as a whole. True where there was none."""
         ...
 
     @property

@@ -52,7 +52,6 @@ class Session:
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
-        self.streamed = False
         self.finish_reason: FinishReason | None = None
         self.stats = GenerationStats(seed=spec.seed, prompt_tokens=self.num_prompt_tokens)
         self.round = 0
@@ -75,6 +74,11 @@ class Session:
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
         return self.opening_spec.max_length - len(self.committed)
+
+    @property
+    def stood(self) -> bool:
+        """Whether the draft of the round just before stood as a whole. True where there was none."""
+        return self._behind is None or self._behind.whole
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
@@ -121,7 +125,7 @@ class Session:
             tokens += (verdict.token_id,)
         ending = self._end(tokens)
         kept = tokens[: ending.num_tokens]
-        before, self.confidence, self.streamed = self.confidence, verdict.confidence, verdict.solo
+        before, self.confidence = self.confidence, verdict.confidence
         self.committed += kept
         self.finish_reason = ending.finish_reason
         self._count(proposal, verdict, len(kept), before)
@@ -180,10 +184,12 @@ class Session:
         self, proposal: Proposal, verdict: Verdict, before: float | None, judged: tuple[int, int], round_us: int
     ) -> None:
         """Tell the observer of a verdict; an empty one says nothing."""
-        if self._observer is None or not verdict.num_emitted:
+        if not verdict.num_emitted:
             return
         behind = self._behind
         self._behind = None if verdict.solo else Behind(len(proposal), judged[1] == len(proposal))
+        if self._observer is None:
+            return
         # What was waited for in vain is no measure of a round.
         lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
         self._observer(

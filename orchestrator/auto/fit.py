@@ -124,10 +124,6 @@ class Line:
         is_recent = 2 * self._num_unsolved < min(self.count, 2 * SOLVE_EVERY)
         return self._coefficients if is_recent else self.coefficients
 
-    def at(self, features: Sequence[float]) -> float:
-        """Return the value on the line."""
-        return _dot(self.coefficients, features)
-
     def add(self, features: Sequence[float], value: float, group: int = 0, weight: float = 1.0) -> None:
         """Take a measurement in, or a share of one; one far off the line counts as less far off."""
         sums = self._groups[group]

@@ -11,7 +11,7 @@ When to try what is not chosen is counted, not drawn: the policy has no randomne
 
 from dataclasses import replace
 from itertools import cycle
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from orchestrator.auto.agreement import bucket_of
 from orchestrator.auto.choice import Table
@@ -44,13 +44,6 @@ class Choices(Protocol):
     def next_round(self, mode: Mode) -> int: ...
 
 
-class _Asked(NamedTuple):
-    """The γ of a round, and how many tokens could still come when it was planned."""
-
-    gamma: int
-    remaining: int
-
-
 class Auto:
     """``auto``: γ by the target's confidence and by what stood, 0 included.
 
@@ -62,7 +55,6 @@ class Auto:
         self._choices = choices
         self._mode = mode
         self._max_gamma = max_gamma
-        self._last: _Asked | None = None
         self._calibration = cycle(CALIBRATION)
         self._round = 0
         self._probes_left = 0
@@ -72,14 +64,15 @@ class Auto:
         table = self._choices.table(self._mode, self._max_gamma)
         self._round = self._choices.next_round(self._mode)
         plan = self._calibrate() if table is None else self._by(table, session)
-        self._last = _Asked(plan.gamma, session.remaining)
         return replace(plan, prepare=self._longest(table))
 
     def _longest(self, table: Table | None) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
             return min(max(CALIBRATION), self._max_gamma)
-        return table.choice.easy if table.choice.drafts or self._probes_left else 1
+        if table.choice.drafts:
+            return table.choice.easy
+        return table.choice.hard if self._probes_left else 1
 
     def _calibrate(self) -> RoundPlan:
         gamma = min(next(self._calibration), self._max_gamma)
@@ -87,19 +80,14 @@ class Auto:
 
     def _by(self, table: Table, session: Progress) -> RoundPlan:
         bucket = bucket_of(session.confidence)
-        gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and self._has_stood(session))
         if bucket < table.choice.closed:
-            return self._closed(table, gamma, session)
+            return self._closed(table, session)
+        gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and session.stood)
         if self._round % STRETCH_EVERY == 0:
             return self._open(table, min(gamma + 1 + gamma // 4, self._max_gamma), session)
         if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
         return replace(self._open(table, gamma, session), chosen=table.number)
-
-    def _has_stood(self, session: Progress) -> bool:
-        """Return whether the round before stood as a whole; so does one of solo tokens."""
-        last = self._last
-        return last is None or session.streamed or last.remaining - session.remaining > last.gamma
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if table.choice.closed:
@@ -108,10 +96,11 @@ class Auto:
             self._probes_left = 0
         return self._with_gate(gamma, table, session)
 
-    def _closed(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
+    def _closed(self, table: Table, session: Progress) -> RoundPlan:
         if self._may_probe(table):
             self._probes_left -= 1
-            return self._with_gate(gamma, table, session)
+            # Where drafting does not pay the text counts as hard.
+            return self._with_gate(table.choice.hard, table, session)
         return replace(self._with_gate(0, table, session), chosen=table.number)
 
     def _may_probe(self, table: Table) -> bool:

@@ -25,7 +25,11 @@ class Progressing:
 
     text: Text
     length: int = 0
-    streamed: bool = False
+    behind: Behind | None = None
+
+    @property
+    def stood(self) -> bool:
+        return self.behind is None or self.behind.whole
 
     @property
     def remaining(self) -> int:
@@ -119,7 +123,6 @@ class _Session:
         self._progress = Progressing(text)
         self._policy = policy
         self._observer = observer
-        self._behind: Behind | None = None
 
     def next_round(self) -> None:
         if not self._progress.remaining:
@@ -129,12 +132,11 @@ class _Session:
         _Round(self, plan, min(plan.gamma, self._progress.remaining - 1)).draft()
 
     def commit(self, seen: Observation, num_tokens: int) -> None:
-        self._progress.length += num_tokens
-        self._progress.streamed = seen.streamed
+        progress, behind = self._progress, self._progress.behind
+        progress.length += num_tokens
+        progress.behind = None if seen.streamed else Behind(seen.proposed, seen.accepted == seen.proposed)
         self._replay.emitted(num_tokens)
-        behind = None if seen.streamed else self._behind
-        self._observer(replace(seen, behind=behind, finished=not self._progress.remaining))
-        self._behind = None if seen.streamed else Behind(seen.proposed, seen.accepted == seen.proposed)
+        self._observer(replace(seen, behind=behind, finished=not progress.remaining))
 
     @property
     def replay(self) -> Replay:

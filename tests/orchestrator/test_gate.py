@@ -26,7 +26,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 30
-    streamed: bool = False
+    stood: bool = True
 
 
 @dataclass

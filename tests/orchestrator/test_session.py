@@ -48,6 +48,16 @@ def test_sources(draft, num_accepted, own, tokens, sources) -> None:
     assert not session.finished
 
 
+@pytest.mark.parametrize(("draft", "num_accepted", "stood"), [((11, 12), 2, True), ((11, 12), 1, False), ((), 0, True)])
+def test_whether_a_draft_stood(draft: tuple[int, ...], num_accepted: int, stood: bool) -> None:
+    session = make_session()
+    assert session.stood
+    commit(session, draft, num_accepted, 20)
+    assert session.stood is stood
+    session.commit(Proposal(draft), Verdict(1, 0, 21, solo=True))
+    assert session.stood
+
+
 def test_solo_verdict_of_a_round_with_a_proposal() -> None:
     session = make_session()
     commit(session, (11, 12), 1, 20, last=False)

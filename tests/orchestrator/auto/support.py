@@ -14,7 +14,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 1000
-    streamed: bool = False
+    stood: bool = True
 
 
 def a_round(

@@ -55,8 +55,8 @@ def test_groups_push_out_their_own_kind_only() -> None:
         line.add((1, 9), 190, group=1)
     for _ in range(1000):
         line.add((1, 1), 110, group=0)
-    assert line.at((1, 9)) == pytest.approx(190, rel=0.01)
-    assert line.at((1, 1)) == pytest.approx(110, rel=0.01)
+    assert line.about((1, 9)) == pytest.approx(190, rel=0.01)
+    assert line.about((1, 1)) == pytest.approx(110, rel=0.01)
 
 
 def test_a_mean_is_not_moved_far_by_an_outlier() -> None:

@@ -89,9 +89,9 @@ def drive(learner: Learner, accepted: Callable[[int], int], num_tokens: int) -> 
     """Decode with ``auto``; return γ by round, and the simulated time of drafted rounds and of all, in µs."""
     policy, observer = learner.policy(REQUEST), learner.observer(REQUEST)
     assert observer is not None
-    gammas, drafted_us, all_us, emitted = [], 0.0, 0.0, 0
+    gammas, drafted_us, all_us, emitted, session = [], 0.0, 0.0, 0, Progress(SURE)
     while emitted < num_tokens:
-        plan = policy.plan(Progress(SURE))
+        plan = policy.plan(session)
         gammas.append(plan.gamma)
         if plan.gamma:
             seen = a_round(plan.gamma, accepted(plan.gamma), before=SURE, after=SURE)
@@ -99,6 +99,7 @@ def drive(learner: Learner, accepted: Callable[[int], int], num_tokens: int) -> 
             all_us += seen.round_us
             observer(seen)
             emitted += accepted(plan.gamma) + 1
+        session.stood = accepted(plan.gamma) == plan.gamma
         for _ in range(plan.max_solo_tokens if plan.solo_below > SURE else not plan.gamma):
             observer(solo(SURE, SURE))
             all_us += 8000
