@@ -32,6 +32,8 @@ VERDICTS_A_MOVE, MAX_MOVES = 48, 8
 """A search may lead one move farther for so many verdicts of the mode that were seen."""
 NEW_SHARE = 4
 """One verdict in so many of those that were seen is new when a search is worth its time."""
+VERDICTS_BETWEEN = 3
+"""Of each other session, between one table and the next."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 VERDICTS_A_TOKEN = 8
 """A solo run may be one token longer for so many verdicts that were seen."""
@@ -41,11 +43,21 @@ ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.04
 
 @dataclass(slots=True)
 class InUse:
-    """A table, what happened since it is in use, and at which verdict of its mode it is searched for again."""
+    """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
+
+    What happens before the verdict ``counts_from`` is of the table before, too: others are still about its rounds.
+    """
 
     table: Table
     due_at: int
+    counts_from: int
     tally: Tally = field(default_factory=Tally)
+
+    def planned(self, seen: Observation, num_verdicts: int) -> bool:
+        """Return whether what was ``seen`` came of this table, and of it alone."""
+        # What the target alone takes is the same behind a probe.
+        is_alone = seen.streamed and not self.table.choice.drafts
+        return (is_alone or seen.chosen == self.table.number) and num_verdicts >= self.counts_from
 
 
 @dataclass(slots=True)
@@ -108,9 +120,8 @@ class Learner:
         known.credit_us += budget * session_us
         # A prompt that ran along is in no promise.
         is_measure = seen.settled and (seen.batch_rows or not seen.forward_us)
-        # Nor what was planned before the table in use was found.
         in_use = known.tables.get(max_gamma)
-        if is_measure and in_use is not None and seen.chosen == in_use.table.number:
+        if is_measure and in_use is not None and in_use.planned(seen, known.num_verdicts):
             in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
@@ -179,7 +190,7 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
     ahead = known.readiness.ahead(max_gamma, text.agreement)
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
     chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
-    if last is not None and last.tally.is_enough:
+    if last is not None and last.tally.is_enough(prices.sessions):
         known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
         last.tally = Tally()
     yield
@@ -191,9 +202,10 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
     pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     due_at = known.num_verdicts + pause
     if last is not None and stays:
-        return InUse(table._replace(number=last.table.number), due_at, last.tally)
+        return InUse(table._replace(number=last.table.number), due_at, last.counts_from, last.tally)
     known.num_tables += 1
-    return InUse(table._replace(number=known.num_tables), due_at)
+    counts_from = known.num_verdicts + VERDICTS_BETWEEN * (prices.sessions - 1)
+    return InUse(table._replace(number=known.num_tables), due_at, counts_from)
 
 
 def _mode(request: GenerationRequest) -> Mode:

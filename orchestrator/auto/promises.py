@@ -1,26 +1,23 @@
 """What choices came to, against what they had promised.
 
 A rehearsal knows what rounds cost, not all of what happens where many sessions wait for each other, and of many
-promises the highest is mostly too high. So a choice is believed by the share that it kept while it was in use, its
-neighbours by that too, and what was never in use by what others kept that draft.
+promises the highest is mostly too high, most of all in the beginning. What was too high in one is so in its neighbours
+as well: the same texts, the same prices. So a choice is believed by the share that others of its kind kept, whatever
+their γ: were it by its own, the one that was never tried would seem the best.
 """
 
-from collections import defaultdict
 from enum import Enum
 
 from orchestrator.auto.options import Choice
 
 LEAST, MOST = 0.5, 1.5
 """Shares beyond these are of something else: a verifier that was lost, a reader who slept."""
-MIN_VERDICTS = 32
-"""Of one choice, before what it came to says anything."""
-KEPT_WEIGHT = 0.97
+MIN_VERDICTS, MIN_VERDICTS_A_SESSION = 32, 16
+"""Of one choice, before what it came to says anything; the latter under load."""
+KEPT_WEIGHT = 0.85
 """Of what was found out, each time that more is."""
-DOUBT = 0.5
+DOUBT = 0.25
 """What a promise's own word weighs against one time that it was found out."""
-NEAR = 0.5
-"""What is found out of a choice counts for those with one draft token more or less, and of these again; and for those
-that draft elsewhere."""
 
 
 class Kind(Enum):
@@ -37,6 +34,9 @@ class Kind(Enum):
         return cls.STEADY
 
 
+DRAFTING = Kind.STEADY, Kind.GATED
+
+
 class Tally:
     """What happens while one choice is in use."""
 
@@ -51,27 +51,25 @@ class Tally:
         self.num_tokens += num_tokens
         self.total_us += session_us
 
-    @property
-    def is_enough(self) -> bool:
-        return self.num_verdicts >= MIN_VERDICTS and self.total_us > 0
+    def is_enough(self, sessions: int) -> bool:
+        """Return whether it says anything, while so many share the verifier."""
+        return self.num_verdicts >= max(MIN_VERDICTS, MIN_VERDICTS_A_SESSION * sessions) and self.total_us > 0
 
 
 class Promises:
     """Of one mode."""
 
     def __init__(self) -> None:
-        self._kept: dict[Kind, dict[int, tuple[float, float]]] = defaultdict(dict)
-        """By the most draft tokens of a choice: a weight, and the share kept times that."""
+        self._found = dict.fromkeys(Kind, (0.0, 0.0))
+        """A weight, and the share kept times that."""
 
     def settle(self, choice: Choice, rate: float, tally: Tally) -> None:
         """Take over what ``choice`` came to, which promises ``rate`` tokens per microsecond at the same prices."""
-        for known in self._kept.values():
-            for gamma, (weight, kept) in known.items():
-                known[gamma] = (weight * KEPT_WEIGHT, kept * KEPT_WEIGHT)
-        known, gamma = self._kept[Kind.of(choice)], _gamma(choice)
-        weight, kept = known.get(gamma, (0.0, 0.0))
+        for kind, (weight, kept) in self._found.items():
+            self._found[kind] = (weight * KEPT_WEIGHT, kept * KEPT_WEIGHT)
+        weight, kept = self._found[Kind.of(choice)]
         share = tally.num_tokens / tally.total_us / rate
-        known[gamma] = (weight + 1, kept + min(max(share, LEAST), MOST))
+        self._found[Kind.of(choice)] = (weight + 1, kept + min(max(share, LEAST), MOST))
 
     def kept(self, choice: Choice, *, crowded: bool = False) -> float:
         """Return the share that ``choice`` may be expected to keep.
@@ -79,22 +77,6 @@ class Promises:
         Args:
             crowded: sessions wait for each other, in one kind of choice otherwise than in another.
         """
-        own, is_alone = Kind.of(choice), not choice.drafts
-        total, shares = DOUBT, DOUBT * (1.0 if crowded or is_alone else self._usual)
-        for kind, known in self._kept.items():
-            if kind is own or not (crowded or is_alone or kind is Kind.ALONE):
-                for gamma, (weight, kept) in known.items():
-                    near: float = NEAR ** (abs(gamma - _gamma(choice)) + (kind is not own))
-                    total += near * weight
-                    shares += near * kept
-        return shares / total
-
-    @property
-    def _usual(self) -> float:
-        """What those that draft kept, all together."""
-        found = [entry for kind, known in self._kept.items() if kind is not Kind.ALONE for entry in known.values()]
-        return (1.0 + sum(kept for _, kept in found)) / (1.0 + sum(weight for weight, _ in found))
-
-
-def _gamma(choice: Choice) -> int:
-    return choice.easy if choice.drafts else 0
+        kind = Kind.of(choice)
+        found = [self._found[one] for one in ((kind,) if crowded or kind is Kind.ALONE else DRAFTING)]
+        return (DOUBT + sum(kept for _, kept in found)) / (DOUBT + sum(weight for weight, _ in found))

@@ -226,6 +226,17 @@ def test_only_what_auto_chose_is_held_against_its_choice() -> None:
     assert tally_of(learner) == 1
 
 
+def test_what_the_target_decodes_alone_behind_a_probe_is_held_against_its_promise() -> None:
+    learner = useless()
+    learner.policy(REQUEST).plan(Progress(SURE))
+    assert not learner.knowledge(MODE).tables[8].table.choice.drafts
+    # Each call is another session: for some verdicts the others may still be about something else.
+    taught(*[solo()] * 20, learner=learner)
+    before = tally_of(learner)
+    taught(a_round(1, 0), *[solo()] * 5, learner=learner)
+    assert tally_of(learner) == before + 5
+
+
 def test_what_is_tried_is_not_called_chosen() -> None:
     policy = taught(*rounds(lambda gamma: min(gamma, 2))).policy(REQUEST)
     plans = [policy.plan(Progress(SURE)) for _ in range(ALONE_EVERY)]
