@@ -20,7 +20,8 @@ class RoundPlan:
     """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
 
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
-    ``chosen``: the number of the table by which ``auto`` did what it thinks best, 0 where it tried something.
+    ``chosen``: the number of the table by which ``auto`` did what it thinks best, 0 where it tried something;
+    ``chosen_alone`` that of what the target goes on to do alone behind it.
     """
 
     gamma: int = 0
@@ -29,6 +30,7 @@ class RoundPlan:
     max_solo_tokens: int = 0
     prepare: int = 0
     chosen: int = 0
+    chosen_alone: int = 0
 
 
 class Progress(Protocol):

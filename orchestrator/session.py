@@ -159,7 +159,7 @@ class Session:
         round_us = 0 if verdict.solo else int((self._clock() - self._round_start_s) * 1e6)
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
-            self._observe(Proposal(), verdict, before, (0, 0), round_us)
+            self._close_round(Proposal(), verdict, before, (0, 0), round_us)
             stats.solo_us.append(verdict.verify_us)
             return
         accepted = min(verdict.num_accepted, num_kept)
@@ -173,25 +173,25 @@ class Session:
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(round_us)
-        self._observe(proposal, verdict, before, (accepted + rejected, accepted), round_us)
+        self._close_round(proposal, verdict, before, (accepted + rejected, accepted), round_us)
 
     def _num_ready(self, proposal: Proposal) -> int:
         """Return how many drafted tokens nobody asked for: all of an announced proposal."""
         announced = proposal.from_run_ahead and not proposal.draft_us
         return len(proposal) if announced else 0
 
-    def _observe(
+    def _close_round(
         self, proposal: Proposal, verdict: Verdict, before: float | None, judged: tuple[int, int], round_us: int
     ) -> None:
-        """Tell the observer of a verdict; an empty one says nothing."""
+        """Remember it for the next one, and tell the observer of its verdict; an empty one says nothing."""
         if not verdict.num_emitted:
             return
-        behind = self._behind
-        self._behind = None if verdict.solo else Behind(len(proposal), judged[1] == len(proposal))
+        # What was waited for in vain is no measure of a round, and did not stand.
+        lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
+        stood = judged[1] == len(proposal) and not lost
+        behind, self._behind = self._behind, None if verdict.solo else Behind(len(proposal), stood)
         if self._observer is None:
             return
-        # What was waited for in vain is no measure of a round.
-        lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
         self._observer(
             Observation(
                 before=before,
@@ -203,7 +203,7 @@ class Session:
                 ready=self._num_ready(proposal),
                 prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
                 behind=behind,
-                chosen=self._plan.chosen,
+                chosen=self._plan.chosen_alone if verdict.solo else self._plan.chosen,
                 streamed=verdict.solo,
                 settled=self.stats.target_forwards > 1 and not lost,
                 finished=self.finished,

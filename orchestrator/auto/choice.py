@@ -25,13 +25,14 @@ SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
 WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
 """Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
+LEAST_ALONE = 0.01
 
 
 class Table(NamedTuple):
     """What is chosen; ``rate`` in tokens per microsecond.
 
     ``probe_loss_us`` is what a round loses that drafts where the choice is closed. ``number`` counts a mode's tables,
-    from 1 on; one that chooses the same as the one before has its number.
+    from 1 on; one that does the same as the one before has its number.
     """
 
     choice: Choice
@@ -86,15 +87,24 @@ class Chooser:
             choice, before = self._next(choice), choice
             if choice == before:
                 break
-        found, tried = self.load(choice), self.load(choice._replace(closed=0))
-        rounds_lost = 1 - tried.rate / found.rate
-        return Table(choice, found.rate, max(rounds_lost, 0.0) * tried.cycle_us)
+        return self._table(choice)
 
     def load(self, choice: Choice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""
         if choice not in self._known:
             self._known[choice] = load(rehearse(self._text, choice, self._times, self._ahead), self._prices)
         return self._known[choice]
+
+    def _table(self, choice: Choice) -> Table:
+        if choice.drafts:
+            opened = choice._replace(closed=0)
+        else:
+            opened = even(max((one for one in self._known if not one.closed), key=self._promise, default=choice).hard)
+            choice = opened._replace(closed=choice.closed)
+        found, tried = self.load(choice), self.load(opened)
+        share_lost = max(1 - tried.rate / found.rate, 0.0)
+        # It is lost where the choice is closed, nowhere else.
+        return Table(choice, found.rate, share_lost * tried.cycle_us / max(found.alone, LEAST_ALONE))
 
     def _next(self, choice: Choice) -> Choice:
         """Return the best of what is one move away."""

@@ -14,7 +14,7 @@ from orchestrator.auto.forwards import ForwardPrices, Forwards
 from orchestrator.auto.observation import Observation
 
 HALF_LIFE, HALF_LIFE_FORWARDS = 60, 120
-"""In verdicts, and in forwards, of which many sessions tell at once."""
+"""In verdicts of each session, and in forwards, of which many sessions tell at once."""
 JITTER = 0.1
 """In forwards: measured, with a cheap draft and with a dear one."""
 FIRST_LEAD, LEAD_COUNT = 0.5, 4.0
@@ -114,9 +114,9 @@ class Costs:
         # A verifier that tells nothing of its forwards is taken at the round's word.
         rows = seen.batch_rows or batch * (seen.proposed + 1)
         forward_us = seen.forward_us or seen.verify_us
-        self._forwards.add(rows, batch, forward_us)
-        # Forgotten with the time that passes: of many sessions there are as many verdicts in that of one.
-        weight = 1 / self._sessions
+        # Forgotten with the time that passes: of many sessions there are as many times the verdicts.
+        weight = 1 / max(len(self._last_verdict), 1)
+        self._forwards.add(rows, batch, forward_us, weight=max(weight, 1 / batch))
         waited_us = max(seen.verify_us - forward_us, 0)
         if seen.streamed:
             self._solo_us.add(waited_us, weight=weight)

@@ -22,9 +22,7 @@ class Mean:
 
     def __init__(self, half_life: float) -> None:
         self._share = 1 - 0.5 ** (1 / half_life)
-        self._count = 0.0
-        self._num_odd = 0
-        self.value = 0.0
+        self._count = self._num_odd = self.value = 0.0
 
     @property
     def known(self) -> bool:
@@ -46,9 +44,9 @@ class Mean:
         else:
             low, high = self.value - within, self.value + within
         is_odd = self._count >= TRUSTED_COUNT and not low <= value <= high
-        self._num_odd = self._num_odd + 1 if is_odd else 0
-        if self._num_odd == ODD_IN_A_ROW:
-            self._count, self._num_odd = 0.0, 0
+        self._num_odd = self._num_odd + weight if is_odd else 0.0
+        if self._num_odd >= ODD_IN_A_ROW:
+            self._count = self._num_odd = 0.0
         elif is_odd:
             value = min(value, high) if within is None else min(max(value, low), high)
         self._count += weight
@@ -64,8 +62,7 @@ class Sums:
         self._decay = 0.5 ** (1 / half_life)
         self.gram = [[0.0] * num_features for _ in range(num_features)]
         self.moment = [0.0] * num_features
-        self.count = 0.0
-        self.num_odd = 0
+        self.count = self.num_odd = 0.0
 
     def add(self, features: Sequence[float], value: float, weight: float = 1.0) -> None:
         self.count += weight
@@ -129,8 +126,8 @@ class Line:
         sums = self._groups[group]
         if sums.count >= TRUSTED_COUNT and (expected := self.about(features)) > 0:
             within = min(max(value, expected / OUTLIER_FACTOR), expected * OUTLIER_FACTOR)
-            sums.num_odd = 0 if within == value else sums.num_odd + 1
-            if sums.num_odd == ODD_IN_A_ROW:
+            sums.num_odd = 0.0 if within == value else sums.num_odd + weight
+            if sums.num_odd >= ODD_IN_A_ROW:
                 sums = self._groups[group] = Sums(len(features), self._half_life)
             else:
                 value = within

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from orchestrator.auto.fit import Line
 
-BENDS = (1, 4)
-"""Sessions where the price of a further one may change."""
+PRICED_FROM = (1, 4)
+"""Behind so many sessions a further one has a price of its own. Measured on a processor core; more would be known too
+little."""
 ROW_SHARE, SESSION_SHARE = 0.05, 0.1
 """What a further row, and the second session, costs, in forwards, until it is measured."""
 BEND_WEIGHT = 0.1
@@ -21,7 +22,7 @@ NARROW_ROWS = 2
 
 
 class ForwardPrices(NamedTuple):
-    """In microseconds: one row of one session; a further session, from each of ``BENDS`` on; a further row of one."""
+    """In microseconds: one row of one session; a further session, behind each of ``PRICED_FROM``; a further row."""
 
     base_us: float
     session_us: tuple[float, ...]
@@ -30,8 +31,8 @@ class ForwardPrices(NamedTuple):
     def forward(self, rows: float, sessions: float = 1.0) -> float:
         """Return what a forward of ``rows``, those of all its sessions together, takes."""
         us = self.base_us + self.row_us * (rows - sessions)
-        for from_here, each_us in zip(_beyond_bends(sessions), self.session_us, strict=True):
-            us += from_here * each_us
+        for num_sessions, each_us in zip(_by_price(sessions), self.session_us, strict=True):
+            us += num_sessions * each_us
         return max(us, 1.0)
 
 
@@ -43,12 +44,12 @@ class Forwards:
     """
 
     def __init__(self, half_life: float) -> None:
-        self._line = Line(len(BENDS) + 2, tuple(_guesses()), half_life, groups=2)
+        self._line = Line(len(PRICED_FROM) + 2, tuple(_guesses()), half_life, groups=2)
 
-    def add(self, rows: int, sessions: int, us: float) -> None:
-        """Take in that a forward of ``rows`` of so many sessions took ``us``; each of them tells of it."""
-        features = (1, *_beyond_bends(sessions), rows - sessions)
-        self._line.add(features, us, group=rows > NARROW_ROWS * sessions, weight=1 / sessions)
+    def add(self, rows: int, sessions: int, us: float, weight: float = 1.0) -> None:
+        """Take in that a forward of ``rows`` of so many sessions took ``us``, if one of them tells: a share of that."""
+        features = (1, *_by_price(sessions), rows - sessions)
+        self._line.add(features, us, group=rows > NARROW_ROWS * sessions, weight=weight)
 
     @property
     def row_us(self) -> float:
@@ -63,15 +64,15 @@ class Forwards:
         return ForwardPrices(max(base_us, session_us[0]), tuple(session_us), row_us)
 
 
-def _beyond_bends(sessions: float) -> list[float]:
-    """Return how many of the sessions lie between each bend and the next one, and behind the last."""
-    between = [min(max(sessions - bend, 0), after - bend) for bend, after in pairwise(BENDS)]
-    return [*between, max(sessions - BENDS[-1], 0)]
+def _by_price(sessions: float) -> list[float]:
+    """Return to how many of the sessions, but the first, each price goes."""
+    between = [min(max(sessions - start, 0), end - start) for start, end in pairwise(PRICED_FROM)]
+    return [*between, max(sessions - PRICED_FROM[-1], 0)]
 
 
 def _guesses() -> list[tuple[tuple[float, ...], float]]:
     """Return the shares of a forward that are expected, and that the line has no bend."""
-    num_prices = len(BENDS)
+    num_prices = len(PRICED_FROM)
     straight = [
         (0.0, *(float((price == bend) - (price == bend - 1)) for price in range(num_prices)), 0.0)
         for bend in range(1, num_prices)

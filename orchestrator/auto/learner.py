@@ -32,8 +32,10 @@ VERDICTS_A_MOVE, MAX_MOVES = 48, 8
 """A search may lead one move farther for so many verdicts of the mode that were seen."""
 NEW_SHARE = 4
 """One verdict in so many of those that were seen is new when a search is worth its time."""
-VERDICTS_BETWEEN = 3
-"""Of each other session, between one table and the next."""
+VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
+"""Of each other session, which are held against no promise when the table changes. A solo run goes on for longer."""
+ALIKE = 1.5
+"""So many times as many sessions are another load."""
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 VERDICTS_A_TOKEN = 8
 """A solo run may be one token longer for so many verdicts that were seen."""
@@ -45,19 +47,23 @@ ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.04
 class InUse:
     """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
 
-    What happens before the verdict ``counts_from`` is of the table before, too: others are still about its rounds.
+    Before the verdict ``counts_from`` other sessions are still about what the table before had planned. ``tally`` is of
+    times when so many ``sessions`` were there.
     """
 
     table: Table
     due_at: int
     counts_from: int
+    sessions: int
     tally: Tally = field(default_factory=Tally)
 
-    def planned(self, seen: Observation, num_verdicts: int) -> bool:
-        """Return whether what was ``seen`` came of this table, and of it alone."""
-        # What the target alone takes is the same behind a probe.
-        is_alone = seen.streamed and not self.table.choice.drafts
-        return (is_alone or seen.chosen == self.table.number) and num_verdicts >= self.counts_from
+    def settle(self, promises: Promises, rate: float, sessions: int) -> None:
+        """Hold what the table came to against the ``rate`` that it promises now, with so many sessions."""
+        if not 1 / ALIKE <= sessions / self.sessions <= ALIKE:
+            self.tally, self.sessions = Tally(), sessions
+        elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
+            promises.settle(self.table.choice, rate, self.tally)
+            self.tally = Tally()
 
 
 @dataclass(slots=True)
@@ -121,7 +127,9 @@ class Learner:
         # A prompt that ran along is in no promise.
         is_measure = seen.settled and (seen.batch_rows or not seen.forward_us)
         in_use = known.tables.get(max_gamma)
-        if is_measure and in_use is not None and in_use.planned(seen, known.num_verdicts):
+        if in_use is None or known.num_verdicts < in_use.counts_from:
+            return
+        if is_measure and seen.chosen == in_use.table.number:
             in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
@@ -190,22 +198,22 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
     ahead = known.readiness.ahead(max_gamma, text.agreement)
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
     chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
-    if last is not None and last.tally.is_enough(prices.sessions):
-        known.promises.settle(last.table.choice, chooser.load(last.table.choice).rate, last.tally)
-        last.tally = Tally()
+    if last is not None:
+        last.settle(known.promises, chooser.load(last.table.choice).rate, prices.sessions)
     yield
     max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
     table = yield from chooser.search(last.table.choice if last is not None else None, max_moves)
-    stays = last is not None and table.choice == last.table.choice
-    most = MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE
-    most *= min(prices.sessions, MOST_SESSIONS)
+    stays = last is not None and table.choice.acts_as(last.table.choice)
+    sessions = min(prices.sessions, MOST_SESSIONS)
+    most = (MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE) * sessions
     pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     due_at = known.num_verdicts + pause
     if last is not None and stays:
-        return InUse(table._replace(number=last.table.number), due_at, last.counts_from, last.tally)
+        return InUse(table._replace(number=last.table.number), due_at, last.counts_from, last.sessions, last.tally)
     known.num_tables += 1
-    counts_from = known.num_verdicts + VERDICTS_BETWEEN * (prices.sessions - 1)
-    return InUse(table._replace(number=known.num_tables), due_at, counts_from)
+    skipped = VERDICTS_SKIPPED if last is None or last.table.choice.drafts else VERDICTS_SKIPPED_BEHIND_ALONE
+    counts_from = known.num_verdicts + skipped * (sessions - 1)
+    return InUse(table._replace(number=known.num_tables), due_at, counts_from, prices.sessions)
 
 
 def _mode(request: GenerationRequest) -> Mode:

@@ -30,6 +30,10 @@ class Choice(NamedTuple):
         """The same as the verifier's gate."""
         return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
 
+    def acts_as(self, other: "Choice") -> bool:
+        """Return whether ``other`` does the same. Of the target alone only probes ask how far they should draft."""
+        return self == other or not (self.drafts or other.drafts)
+
     @property
     def drafts(self) -> bool:
         """Whether any round comes back to the gateway."""
@@ -44,20 +48,25 @@ def even(gamma: int) -> Choice:
 class Outcome(NamedTuple):
     """What a round comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for.
 
-    A token that the target decodes alone counts as a round.
+    A token that the target decodes alone counts as a round; ``alone`` is their share.
     """
 
     tokens: float
     rows: float
     besides_us: float
     waits: float
+    alone: float
 
 
 class Load(NamedTuple):
-    """What a choice comes to where all sessions follow it: how long a round takes, tokens per microsecond of each."""
+    """What a choice comes to where all sessions follow it: how long a round takes, tokens per microsecond of each.
+
+    ``alone``: the share of rounds that are a token of the target alone.
+    """
 
     cycle_us: float
     rate: float
+    alone: float
 
 
 LOAD_TURNS = 4
@@ -69,10 +78,10 @@ def load(outcome: Outcome, prices: Prices) -> Load:
     With s sessions and forwards that take f out of the t between two verdicts of a session, about 1 + (s - 1) f / t
     sessions are in a forward together.
     """
-    tokens, rows, besides_us, waits = outcome
+    tokens, rows, besides_us, waits, alone = outcome
     forward_us, cycle_us = prices.forward(rows), 1.0
     for _ in range(LOAD_TURNS if prices.sessions > 1 else 1):
         cycle_us = forward_us + besides_us + waits * forward_us
         batch = prices.batch(forward_us / cycle_us)
         forward_us = prices.forward(batch * rows, batch)
-    return Load(cycle_us, tokens / cycle_us)
+    return Load(cycle_us, tokens / cycle_us, alone)

@@ -114,7 +114,7 @@ class Auto:
         if self._probes_left or not table.choice.closed:
             return RoundPlan(gamma)
         run = min(session.remaining, self._choices.solo_run())
-        return RoundPlan(gamma, solo_below=table.choice.solo_below, max_solo_tokens=run)
+        return RoundPlan(gamma, solo_below=table.choice.solo_below, max_solo_tokens=run, chosen_alone=table.number)
 
 
 def _ending_alone(gamma: int) -> RoundPlan:

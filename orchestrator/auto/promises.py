@@ -2,8 +2,9 @@
 
 A rehearsal knows what rounds cost, not all of what happens where many sessions wait for each other, and of many
 promises the highest is mostly too high, most of all in the beginning. What was too high in one is so in its neighbours
-as well: the same texts, the same prices. So a choice is believed by the share that others of its kind kept, whatever
-their γ: were it by its own, the one that was never tried would seem the best.
+as well: the same texts, the same prices. So a choice is believed by the share that all kept that draft as it does,
+whatever their γ: were it by its own, the one that was never tried would seem the best. The target alone is believed by
+its own share: nothing of a draft is in its promise.
 """
 
 from enum import Enum
@@ -35,6 +36,7 @@ class Kind(Enum):
 
 
 DRAFTING = Kind.STEADY, Kind.GATED
+"""Without load these miss their promises alike."""
 
 
 class Tally:

@@ -62,4 +62,5 @@ def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> O
             is_begun = luck[position] < chance if (known := ready[position]) is None else known
     steps = num_rounds + num_solo
     besides_us += num_solo * times.solo_us
-    return Outcome(end / steps, num_drafted / steps + 1, besides_us / steps, times.wait * num_rounds / steps)
+    waits, alone = times.wait * num_rounds / steps, num_solo / steps
+    return Outcome(end / steps, num_drafted / steps + 1, besides_us / steps, waits, alone)

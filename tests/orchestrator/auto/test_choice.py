@@ -7,14 +7,14 @@ import pytest
 
 from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
 from orchestrator.auto.costs import Prices
-from orchestrator.auto.forwards import BENDS, ForwardPrices
+from orchestrator.auto.forwards import PRICED_FROM, ForwardPrices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
 from orchestrator.auto.pace import at_once
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.auto.rehearsal import Ahead
 
-FORWARDS = ForwardPrices(8000, (240,) * len(BENDS), 240)
+FORWARDS = ForwardPrices(8000, (240,) * len(PRICED_FROM), 240)
 CHEAP = Prices(FORWARDS, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
 DEAR = CHEAP._replace(token_us=2640)
 NUM_TOKENS = 1500
@@ -103,6 +103,24 @@ def test_rows_cost_everybody_who_shares_the_forward() -> None:
     heavy = CHEAP._replace(forwards=FORWARDS._replace(row_us=1000))
     assert settled(Chooser(text_of(0.6), heavy, 8)).choice.drafts
     assert not settled(Chooser(text_of(0.6), heavy._replace(sessions=16), 8)).choice.drafts
+
+
+@pytest.mark.parametrize("odds", [(0.05, 0.95), (0.05, 0.95, 0.95, 0.95)])
+def test_what_drafts_lose_in_closed_places_is_what_probes_there_are_booked_with(odds: tuple[float, ...]) -> None:
+    text = text_of(*odds)
+    chooser = Chooser(text, DEAR, 8)
+    table = settled(chooser)
+    opened = table.choice._replace(closed=0)
+    assert table.choice.drafts
+    num_closed = sum(bucket < table.choice.closed for bucket in text.buckets)
+    lost_us = NUM_TOKENS * (1 / chooser.load(opened).rate - 1 / table.rate)
+    assert table.probe_loss_us == pytest.approx(lost_us / num_closed, rel=0.1)
+
+
+def test_probes_of_the_target_alone_are_of_what_would_be_drafted_if_anything_were() -> None:
+    table = settled(Chooser(text_of(0.1), DEAR, 8), Choice(7, 3, 8))
+    assert not table.choice.drafts
+    assert table.choice.hard == table.choice.easy == 1
 
 
 def test_about_as_good_is_no_reason_to_change() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs, Prices
 from orchestrator.auto.fit import Line, Mean, nonnegative, solved
-from orchestrator.auto.forwards import BENDS
+from orchestrator.auto.forwards import PRICED_FROM
 from orchestrator.auto.observation import Behind, Observation
 from tests.orchestrator.auto.support import a_round, solo
 
@@ -95,7 +95,7 @@ def shared(gamma: int, batch: int, others_us: int) -> Observation:
 
 def test_a_further_session_costs_something_else_than_a_further_row() -> None:
     prices = prices_of(*(shared(gamma, batch, 1500 * (batch - 1)) for batch in (1, 4, 2, 8, 3) for gamma in GAMMAS * 3))
-    assert prices.forwards.session_us == pytest.approx([1500] * len(BENDS), rel=0.02)
+    assert prices.forwards.session_us == pytest.approx([1500] * len(PRICED_FROM), rel=0.02)
     assert prices.forwards.row_us == pytest.approx(200, rel=0.02)
     assert prices.forward(24, 8) == pytest.approx(8000 + 1500 * 7 + 200 * 16, rel=0.01)
 
@@ -108,6 +108,52 @@ def test_what_a_further_session_costs_hangs_on_how_many_there_are(sessions: int)
     prices = prices_of(*(shared(gamma, batch, sessions_us[batch]) for batch in batches for gamma in GAMMAS * 2))
     expected = 8000 + sessions_us[sessions]
     assert prices.forward(sessions, sessions) == pytest.approx(expected, rel=0.06)
+
+
+def crowd_of(sessions: int, token_us: int, num_rounds: int, costs: Costs) -> None:
+    for number in range(num_rounds):
+        for session in range(sessions):
+            costs.observe(a_round(GAMMAS[number % 6], token_us=token_us, batch=sessions), session)
+
+
+def test_a_crowd_forgets_by_rounds_not_by_verdicts() -> None:
+    learned = []
+    for sessions in (1, 8):
+        costs = Costs()
+        crowd_of(sessions, 800, 120, costs)
+        crowd_of(sessions, 1600, 60, costs)
+        prices = costs.now()
+        assert prices is not None
+        learned.append(prices.token_us)
+    assert learned[1] == pytest.approx(learned[0], rel=0.05)
+    assert learned[0] < 1500
+
+
+def test_a_lone_session_forgets_by_its_own_rounds_whoever_shares_the_verifier() -> None:
+    alone, shared_with_others = Costs(), Costs()
+    for token_us, num_rounds in ((800, 120), (1600, 60)):
+        for number in range(num_rounds):
+            for costs, batch in ((alone, 1), (shared_with_others, 8)):
+                costs.observe(a_round(GAMMAS[number % 6], token_us=token_us, batch=batch))
+    prices, expected = shared_with_others.now(), alone.now()
+    assert prices is not None
+    assert expected is not None
+    assert prices.token_us == pytest.approx(expected.token_us, rel=0.02)
+
+
+def test_one_slow_forward_of_a_crowd_changes_little() -> None:
+    costs = Costs()
+    crowd_of(32, 800, 60, costs)
+    before = costs.now()
+    slow = a_round(4, batch=32)
+    slow = replace(slow, **{name: 4 * getattr(slow, name) for name in ("verify_us", "forward_us", "round_us")})
+    for session in range(32):
+        costs.observe(slow, session)
+    crowd_of(32, 800, 1, costs)
+    after = costs.now()
+    assert before is not None
+    assert after is not None
+    assert after.forward(96, 32) == pytest.approx(before.forward(96, 32), rel=0.1)
 
 
 @pytest.mark.parametrize("odd", [0, 2**32 - 1])

@@ -8,10 +8,12 @@ import pytest
 
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
-from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
+from orchestrator.auto.choice import Table
+from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, VERDICTS_SKIPPED, InUse, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
-from orchestrator.auto.options import Choice
+from orchestrator.auto.options import Choice, even
 from orchestrator.auto.policy import ALONE_EVERY, STRETCH_EVERY
+from orchestrator.auto.promises import Promises
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO, SamplingParams
@@ -228,13 +230,47 @@ def test_only_what_auto_chose_is_held_against_its_choice() -> None:
 
 def test_what_the_target_decodes_alone_behind_a_probe_is_held_against_its_promise() -> None:
     learner = useless()
-    learner.policy(REQUEST).plan(Progress(SURE))
-    assert not learner.knowledge(MODE).tables[8].table.choice.drafts
-    # Each call is another session: for some verdicts the others may still be about something else.
-    taught(*[solo()] * 20, learner=learner)
-    before = tally_of(learner)
-    taught(a_round(1, 0), *[solo()] * 5, learner=learner)
-    assert tally_of(learner) == before + 5
+    learner.knowledge(MODE).credit_us = 1e9
+    policy = learner.policy(REQUEST)
+    first, second = policy.plan(Progress(SURE)), policy.plan(Progress(SURE))
+    # A probe, and the target alone behind it.
+    assert all((first.gamma, second.gamma, second.max_solo_tokens))
+    learner.knowledge(MODE).tables[8].counts_from = 0
+    taught(a_round(1, 0), *[replace(solo(), chosen=second.chosen_alone)] * 5, learner=learner)
+    assert tally_of(learner) == 5
+    # What another gate left to the target alone is no promise of this one.
+    taught(*[solo()] * 5, learner=learner)
+    assert tally_of(learner) == 5
+
+
+def in_a_crowd(num_rounds: int, learner: Learner, sessions: int = 8, **changes: int) -> None:
+    """Rounds of ``sessions`` at a time."""
+    observers = [learner.observer(REQUEST) for _ in range(sessions)]
+    for _ in range(num_rounds):
+        for observer in observers:
+            assert observer is not None
+            observer(replace(a_round(2, 2, before=SURE, after=SURE, batch=sessions), **changes))
+
+
+def test_what_others_still_do_when_the_table_changes_is_held_against_nothing() -> None:
+    learner = Learner()
+    in_a_crowd(20, learner)
+    plan = learner.policy(REQUEST).plan(Progress(SURE))
+    assert plan.chosen
+    in_a_crowd(VERDICTS_SKIPPED, learner, chosen=plan.chosen)
+    assert tally_of(learner) < 8
+    in_a_crowd(10, learner, chosen=plan.chosen)
+    assert tally_of(learner) > 64
+
+
+@pytest.mark.parametrize(("sessions", "kept"), [(8, 0.55), (7, 0.55), (2, 1.0), (20, 1.0)])
+def test_what_happened_under_another_load_is_held_against_nothing(sessions: int, kept: float) -> None:
+    in_use, promises = InUse(Table(even(2), 1.0, 0.0), due_at=0, counts_from=0, sessions=8), Promises()
+    for _ in range(400):
+        in_use.tally.add(1, 2)
+    in_use.settle(promises, 1.0, sessions)
+    assert promises.kept(even(2), crowded=True) == pytest.approx(kept, abs=0.06)
+    assert in_use.tally.num_verdicts == 0
 
 
 def test_what_is_tried_is_not_called_chosen() -> None:

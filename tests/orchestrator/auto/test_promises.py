@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.auto.options import Choice, even
-from orchestrator.auto.promises import MIN_VERDICTS, Kind, Promises, Tally
+from orchestrator.auto.promises import MIN_VERDICTS, MIN_VERDICTS_A_SESSION, Kind, Promises, Tally
 
 ALONE = even(1)._replace(closed=7)
 
@@ -52,7 +52,15 @@ def test_a_few_verdicts_say_nothing() -> None:
     assert not tally.is_enough(1)
     tally.add(1, 1000)
     assert tally.is_enough(1)
+
+
+def test_of_many_sessions_more_verdicts_say_as_much() -> None:
+    tally = Tally()
+    for _ in range(8 * MIN_VERDICTS_A_SESSION - 1):
+        tally.add(1, 1000)
     assert not tally.is_enough(8)
+    tally.add(1, 1000)
+    assert tally.is_enough(8)
 
 
 def test_what_has_nothing_to_do_with_a_choice_counts_only_so_far() -> None:

@@ -67,6 +67,22 @@ def test_what_was_there_and_what_was_before_are_told() -> None:
     assert [(one.prepared, one.behind) for one in seen] == [(2, None), (2, Behind(3, True))]
 
 
+def test_a_proposal_that_was_lost_did_not_stand() -> None:
+    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks())
+    session.draft_request(RoundPlan(3))
+    session.commit(Proposal(), Verdict(1, 0, 20, 0.5))
+    assert not session.stood
+
+
+def test_what_streams_behind_a_round_was_chosen_for_itself() -> None:
+    seen: list[Observation] = []
+    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks(), observer=seen.append)
+    session.draft_request(RoundPlan(2, solo_below=0.5, max_solo_tokens=4, chosen=0, chosen_alone=7))
+    session.commit(Proposal((11, 12)), Verdict(1, 2, 20, 0.1))
+    session.commit(Proposal((11, 12)), Verdict(1, 0, 21, 0.7, solo=True))
+    assert [one.chosen for one in seen] == [0, 7]
+
+
 def test_behind_solo_tokens_there_was_no_round() -> None:
     draft = Proposal((11, 12))
     verdicts = Verdict(1, 2, 20, 0.1), Verdict(1, 0, 21, 0.7, solo=True), Verdict(2, 0, 22, 0.1)
