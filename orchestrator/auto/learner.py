@@ -15,7 +15,7 @@ from orchestrator.auto.policy import Auto
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.request import Gate, GenerationRequest
 
-PROBE_BUDGET, FIRST_PROBE_BUDGET, FIRST_VERDICTS = 0.01, 0.05, 512
+PROBE_BUDGET, FIRST_PROBE_BUDGET, FIRST_VERDICTS = 0.01, 0.03, 512
 """Of the time: what may be lost by drafting where it does not seem to pay; more for the first verdicts of a mode."""
 MIN_VERDICTS_CLOSED = 24
 """Of a mode, before anything is left to the target alone: of few rounds many are odd ones."""
