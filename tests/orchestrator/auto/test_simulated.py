@@ -9,10 +9,11 @@ from orchestrator.auto.synthetic import DRAFT_RATIOS, KINDS, machine, trace
 from orchestrator.auto.trace import Trace
 from orchestrator.gate import AlwaysDraft, TargetAlone
 
-WARM, COLD = 0.96, 0.93
-IN_A_CROWD, DEAR_IN_A_CROWD = 0.93, 0.86
-"""Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known; with
-a dear draft that may take longer than these traces."""
+WARM, COLD = 0.97, 0.93
+IN_A_CROWD = 0.93
+"""Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known."""
+IN_STEP = {("confidence tells little", 0.33): 0.84}
+"""There two draft tokens come to 700 tokens/s for sessions that began in step and stay so, and to 595 for others."""
 NUM_TEXTS, NUM_TOKENS = 48, 256
 ALL = [(kind, ratio, sessions) for kind in KINDS for ratio in DRAFT_RATIOS for sessions in (1, 8)]
 QUICK = [("greedy, poor draft", 0.33, 1), ("warm, good draft", 0.09, 8)]
@@ -21,7 +22,7 @@ QUICK = [("greedy, poor draft", 0.33, 1), ("warm, good draft", 0.09, 8)]
 def check(kind: str, ratio: float, sessions: int, seed: int) -> None:
     one = trace(KINDS[kind], machine(ratio), NUM_TEXTS, NUM_TOKENS, seed)
     warm, cold = compare(one, sessions, fixed_gates())
-    crowd = DEAR_IN_A_CROWD if ratio == max(DRAFT_RATIOS) else IN_A_CROWD
+    crowd = IN_STEP.get((kind, ratio), IN_A_CROWD)
     assert warm.ratio >= (crowd if sessions > 1 else WARM), warm
     assert cold.ratio >= (min(crowd, COLD) if sessions > 1 else COLD), cold
 
