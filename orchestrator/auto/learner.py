@@ -15,7 +15,7 @@ from orchestrator.auto.policy import Auto
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.request import Gate, GenerationRequest
 
-PROBE_BUDGET, FIRST_PROBE_BUDGET, FIRST_VERDICTS = 0.01, 0.03, 512
+PROBE_BUDGET, FIRST_PROBE_BUDGET, FIRST_VERDICTS = 0.01, 0.02, 512
 """Of the time: what may be lost by drafting where it does not seem to pay; more for the first verdicts of a mode."""
 MIN_VERDICTS_CLOSED = 24
 """Of a mode, before anything is left to the target alone: of few rounds many are odd ones."""
@@ -39,7 +39,7 @@ ALIKE = 1.5
 MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
 VERDICTS_A_TOKEN = 8
 """A solo run may be one token longer for so many verdicts that were seen."""
-ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.04
+ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.02
 """Of a solo run's time, what coming back to ask may cost; the latter while little is known, which may be wrong."""
 
 
