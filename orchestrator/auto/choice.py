@@ -26,6 +26,7 @@ SWITCH_GAIN = 1.01
 WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
 """Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
 LEAST_ALONE = 0.01
+"""Of all rounds: where next to none is closed, dividing by how many are says nothing."""
 
 
 class Table(NamedTuple):
@@ -102,8 +103,8 @@ class Chooser:
             opened = even(max((one for one in self._known if not one.closed), key=self._promise, default=choice).hard)
             choice = opened._replace(closed=choice.closed)
         found, tried = self.load(choice), self.load(opened)
-        share_lost = max(1 - tried.rate / found.rate, 0.0)
         # It is lost where the choice is closed, nowhere else.
+        share_lost = max(1 - tried.rate / found.rate, 0.0)
         return Table(choice, found.rate, share_lost * tried.cycle_us / max(found.alone, LEAST_ALONE))
 
     def _next(self, choice: Choice) -> Choice:
