@@ -100,7 +100,8 @@ class Chooser:
         if choice.drafts:
             opened = choice._replace(closed=0)
         else:
-            opened = even(max((one for one in self._known if not one.closed), key=self._promise, default=choice).hard)
+            # As far as would be drafted if anything were, where text is hard.
+            opened = even(max((one for one in self._known if not one.closed), key=self._promise).hard)
             choice = opened._replace(closed=choice.closed)
         found, tried = self.load(choice), self.load(opened)
         # It is lost where the choice is closed, nowhere else.
