@@ -55,8 +55,10 @@ class Outcome:
         """
         for error in (one.error for one in traces if one.error is not None):
             raise error
-        end_s = max(one.arrivals[-1].at_s for one in traces)
-        self.blocks[choice.name].append(Block(sum(one.num_tokens for one in traces), end_s - start_s))
+        # Until a client has nothing left to ask for: from then on there are fewer than the case says.
+        end_s = sorted(one.arrivals[-1].at_s for one in traces)[-self.case.concurrency]
+        arrivals = (arrival for one in traces for arrival in one.arrivals if arrival.at_s <= end_s)
+        self.blocks[choice.name].append(Block(sum(arrival.num_tokens for arrival in arrivals), end_s - start_s))
         self.num_survived += sum(one.stats.failures_survived for one in traces)
         if choice.gate is Gate.AUTO:
             outcomes = sum((one.stats.outcomes for one in traces), Counter[tuple[int, int]]())

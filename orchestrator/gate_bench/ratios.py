@@ -11,7 +11,7 @@ LOW, HIGH = 0.025, 0.975
 
 
 class Block(NamedTuple):
-    """Requests that ran together under one choice: tokens, and seconds from the first request to the last token."""
+    """Requests that ran together under one choice: tokens, and the seconds in which they came."""
 
     tokens: int
     seconds: float

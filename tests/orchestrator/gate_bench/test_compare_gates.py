@@ -116,7 +116,7 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
         assert {name: len(blocks) for name, blocks in one["blocks"].items()} == {
             "target alone": 1, "none γ 2": 1, AUTO: 1,
         }  # fmt: skip
-        assert all(block["tokens"] == 4 * 6 for blocks in one["blocks"].values() for block in blocks)
+        assert all(3 * 6 <= block["tokens"] <= 4 * 6 for blocks in one["blocks"].values() for block in blocks)
     table = (out / "gates.md").read_text()
     replays = (out / "replays.md").read_text()
     assert shown.endswith(table + replays)
