@@ -25,6 +25,7 @@ SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
 WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
 """Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
+MAX_SOLO_TOKENS = 128
 LEAST_ALONE = 0.01
 """Of all rounds: where next to none is closed, dividing by how many are says nothing."""
 
@@ -33,13 +34,14 @@ class Table(NamedTuple):
     """What is chosen; ``rate`` in tokens per microsecond.
 
     ``probe_loss_us`` is what a round loses that drafts where the choice is closed. ``number`` counts a mode's tables,
-    from 1 on; one that does the same as the one before has its number.
+    from 1 on; one that does the same as the one before has its number. ``most_solo`` tokens are the most of a solo run.
     """
 
     choice: Choice
     rate: float
     probe_loss_us: float
     number: int = 0
+    most_solo: int = MAX_SOLO_TOKENS
 
 
 class Chooser:
@@ -89,6 +91,12 @@ class Chooser:
             if choice == before:
                 break
         return self._table(choice)
+
+    def trial(self, choice: Choice, reach: float) -> Table | None:
+        """Return a table of the target alone; None if ``reach`` times what it promises is less than ``choice`` does."""
+        alone = choice._replace(closed=NUM_BUCKETS)
+        is_near = self._may_close and reach * self._promise(alone) >= self._promise(choice)
+        return self._table(alone) if is_near else None
 
     def load(self, choice: Choice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""

@@ -3,12 +3,15 @@
 A further session costs more than a further row of one that is in it: its keys and values are read, its token is
 picked. And the second one costs more than the eighth: a matrix product of one row leaves a processor idle, one of many
 does not. So sessions are priced on a line with bends.
+
+Nor are a lone session's rows on a line: where a library goes over to another way of multiplying, one row more costs a
+sixth of a forward, and the next one nothing. So the line is corrected number of rows by number of rows.
 """
 
 from itertools import pairwise
 from typing import NamedTuple
 
-from orchestrator.auto.fit import Line
+from orchestrator.auto.fit import TRUSTED_COUNT, Line, Mean
 
 PRICED_FROM = (1, 4)
 """Behind so many sessions a further one has a price of its own. Measured on a processor core; more would be known too
@@ -17,23 +20,41 @@ ROW_SHARE, SESSION_SHARE = 0.05, 0.1
 """What a further row, and the second session, costs, in forwards, until it is measured."""
 BEND_WEIGHT = 0.1
 """In measurements: how much it takes to bend the line."""
+MOST_ROWS = 17
+"""Of a lone session, that are corrected one by one."""
+RATIO_COUNT, RATIO_HALF_LIFE = 4.0, 64
+"""Forwards of so many rows until what was seen of them weighs as much as the line."""
+MOST_RATIO = 1.4
+"""What is farther off the line than so is an accident."""
 NARROW_ROWS = 2
 """A session's forward of so many rows is remembered apart from wider ones, which would push it out."""
 
 
 class ForwardPrices(NamedTuple):
-    """In microseconds: one row of one session; a further session, behind each of ``PRICED_FROM``; a further row."""
+    """In microseconds: one row of one session; a further session, behind each of ``PRICED_FROM``; a further row.
+
+    ``ratios``: of a lone session's forward to all that, by its number of rows; those beyond are as dear as they say.
+    """
 
     base_us: float
     session_us: tuple[float, ...]
     row_us: float
+    ratios: tuple[float, ...] = ()
 
     def forward(self, rows: float, sessions: float = 1.0) -> float:
         """Return what a forward of ``rows``, those of all its sessions together, takes."""
         us = self.base_us + self.row_us * (rows - sessions)
         for num_sessions, each_us in zip(_by_price(sessions), self.session_us, strict=True):
             us += num_sessions * each_us
-        return max(us, 1.0)
+        # Between one session and two there is a bit of either.
+        is_lone = max(2.0 - sessions, 0.0)
+        return max(us * (1 + is_lone * (self._ratio(rows) - 1)), 1.0)
+
+    def _ratio(self, rows: float) -> float:
+        low = int(rows)
+        if low + 1 >= len(self.ratios):
+            return 1.0
+        return self.ratios[low] + (rows - low) * (self.ratios[low + 1] - self.ratios[low])
 
 
 class Forwards:
@@ -45,11 +66,16 @@ class Forwards:
 
     def __init__(self, half_life: float) -> None:
         self._line = Line(len(PRICED_FROM) + 2, tuple(_guesses()), half_life, groups=2)
+        self._ratios = [Mean(RATIO_HALF_LIFE) for _ in range(MOST_ROWS + 1)]
 
     def add(self, rows: int, sessions: int, us: float, weight: float = 1.0) -> None:
         """Take in that a forward of ``rows`` of so many sessions took ``us``, if one of them tells: a share of that."""
         features = (1, *_by_price(sessions), rows - sessions)
         self._line.add(features, us, group=rows > NARROW_ROWS * sessions, weight=weight)
+        if sessions == 1 and rows <= MOST_ROWS and self._line.count >= TRUSTED_COUNT:
+            ratio = us / max(self._line.about(features), 1.0)
+            if 1 / MOST_RATIO <= ratio <= MOST_RATIO:
+                self._ratios[rows].add(ratio)
 
     @property
     def row_us(self) -> float:
@@ -61,7 +87,8 @@ class Forwards:
         """Of this moment."""
         base_us, *session_us, row_us = self._line.coefficients
         # From forwards of many sessions alone a line may begin near 0.
-        return ForwardPrices(max(base_us, session_us[0]), tuple(session_us), row_us)
+        ratios = tuple(ratio.drawn(1.0, RATIO_COUNT) for ratio in self._ratios)
+        return ForwardPrices(max(base_us, session_us[0]), tuple(session_us), row_us, ratios)
 
 
 def _by_price(sessions: float) -> list[float]:

@@ -1,15 +1,16 @@
 """What one gateway has learned of all its sessions, and the choices that follow. One event loop, no threads."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
 from orchestrator.auto.ahead import Readiness
-from orchestrator.auto.choice import Chooser, Table
+from orchestrator.auto.choice import MAX_SOLO_TOKENS, Chooser, Table
 from orchestrator.auto.costs import Costs, Prices
 from orchestrator.auto.history import History
 from orchestrator.auto.observation import Mode, Observation, Observer
+from orchestrator.auto.options import Choice
 from orchestrator.auto.pace import Pace, at_once
 from orchestrator.auto.policy import Auto
 from orchestrator.auto.promises import Promises, Tally
@@ -36,7 +37,14 @@ VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 """Of each other session, which are held against no promise when the table changes. A solo run goes on for longer."""
 ALIKE = 1.5
 """So many times as many sessions are another load."""
-MIN_SOLO_TOKENS, MAX_SOLO_TOKENS = 16, 128
+TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART = 64, 4, 2048
+"""Verdicts of each session before the target alone is tried in a crowd, so many times as many before each next trial,
+and the most between two of them."""
+TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
+"""Of each session: how long a trial is, and its solo runs, so that it ends soon."""
+TRIAL_REACH = 1.75
+"""A trial is worth it if so many times what the target alone promises were better than what is in use."""
+MIN_SOLO_TOKENS = 16
 VERDICTS_A_TOKEN = 8
 """A solo run may be one token longer for so many verdicts that were seen."""
 ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.02
@@ -48,7 +56,7 @@ class InUse:
     """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
 
     Before the verdict ``counts_from`` other sessions are still about what the table before had planned. ``tally`` is of
-    times when so many ``sessions`` were there.
+    times when so many ``sessions`` were there. ``resume`` is what is searched from behind a trial.
     """
 
     table: Table
@@ -56,6 +64,12 @@ class InUse:
     counts_from: int
     sessions: int
     tally: Tally = field(default_factory=Tally)
+    resume: Choice | None = None
+
+    @property
+    def skipped(self) -> int:
+        """Verdicts of each other session that still do this when the table changes."""
+        return VERDICTS_SKIPPED if self.table.choice.drafts or self.resume else VERDICTS_SKIPPED_BEHIND_ALONE
 
     def settle(self, promises: Promises, rate: float, sessions: int) -> None:
         """Hold what the table came to against the ``rate`` that it promises now, with so many sessions."""
@@ -80,7 +94,22 @@ class ModeKnowledge:
     num_tables: int = 0
     num_verdicts: int = 0
     num_rounds: int = 0
+    trial_at: int = 0
     credit_us: float = 0.0
+
+    def is_trial_due(self, sessions: int) -> bool:
+        """Say whether the target alone is to be tried now, and if so when the next time is.
+
+        What a forward of all sessions together takes is only guessed while drafts keep them apart.
+        """
+        if self.num_verdicts < max(self.trial_at, TRIAL_AFTER * sessions):
+            return False
+        self.put_off_trial(sessions)
+        return True
+
+    def put_off_trial(self, sessions: int) -> None:
+        """Let the next trial be later, since the target alone has just been in use."""
+        self.trial_at = self.num_verdicts + min((TRIAL_LONGER - 1) * self.num_verdicts, TRIALS_APART * sessions)
 
 
 class Learner:
@@ -202,18 +231,28 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
         last.settle(known.promises, chooser.load(last.table.choice).rate, prices.sessions)
     yield
     max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
-    table = yield from chooser.search(last.table.choice if last is not None else None, max_moves)
+    table = yield from chooser.search((last.resume or last.table.choice) if last is not None else None, max_moves)
+    return _next(known, last, table, prices.sessions, chooser)
+
+
+def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: int, chooser: Chooser) -> InUse:
+    """Put ``table`` into use, or go on with the last one if it does the same, or try the target alone first."""
+    sessions = min(num_sessions, MOST_SESSIONS)
     stays = last is not None and table.choice.acts_as(last.table.choice)
-    sessions = min(prices.sessions, MOST_SESSIONS)
     most = (MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE) * sessions
-    pause = min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
-    due_at = known.num_verdicts + pause
+    due_at = known.num_verdicts + min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
+    resume = None
+    if not table.choice.drafts:
+        known.put_off_trial(sessions)
+    elif sessions > 1 and (trial := chooser.trial(table.choice, TRIAL_REACH)) and known.is_trial_due(sessions):
+        table, resume, stays = trial._replace(most_solo=TRIAL_TOKENS), table.choice, False
+        due_at = known.num_verdicts + TRIAL_VERDICTS * sessions
     if last is not None and stays:
-        return InUse(table._replace(number=last.table.number), due_at, last.counts_from, last.sessions, last.tally)
+        return replace(last, table=table._replace(number=last.table.number), due_at=due_at, resume=None)
     known.num_tables += 1
-    skipped = VERDICTS_SKIPPED if last is None or last.table.choice.drafts else VERDICTS_SKIPPED_BEHIND_ALONE
+    skipped = VERDICTS_SKIPPED if last is None else last.skipped
     counts_from = known.num_verdicts + skipped * (sessions - 1)
-    return InUse(table._replace(number=known.num_tables), due_at, counts_from, prices.sessions)
+    return InUse(table._replace(number=known.num_tables), due_at, counts_from, num_sessions, resume=resume)
 
 
 def _mode(request: GenerationRequest) -> Mode:

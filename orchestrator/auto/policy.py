@@ -22,8 +22,9 @@ from specgate.types import ALWAYS_SOLO
 
 CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
 """γ of the first rounds of all, so that costs are known as a function of γ; and of the target alone."""
-STRETCH_EVERY = 128
-"""Rounds of a mode between two that draft further than chosen, so that what that costs is known."""
+VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 64, 16, 512
+"""Rounds of a mode between two that draft further than chosen, or less far, in turns: so that what that costs is known.
+It loses little: what is near the best is nearly as good."""
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 PROBE_ROUNDS = 2
@@ -83,8 +84,10 @@ class Auto:
         if bucket < table.choice.closed:
             return self._closed(table, session)
         gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and session.stood)
-        if self._round % STRETCH_EVERY == 0:
-            return self._open(table, min(gamma + 1 + gamma // 4, self._max_gamma), session)
+        every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
+        if self._round % every == every // 2 + 1:
+            longer = min(gamma + 1 + gamma // 4, self._max_gamma)
+            return self._open(table, max(gamma - 1, 1) if self._round // every % 2 else longer, session)
         if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
         return replace(self._open(table, gamma, session), chosen=table.number)
@@ -113,7 +116,7 @@ class Auto:
         """Let the verifier go on alone where the table says so; a probe to come keeps it from that."""
         if self._probes_left or not table.choice.closed:
             return RoundPlan(gamma)
-        run = min(session.remaining, self._choices.solo_run())
+        run = min(session.remaining, self._choices.solo_run(), table.most_solo)
         return RoundPlan(gamma, solo_below=table.choice.solo_below, max_solo_tokens=run, chosen_alone=table.number)
 
 
