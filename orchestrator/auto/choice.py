@@ -146,5 +146,6 @@ class Chooser:
 
 def _times(prices: Prices, max_gamma: int) -> Times:
     gammas = range(max_gamma + 1)
+    asked_us = [[prices.asked(gamma, longest) for gamma in gammas] for longest in gammas]
     begun_us = [[prices.begun(gamma, longest) for gamma in gammas] for longest in gammas]
-    return Times([prices.asked(gamma) for gamma in gammas], begun_us, prices.solo_us, prices.wait)
+    return Times(asked_us, begun_us, prices.solo_us, prices.wait)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from orchestrator.auto.fit import Line, Mean
 from orchestrator.auto.forwards import ForwardPrices, Forwards
-from orchestrator.auto.observation import Observation
+from orchestrator.auto.observation import Behind, Observation
+from orchestrator.auto.preparing import Preparing, in_jitters
 
 HALF_LIFE, HALF_LIFE_FORWARDS = 60, 120
 """In verdicts of each session, and in forwards, of which many sessions tell at once."""
@@ -36,8 +37,8 @@ class Prices(NamedTuple):
     A solo token takes ``solo_us`` besides its forward.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
     where it need not ask the drafter for what it uses; a draft takes ``draft_us`` and ``token_us`` for each token. One
-    that is prepared has a lead of ``lead_us``, give or take ``jitter_us``, and of a row's price more for each draft
-    token of the session that is judged meanwhile.
+    that is prepared has a lead of ``lead_us``, give or take ``jitter_us`` (see ``Preparing``), if the drafter ``prepares``
+    at all.
     Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
     by chance alone, since those who wait for a forward then run together.
     """
@@ -53,6 +54,7 @@ class Prices(NamedTuple):
     there_us: float = 0.0
     lead_us: float = 0.0
     jitter_us: float = 1.0
+    prepares: bool = False
 
     def batch(self, forward_share: float) -> float:
         """Return how many sessions one that is in a forward finds there, itself among them."""
@@ -62,25 +64,28 @@ class Prices(NamedTuple):
         """Return what a forward of ``rows``, those of all its sessions together, takes."""
         return self.forwards.forward(rows, sessions)
 
-    def asked(self, gamma: int) -> float:
-        """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for."""
-        return self.draft_us + self.token_us * gamma + self.rest_us
+    def asked(self, gamma: int, longest: int = 0) -> float:
+        """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for.
+
+        Args:
+            longest: how many tokens are prepared, in vain: a forward that has begun is waited for.
+        """
+        held_up_us = self._preparing.held_up(0, longest) if self.prepares else 0.0
+        return held_up_us + self.draft_us + self.token_us * gamma + self.rest_us
 
     def begun(self, gamma: int, longest: int = 0) -> float:
         """Return the same where the draft was begun while the target judged as long a one.
 
-        Its lead is not always the same: it is taken to be logistic, with ``jitter_us`` as its scale.
-
         Args:
             longest: how many tokens are prepared, if more: only then the drafter tells of them.
         """
-        jitter_us = self.jitter_us
-        late, late_told = (
-            math.exp(_within((self.token_us - self.forwards.row_us) * length - self.lead_us, jitter_us))
-            for length in (gamma, max(gamma, longest))
-        )
-        told = 1 / (1 + late_told)
-        return told * self.there_us + (1 - told) * self.rest_us + jitter_us * math.log1p(late)
+        longest = max(gamma, longest)
+        told = 1 - self._preparing.is_busy(longest, longest)
+        return told * self.there_us + (1 - told) * self.rest_us + self._preparing.held_up(gamma, longest)
+
+    @property
+    def _preparing(self) -> Preparing:
+        return Preparing(self.token_us, self.forwards.row_us, self.lead_us, self.jitter_us)
 
 
 class Costs:
@@ -129,11 +134,12 @@ class Costs:
             self._rest_us.add(rest_us, weight=weight)
             # One that lay there has waited for no forward.
             if seen.proposed > seen.prepared:
-                self._draft.add((1, seen.proposed - seen.prepared), seen.draft_us, weight=weight)
+                draft_us = max(seen.draft_us - self._held_up(seen), 0)
+                self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
         elif seen.proposed:
             self._there_us.add(rest_us, weight=weight)
         if seen.behind is not None and seen.prepared:
-            lead_us = self._lead(seen, seen.behind.gamma, announced=announced)
+            lead_us = self._lead(seen, seen.behind, announced=announced)
             self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
         self._batch.add(batch, weight=weight)
         self._forward_us.add(forward_us, weight=weight)
@@ -164,19 +170,35 @@ class Costs:
             there_us=there_us,
             lead_us=self._lead_us.drawn(FIRST_LEAD * mean_us, LEAD_COUNT),
             jitter_us=JITTER * mean_us,
+            prepares=self._lead_us.known,
         )
 
-    def _lead(self, seen: Observation, judged: int, *, announced: bool) -> float:
-        """Return the lead that a prepared draft had, beyond what the ``judged`` draft tokens before it gave."""
-        token_us, given_us = self._draft.lately[1], self._forwards.row_us * judged
-        taken_us = token_us * seen.proposed - given_us
-        is_late = announced and not seen.ready
-        if seen.proposed > seen.prepared or is_late:
-            return max(taken_us - seen.draft_us, token_us * seen.prepared - given_us)
+    def _preparing(self) -> Preparing:
+        mean_us = max(self._forward_us.value, 1.0)
+        return Preparing(self._draft.lately[1], self._forwards.row_us, self._lead_us.value, JITTER * mean_us)
+
+    def _held_up(self, seen: Observation) -> float:
+        """Return for how long a draft waited for a forward that was for nothing."""
+        if seen.prepared or seen.behind is None or not self._lead_us.known:
+            return 0.0
+        return self._preparing().held_up(0, seen.behind.prepare)
+
+    def _lead(self, seen: Observation, behind: Behind, *, announced: bool) -> float:
+        """Return the lead that a prepared draft had, beyond what the draft tokens judged before it gave."""
+        preparing = self._preparing()
+        token_us, given_us = preparing.token_us, preparing.row_us * behind.gamma
+        longest = max(seen.proposed, behind.prepare)
+        waited_us = max(seen.draft_us - self._draft.lately[0], 0)
+        if seen.proposed > seen.prepared:
+            return max(token_us * seen.proposed - waited_us, token_us * seen.prepared) - given_us
+        if announced and not seen.ready:
+            # Nobody tells which forward was waited for: the one that is nearest to what is known.
+            leads = (token_us * num_tokens - given_us - waited_us for num_tokens in range(seen.proposed, longest + 1))
+            return min(leads, key=lambda lead_us: abs(lead_us - preparing.lead_us))
         # It was longer, nobody knows by how much: what is to be expected then, by all that is known (Tobin, 1958).
-        jitter_us = JITTER * max(self._forward_us.value, 1.0)
-        early = _within(self._lead_us.value - taken_us, jitter_us)
-        return taken_us + jitter_us * math.log1p(math.exp(early)) * (1 + math.exp(-early))
+        taken_us = token_us * (longest if announced else seen.proposed) - given_us
+        early = in_jitters(preparing.lead_us - taken_us, preparing.jitter_us)
+        return taken_us + preparing.jitter_us * math.log1p(math.exp(early)) * (1 + math.exp(-early))
 
     def _count_session(self, session: int, seen: Observation) -> None:
         self._num_verdicts += 1
@@ -201,8 +223,3 @@ class Costs:
         if not others:
             return 1.0
         return max(self._batch.value - 1, 0.0) / others * max(self._cycle_us.value / forward_us, 1.0)
-
-
-def _within(us: float, jitter_us: float) -> float:
-    """Return ``us`` in jitters, within what exponentials can bear."""
-    return min(max(us / jitter_us, -30.0), 30.0)

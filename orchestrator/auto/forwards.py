@@ -3,15 +3,14 @@
 A further session costs more than a further row of one that is in it: its keys and values are read, its token is
 picked. And the second one costs more than the eighth: a matrix product of one row leaves a processor idle, one of many
 does not. So sessions are priced on a line with bends.
-
-Nor are a lone session's rows on a line: where a library goes over to another way of multiplying, one row more costs a
-sixth of a forward, and the next one nothing. So the line is corrected number of rows by number of rows.
+Nor are a lone session's rows on a line (``widths.py``).
 """
 
 from itertools import pairwise
 from typing import NamedTuple
 
-from orchestrator.auto.fit import TRUSTED_COUNT, Line, Mean
+from orchestrator.auto.fit import Line
+from orchestrator.auto.widths import Widths
 
 PRICED_FROM = (1, 4)
 """Behind so many sessions a further one has a price of its own. Measured on a processor core; more would be known too
@@ -20,12 +19,8 @@ ROW_SHARE, SESSION_SHARE = 0.05, 0.1
 """What a further row, and the second session, costs, in forwards, until it is measured."""
 BEND_WEIGHT = 0.1
 """In measurements: how much it takes to bend the line."""
-MOST_ROWS = 17
-"""Of a lone session, that are corrected one by one."""
-RATIO_COUNT, RATIO_HALF_LIFE = 4.0, 64
-"""Forwards of so many rows until what was seen of them weighs as much as the line."""
-MOST_RATIO = 1.4
-"""What is farther off the line than so is an accident."""
+MIN_FORWARDS = 4
+"""The first ones of a process take longer, whatever their rows."""
 NARROW_ROWS = 2
 """A session's forward of so many rows is remembered apart from wider ones, which would push it out."""
 
@@ -66,16 +61,14 @@ class Forwards:
 
     def __init__(self, half_life: float) -> None:
         self._line = Line(len(PRICED_FROM) + 2, tuple(_guesses()), half_life, groups=2)
-        self._ratios = [Mean(RATIO_HALF_LIFE) for _ in range(MOST_ROWS + 1)]
+        self._widths = Widths()
 
     def add(self, rows: int, sessions: int, us: float, weight: float = 1.0) -> None:
         """Take in that a forward of ``rows`` of so many sessions took ``us``, if one of them tells: a share of that."""
         features = (1, *_by_price(sessions), rows - sessions)
         self._line.add(features, us, group=rows > NARROW_ROWS * sessions, weight=weight)
-        if sessions == 1 and rows <= MOST_ROWS and self._line.count >= TRUSTED_COUNT:
-            ratio = us / max(self._line.about(features), 1.0)
-            if 1 / MOST_RATIO <= ratio <= MOST_RATIO:
-                self._ratios[rows].add(ratio)
+        if sessions == 1 and self._line.count >= MIN_FORWARDS:
+            self._widths.add(rows, us)
 
     @property
     def row_us(self) -> float:
@@ -87,8 +80,8 @@ class Forwards:
         """Of this moment."""
         base_us, *session_us, row_us = self._line.coefficients
         # From forwards of many sessions alone a line may begin near 0.
-        ratios = tuple(ratio.drawn(1.0, RATIO_COUNT) for ratio in self._ratios)
-        return ForwardPrices(max(base_us, session_us[0]), tuple(session_us), row_us, ratios)
+        straight = ForwardPrices(max(base_us, session_us[0]), tuple(session_us), row_us)
+        return straight._replace(ratios=self._widths.ratios(straight.forward))
 
 
 def _by_price(sessions: float) -> list[float]:

@@ -8,10 +8,11 @@ from specgate.types import SamplingParams, Verification
 
 
 class Behind(NamedTuple):
-    """The round before: its draft tokens, and whether they all stood."""
+    """The round before: its draft tokens, whether they all stood, and how many were to be prepared meanwhile."""
 
     gamma: int
     whole: bool
+    prepare: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,11 @@ from specgate.types import ALWAYS_SOLO
 
 CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
 """γ of the first rounds of all, so that costs are known as a function of γ; and of the target alone."""
-VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 64, 16, 512
-"""Rounds of a mode between two that draft further than chosen, or less far, in turns: so that what that costs is known.
-It loses little: what is near the best is nearly as good."""
+VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 32, 16, 512
+"""Rounds of a mode between two that draft farther than chosen, or less far, so that what that costs is known, and how
+often it is prepared. It loses little: what is near the best is nearly as good."""
+VARIED_BY = -1, 2, -2, 1
+"""In draft tokens, in turns; of two rounds each, of which the second finds as many prepared as it asks for."""
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 PROBE_ROUNDS = 2
@@ -59,6 +61,8 @@ class Auto:
         self._calibration = cycle(CALIBRATION)
         self._round = 0
         self._probes_left = 0
+        self._varied = 0
+        """What the next round tries."""
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
@@ -71,6 +75,8 @@ class Auto:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
             return min(max(CALIBRATION), self._max_gamma)
+        if self._varied:
+            return self._varied
         if table.choice.drafts:
             return table.choice.easy
         return table.choice.hard if self._probes_left else 1
@@ -84,13 +90,22 @@ class Auto:
         if bucket < table.choice.closed:
             return self._closed(table, session)
         gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and session.stood)
-        every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
-        if self._round % every == every // 2 + 1:
-            longer = min(gamma + 1 + gamma // 4, self._max_gamma)
-            return self._open(table, max(gamma - 1, 1) if self._round // every % 2 else longer, session)
         if self._round % ALONE_EVERY == ALONE_AFTER:
             return _ending_alone(gamma)
+        if varied := self._vary(gamma):
+            return self._open(table, varied, session)
         return replace(self._open(table, gamma, session), chosen=table.number)
+
+    def _vary(self, gamma: int) -> int:
+        """Return how many draft tokens to try instead of ``gamma``; 0: none."""
+        if self._varied:
+            varied, self._varied = self._varied, 0
+            return varied
+        every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
+        if self._round % every == every // 2 + 1:
+            by = VARIED_BY[self._round // every % len(VARIED_BY)]
+            self._varied = min(max(gamma + by, 1), self._max_gamma)
+        return self._varied
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if table.choice.closed:

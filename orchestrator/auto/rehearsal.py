@@ -21,11 +21,11 @@ class Ahead(NamedTuple):
 class Times(NamedTuple):
     """What rounds take besides their forward and the wait before it, in microseconds.
 
-    ``asked_us``: by γ, where nothing is there; ``begun_us``: by the longest γ and by γ, where the draft has been begun;
+    By the longest γ and by γ, ``asked_us``: where nothing is there; ``begun_us``: where the draft has been begun;
     ``solo_us``: of a token that is streamed; ``wait``: forwards that a round waits.
     """
 
-    asked_us: Sequence[float]
+    asked_us: Sequence[Sequence[float]]
     begun_us: Sequence[Sequence[float]]
     solo_us: float
     wait: float
@@ -38,7 +38,8 @@ def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> O
         ahead: None: nothing is ever prepared.
     """
     buckets, runs, ready, luck = text
-    closed, end, begun_us = choice.closed, len(runs), times.begun_us[choice.easy]
+    closed, end = choice.closed, len(runs)
+    asked_us, begun_us = times.asked_us[choice.easy], times.begun_us[choice.easy]
     num_rounds = num_solo = num_drafted = position = 0
     besides_us, stood, is_begun = 0.0, True, False
     while position < end:
@@ -49,7 +50,7 @@ def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> O
         else:
             easy = stood and bucket >= EASY_BUCKET
             gamma = choice.gamma(easy=easy)
-            besides_us += begun_us[gamma] if is_begun else times.asked_us[gamma]
+            besides_us += begun_us[gamma] if is_begun else asked_us[gamma]
             num_rounds += 1
             num_drafted += gamma
             run = runs[position]

@@ -308,8 +308,65 @@ def test_a_short_draft_is_told_of_with_the_longest_that_is_prepared() -> None:
             costs.observe(seen)
     prices = costs.now(announced=True)
     assert prices is not None
-    assert prices.begun(1, 8) == pytest.approx(prices.rest_us, abs=50)
+    assert prices.begun(1, 8) == pytest.approx(prices.rest_us + STEP_US / 2, abs=200), "it is at one of the others"
     assert prices.begun(1, 8) > prices.begun(1, 1) + 500
+
+
+def miss(gamma: int, held_up_us: int) -> Observation:
+    """What is there is for another outcome; the forward for it that has begun takes so much longer."""
+    seen = a_round(gamma)
+    draft_us = seen.draft_us + held_up_us
+    return replace(seen, behind=Behind(gamma, False, gamma), draft_us=draft_us, round_us=seen.round_us + held_up_us)
+
+
+@pytest.mark.parametrize(("tried", "other"), [(7, 1), (1, 7)])
+def test_what_a_miss_waited_for_is_no_price_of_a_draft(tried: int, other: int) -> None:
+    """While more is prepared than there is time for a miss waits for a step; while less is, for none."""
+    costs, half_a_step_us = Costs(), 400
+    for gamma in (*GAMMAS, *[tried] * 40):
+        late_us = max(800 * gamma - 4000, 0)
+        told = replace(a_round(gamma, token_us=0), behind=Behind(gamma, True, gamma), prepared=gamma)
+        ready = 0 if late_us else gamma
+        costs.observe(replace(told, ready=ready, draft_us=late_us, round_us=told.round_us + late_us))
+        costs.observe(miss(gamma, half_a_step_us if late_us else 0))
+    prices = costs.now(announced=True)
+    assert prices is not None
+    difference_us = half_a_step_us if tried > other else -half_a_step_us
+    assert prices.asked(3, tried) - prices.asked(3, other) == pytest.approx(difference_us, abs=200)
+    took_us = miss(tried, half_a_step_us if tried > 5 else 0).draft_us
+    assert prices.asked(tried, tried) == pytest.approx(took_us + prices.rest_us, rel=0.1)
+
+
+def test_where_nothing_is_ever_prepared_nothing_is_waited_for() -> None:
+    prices = prices_of(*(a_round(gamma) for gamma in GAMMAS * 4))
+    assert prices.asked(3, 8) == prices.asked(3)
+
+
+# Forwards by their number of rows.
+
+
+def of_rows(gamma: int, forward_us: int) -> Observation:
+    return replace(a_round(gamma), forward_us=forward_us, verify_us=forward_us)
+
+
+def test_a_step_in_what_rows_cost_is_seen() -> None:
+    """As measured on a processor: from four rows on another product is taken."""
+    took_us = {1: 8500, 2: 9200, 3: 10_700, 4: 11_100, 5: 11_900, 6: 12_300}
+    prices = prices_of(*(of_rows(gamma, us) for gamma, us in took_us.items() for _ in range(12)))
+    for gamma, us in took_us.items():
+        assert prices.forward(gamma + 1) == pytest.approx(us, rel=0.02)
+    assert prices.forward(3) < prices.forward(3.5) < prices.forward(4)
+    straight = prices._replace(forwards=prices.forwards._replace(ratios=()))
+    assert straight.forward(3) > 1.02 * took_us[2]
+
+
+def test_many_sessions_rows_are_on_the_line() -> None:
+    took_us = {1: 8500, 2: 9200, 3: 10_700, 4: 11_100}
+    prices = prices_of(*(of_rows(gamma, us) for gamma, us in took_us.items() for _ in range(12)))
+    straight = prices._replace(forwards=prices.forwards._replace(ratios=()))
+    assert prices.forward(6, 2) == straight.forward(6, 2)
+    assert straight.forward(3, 1) != prices.forward(3, 1)
+    assert prices.forward(40) == straight.forward(40)
 
 
 def test_what_is_not_announced_is_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from statistics import mode as mode_of
 
 import pytest
@@ -12,7 +13,7 @@ from orchestrator.auto.choice import Table
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, VERDICTS_SKIPPED, InUse, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
 from orchestrator.auto.options import Choice, even
-from orchestrator.auto.policy import ALONE_EVERY, FIRST_ROUNDS, VARY_EVERY, VARY_EVERY_AT_FIRST
+from orchestrator.auto.policy import ALONE_EVERY, FIRST_ROUNDS, VARIED_BY, VARY_EVERY, VARY_EVERY_AT_FIRST
 from orchestrator.auto.promises import Promises
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
@@ -204,10 +205,15 @@ def test_what_is_near_is_tried_now_and_then(num_before: int, every: int) -> None
     policy = taught(*rounds(lambda gamma: min(gamma, 2))).policy(REQUEST)
     for _ in range(num_before):
         policy.plan(Progress(SURE))
-    gammas = [policy.plan(Progress(SURE)).gamma for _ in range(4 * every)]
-    usual = mode_of(gammas)
-    assert usual > 1
-    assert sorted(gamma > usual for gamma in gammas if gamma != usual) == [False, False, True, True]
+    plans = [policy.plan(Progress(SURE)) for _ in range(4 * every)]
+    usual = mode_of(plan.gamma for plan in plans)
+    varied = [plan.gamma - usual for plan in plans if not plan.max_solo_tokens and plan.gamma != usual]
+    assert sorted(varied) == sorted(VARIED_BY * 2)
+    # The second of two finds prepared what it asks for.
+    firsts = [(one, after) for one, after in pairwise(plans) if one.prepare != usual]
+    assert len(firsts) == len(VARIED_BY)
+    assert all(one.gamma == one.prepare == after.gamma and after.prepare == usual for one, after in firsts)
+    assert not any(plan.chosen for plan in plans if plan.gamma != usual)
 
 
 # What choices kept of their promises.
@@ -281,7 +287,7 @@ def test_what_is_tried_is_not_called_chosen() -> None:
     plans = [policy.plan(Progress(SURE)) for _ in range(ALONE_EVERY)]
     usual = mode_of(plan.gamma for plan in plans)
     assert all(plan.gamma == usual and not plan.max_solo_tokens for plan in plans if plan.chosen)
-    assert sum(not plan.chosen for plan in plans) == ALONE_EVERY // VARY_EVERY_AT_FIRST + 1
+    assert sum(not plan.chosen for plan in plans) == 2 * ALONE_EVERY // VARY_EVERY_AT_FIRST + 1
 
 
 def test_a_probe_that_waits_for_an_unsure_place_keeps_no_round_from_counting() -> None:

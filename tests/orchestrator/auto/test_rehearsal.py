@@ -20,7 +20,8 @@ def times(gamma: int = 4) -> Times:
     """A draft token takes 10 µs, one of a draft that was begun 1, a round 100, a hit 1000 and 100 more for each token
     that is prepared, a solo token 10 000."""
     asked, begun = ([base + each * index for index in range(gamma + 1)] for base, each in ((100.0, 10), (1000.0, 1)))
-    return Times(asked, [[100.0 * longest + us for us in begun] for longest in range(gamma + 1)], 10_000.0, 0.25)
+    begun_us = [[100.0 * longest + us for us in begun] for longest in range(gamma + 1)]
+    return Times([asked] * (gamma + 1), begun_us, 10_000.0, 0.25)
 
 
 @pytest.mark.parametrize(("gamma", "num_rounds"), [(1, 5), (2, 4), (3, 3), (4, 3)])

@@ -1,0 +1,46 @@
+"""What a drafter that works ahead has done by the time when it is asked."""
+
+import math
+from typing import NamedTuple
+
+MOST_JITTERS = 30.0
+
+
+class Preparing(NamedTuple):
+    """How far a drafter has come with what it prepares, when the round is there that it is for.
+
+    A token takes ``token_us``. The first one is begun ``lead_us`` before that, and a further row's price sooner for each
+    draft token that is judged meanwhile. The lead is not always the same: it is taken to be logistic, with ``jitter_us``
+    as its scale.
+    """
+
+    token_us: float
+    row_us: float
+    lead_us: float
+    jitter_us: float
+
+    def held_up(self, gamma: int, longest: int) -> float:
+        """Return for how long, on average, a round waits for the first ``gamma`` of ``longest`` tokens.
+
+        If they are there, and the drafter is busy with a further one, the round waits for that one's forward.
+        """
+        busy = (self.is_busy(num_tokens, longest) for num_tokens in range(gamma, longest))
+        # Of what is not begun yet nobody waits for anything.
+        unbegun_us = 0.0 if gamma else self._late_us(0, longest)
+        return max(self._late_us(longest, longest) - self.token_us * sum(busy) - unbegun_us, 0.0)
+
+    def is_busy(self, num_tokens: int, longest: int) -> float:
+        """Return the chance that not all of the first so many tokens are there."""
+        return 1 / (1 + math.exp(-self._late(num_tokens, longest)))
+
+    def _late_us(self, num_tokens: int, judged: int) -> float:
+        return self.jitter_us * math.log1p(math.exp(self._late(num_tokens, judged)))
+
+    def _late(self, num_tokens: int, judged: int) -> float:
+        """Return by how many jitters the first so many tokens are too late, at an average lead."""
+        return in_jitters(self.token_us * num_tokens - self.row_us * judged - self.lead_us, self.jitter_us)
+
+
+def in_jitters(us: float, jitter_us: float) -> float:
+    """Return ``us`` in jitters, within what exponentials can bear."""
+    return min(max(us / jitter_us, -MOST_JITTERS), MOST_JITTERS)
