@@ -37,8 +37,8 @@ class Prices(NamedTuple):
     A solo token takes ``solo_us`` besides its forward.
     A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
     where it need not ask the drafter for what it uses; a draft takes ``draft_us`` and ``token_us`` for each token. One
-    that is prepared has a lead of ``lead_us``, give or take ``jitter_us`` (see ``Preparing``), if the drafter ``prepares``
-    at all.
+    that is prepared has a lead of ``lead_us``, give or take ``jitter_us`` (see ``Preparing``), if the drafter
+    ``prepares`` at all.
     Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
     by chance alone, since those who wait for a forward then run together.
     """

@@ -9,9 +9,9 @@ MOST_JITTERS = 30.0
 class Preparing(NamedTuple):
     """How far a drafter has come with what it prepares, when the round is there that it is for.
 
-    A token takes ``token_us``. The first one is begun ``lead_us`` before that, and a further row's price sooner for each
-    draft token that is judged meanwhile. The lead is not always the same: it is taken to be logistic, with ``jitter_us``
-    as its scale.
+    A token takes ``token_us``. The first one is begun ``lead_us`` before that, and ``row_us`` sooner for each draft
+    token that is judged meanwhile. The lead is not always the same: it is taken to be logistic, with ``jitter_us`` as
+    its scale.
     """
 
     token_us: float

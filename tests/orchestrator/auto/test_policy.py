@@ -10,11 +10,13 @@ import pytest
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
-from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, VERDICTS_SKIPPED, InUse, Learner
+from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, InUse
+from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
 from orchestrator.auto.options import Choice, even
 from orchestrator.auto.policy import ALONE_EVERY, FIRST_ROUNDS, VARIED_BY, VARY_EVERY, VARY_EVERY_AT_FIRST
 from orchestrator.auto.promises import Promises
+from orchestrator.auto.tables import TRIAL_TOKENS, TRIAL_VERDICTS, VERDICTS_SKIPPED
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO, SamplingParams
@@ -301,3 +303,38 @@ def test_a_probe_that_waits_for_an_unsure_place_keeps_no_round_from_counting() -
     assert not any(plan.max_solo_tokens for plan in plans), "there is no probe to come"
     assert all(plan.chosen for plan in plans)
     assert policy.plan(Progress(UNSURE)).gamma
+
+
+# The target alone is tried in a crowd.
+
+
+def plans_of(learner: Learner, num_rounds: int, sessions: int, accepted: int) -> list[RoundPlan]:
+    """Return what is planned before each of so many rounds of a crowd, in which so much of each draft stands."""
+    policy, plans = learner.policy(REQUEST), list[RoundPlan]()
+    observers = [learner.observer(REQUEST) for _ in range(sessions)]
+    for _ in range(num_rounds):
+        plans.append(policy.plan(Progress(SURE)))
+        alone = [replace(solo(), batch_sessions=sessions, batch_rows=sessions, chosen=plans[-1].chosen)]
+        seen = [replace(a_round(plans[-1].gamma, accepted, batch=sessions), chosen=plans[-1].chosen)]
+        for observer in observers:
+            assert observer is not None
+            for one in seen if plans[-1].gamma else alone:
+                observer(one)
+    return plans
+
+
+def test_in_a_crowd_the_target_alone_is_tried_and_less_often_later() -> None:
+    learner = Learner()
+    plans = plans_of(learner, 400, 8, accepted=1)
+    tried = [index for index, plan in enumerate(plans) if plan.max_solo_tokens > 1]
+    first, second = (after for before, after in pairwise([0, *tried]) if after - before > 2 * TRIAL_VERDICTS)
+    assert TRIAL_AFTER <= first < second / (TRIAL_LONGER - 1)
+    assert all(plans[index].max_solo_tokens <= TRIAL_TOKENS for index in tried)
+    assert len(tried) < 4 * TRIAL_VERDICTS
+    assert plans[-1].gamma
+
+
+@pytest.mark.parametrize(("sessions", "accepted"), [(1, 1), (8, 8)])
+def test_it_is_not_tried_where_nothing_can_be_learned_or_won(sessions: int, accepted: int) -> None:
+    plans = plans_of(Learner(), 200, sessions, accepted)
+    assert not any(plan.max_solo_tokens > 1 for plan in plans)

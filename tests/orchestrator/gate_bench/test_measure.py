@@ -126,5 +126,7 @@ def a_trace(*arrivals: tuple[float, int]) -> Trace:
 @pytest.mark.parametrize(("case", "block"), [(ONE, Block(10, 8.0)), (TWO, Block(9, 5.0))])
 def test_a_block_ends_when_a_client_has_nothing_left_to_ask_for(case: Case, block: Block) -> None:
     outcome = Outcome(case, {ALONE: []})
-    outcome.add(CHOICES[0], [a_trace((2.0, 1), (3.0, 4)), a_trace((4.0, 2), (6.0, 1)), a_trace((5.0, 1), (9.0, 1))], 1.0)
+    outcome.add(
+        CHOICES[0], [a_trace((2.0, 1), (3.0, 4)), a_trace((4.0, 2), (6.0, 1)), a_trace((5.0, 1), (9.0, 1))], 1.0
+    )
     assert outcome.blocks[ALONE] == [block]

@@ -1,0 +1,73 @@
+"""What is known of one mode's requests, and what is in use for them."""
+
+from dataclasses import dataclass, field
+
+from orchestrator.auto.ahead import Readiness
+from orchestrator.auto.choice import Table
+from orchestrator.auto.history import History
+from orchestrator.auto.options import Choice
+from orchestrator.auto.promises import Promises, Tally
+
+MOST_SESSIONS = 8
+"""Many sessions have so many verdicts in the time of one: up to so many times as many are waited for."""
+ALIKE = 1.5
+"""So many times as many sessions are another load."""
+TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART = 64, 4, 2048
+"""Verdicts of each session before the target alone is tried in a crowd, so many times as many before each next trial,
+and the most between two of them."""
+
+
+@dataclass(slots=True)
+class InUse:
+    """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
+
+    Before the verdict ``counts_from`` other sessions are still about what the table before had planned. ``tally`` is of
+    times when so many ``sessions`` were there. ``resume`` is what is searched from behind a trial.
+    """
+
+    table: Table
+    due_at: int
+    counts_from: int
+    sessions: int
+    tally: Tally = field(default_factory=Tally)
+    resume: Choice | None = None
+
+    def settle(self, promises: Promises, rate: float, sessions: int) -> None:
+        """Hold what the table came to against the ``rate`` that it promises now, with so many sessions."""
+        if not 1 / ALIKE <= sessions / self.sessions <= ALIKE:
+            self.tally, self.sessions = Tally(), sessions
+        elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
+            promises.settle(self.table.choice, rate, self.tally)
+            self.tally = Tally()
+
+
+@dataclass(slots=True)
+class ModeKnowledge:
+    """What is particular to requests of one mode."""
+
+    history: History = field(default_factory=History)
+    readiness: Readiness = field(default_factory=Readiness)
+    promises: Promises = field(default_factory=Promises)
+    tables: dict[int, InUse] = field(default_factory=dict)
+    """By the most draft tokens that a request allows."""
+    searched: set[int] = field(default_factory=set)
+    """For which of these a search goes on."""
+    num_tables: int = 0
+    num_verdicts: int = 0
+    num_rounds: int = 0
+    trial_at: int = 0
+    credit_us: float = 0.0
+
+    def is_trial_due(self, sessions: int) -> bool:
+        """Say whether the target alone is to be tried now, and if so when the next time is.
+
+        What a forward of all sessions together takes is only guessed while drafts keep them apart.
+        """
+        if self.num_verdicts < max(self.trial_at, TRIAL_AFTER * sessions):
+            return False
+        self.put_off_trial(sessions)
+        return True
+
+    def put_off_trial(self, sessions: int) -> None:
+        """Let the next trial be later, since the target alone has just been in use."""
+        self.trial_at = self.num_verdicts + min((TRIAL_LONGER - 1) * self.num_verdicts, TRIALS_APART * sessions)
