@@ -22,10 +22,10 @@ from specgate.types import ALWAYS_SOLO
 
 CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
 """γ of the first rounds of all, so that costs are known as a function of γ; and of the target alone."""
-VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 64, 16, 512
+VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 64, 32, 512
 """Rounds of a mode between two that draft farther than chosen, or less far, so that what that costs is known, and how
 often it is prepared. It loses little: what is near the best is nearly as good."""
-VARIED_BY = -1, 2, -2, 1
+VARIED_BY = -1, 1, -2, 1
 """In draft tokens, in turns; of two rounds each, of which the second finds as many prepared as it asks for."""
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""

@@ -350,7 +350,7 @@ def of_rows(gamma: int, forward_us: int) -> Observation:
 
 
 def test_a_step_in_what_rows_cost_is_seen() -> None:
-    """As measured on a processor: from four rows on another product is taken."""
+    """As measured on a processor."""
     took_us = {1: 8500, 2: 9200, 3: 10_700, 4: 11_100, 5: 11_900, 6: 12_300}
     prices = prices_of(*(of_rows(gamma, us) for gamma, us in took_us.items() for _ in range(12)))
     for gamma, us in took_us.items():
