@@ -189,7 +189,7 @@ class Session:
         # What was waited for in vain is no measure of a round, and did not stand.
         lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
         stood = judged[1] == len(proposal) and not lost
-        behind, now = self._behind, Behind(len(proposal), stood, self._plan.prepare)
+        behind, now = self._behind, Behind(len(proposal), stood, self._plan.prepare or len(proposal))
         self._behind = None if verdict.solo else now
         if self._observer is None:
             return

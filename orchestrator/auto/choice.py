@@ -69,7 +69,8 @@ class Chooser:
         self._max_gamma = max_gamma
         self._may_close = may_close
         self._ahead = ahead
-        self._times = _times(prices, max_gamma)
+        self._times: dict[int, Times] = {}
+        """By the most draft tokens of a choice."""
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
 
@@ -101,7 +102,10 @@ class Chooser:
     def load(self, choice: Choice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""
         if choice not in self._known:
-            self._known[choice] = load(rehearse(self._text, choice, self._times, self._ahead), self._prices)
+            if choice.easy not in self._times:
+                self._times[choice.easy] = _times(self._prices, choice.easy)
+            outcome = rehearse(self._text, choice, self._times[choice.easy], self._ahead)
+            self._known[choice] = load(outcome, self._prices)
         return self._known[choice]
 
     def _table(self, choice: Choice) -> Table:
@@ -144,8 +148,10 @@ class Chooser:
             yield choice._replace(closed=closed)
 
 
-def _times(prices: Prices, max_gamma: int) -> Times:
-    gammas = range(max_gamma + 1)
-    asked_us = [[prices.asked(gamma, longest) for gamma in gammas] for longest in gammas]
-    begun_us = [[prices.begun(gamma, longest) for gamma in gammas] for longest in gammas]
-    return Times(asked_us, begun_us, prices.solo_us, prices.wait)
+def _times(prices: Prices, longest: int) -> Times:
+    gammas = range(longest + 1)
+    none_us = prices.asked(0, longest)
+    asked_us = [none_us + prices.token_us * gamma for gamma in gammas]
+    begun_us = [prices.begun(gamma, longest) for gamma in gammas]
+    lone_us = [prices.forwards.lone_us(gamma + 1) for gamma in gammas]
+    return Times(asked_us, begun_us, prices.solo_us, prices.wait, lone_us)

@@ -20,6 +20,8 @@ JITTER = 0.1
 """In forwards: measured, with a cheap draft and with a dear one."""
 FIRST_LEAD, LEAD_COUNT = 0.5, 4.0
 """In forwards: what a prepared draft is ahead, as long as that was seen less often than so."""
+UNPREPARED = 64.0
+"""Rounds in a row for which a drafter that works ahead has something, sooner or later."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 MAX_WAIT = 0.4
@@ -60,9 +62,9 @@ class Prices(NamedTuple):
         """Return how many sessions one that is in a forward finds there, itself among them."""
         return 1 + (self.sessions - 1) * min(self.meeting * forward_share, 1.0)
 
-    def forward(self, rows: float, sessions: float = 1.0) -> float:
-        """Return what a forward of ``rows``, those of all its sessions together, takes."""
-        return self.forwards.forward(rows, sessions)
+    def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:
+        """Return what a forward of ``rows`` takes (see ``ForwardPrices``)."""
+        return self.forwards.forward(rows, sessions, lone_us)
 
     def asked(self, gamma: int, longest: int = 0) -> float:
         """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for.
@@ -102,6 +104,8 @@ class Costs:
         self._last_verdict: dict[int, int] = {}
         self._num_verdicts = 0
         self._num_rounds = 0
+        self._unprepared = 0.0
+        """Rounds of each session in a row for which nothing had been prepared."""
 
     def observe(self, seen: Observation, session: int = 0, *, announced: bool = True) -> None:
         """Take a verdict of a session in. One that may have waited for a prefill tells nothing of costs.
@@ -138,6 +142,8 @@ class Costs:
                 self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
         elif seen.proposed:
             self._there_us.add(rest_us, weight=weight)
+        if seen.behind is not None and seen.proposed:
+            self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.behind is not None and seen.prepared:
             lead_us = self._lead(seen, seen.behind, announced=announced)
             self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
@@ -170,7 +176,7 @@ class Costs:
             there_us=there_us,
             lead_us=self._lead_us.drawn(FIRST_LEAD * mean_us, LEAD_COUNT),
             jitter_us=JITTER * mean_us,
-            prepares=self._lead_us.known,
+            prepares=self._prepares,
         )
 
     def _preparing(self) -> Preparing:
@@ -178,10 +184,16 @@ class Costs:
         return Preparing(self._draft.lately[1], self._forwards.row_us, self._lead_us.value, JITTER * mean_us)
 
     def _held_up(self, seen: Observation) -> float:
-        """Return for how long a draft waited for a forward that was for nothing."""
-        if seen.prepared or seen.behind is None or not self._lead_us.known:
+        """Return for how long a draft waited for a forward that was under way when it was asked for."""
+        if seen.prepared:
+            return self._draft.lately[1] / 2
+        if seen.behind is None or not self._prepares:
             return 0.0
         return self._preparing().held_up(0, seen.behind.prepare)
+
+    @property
+    def _prepares(self) -> bool:
+        return self._lead_us.known and self._unprepared < UNPREPARED
 
     def _lead(self, seen: Observation, behind: Behind, *, announced: bool) -> float:
         """Return the lead that a prepared draft had, beyond what the draft tokens judged before it gave."""
@@ -190,7 +202,8 @@ class Costs:
         longest = max(seen.proposed, behind.prepare)
         waited_us = max(seen.draft_us - self._draft.lately[0], 0)
         if seen.proposed > seen.prepared:
-            return max(token_us * seen.proposed - waited_us, token_us * seen.prepared) - given_us
+            # What is counted as there was asked for while the last of it was under way.
+            return max(token_us * seen.proposed - waited_us, token_us * (seen.prepared - 1)) - given_us
         if announced and not seen.ready:
             # Nobody tells which forward was waited for: the one that is nearest to what is known.
             leads = (token_us * num_tokens - given_us - waited_us for num_tokens in range(seen.proposed, longest + 1))

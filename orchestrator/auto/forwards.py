@@ -36,20 +36,26 @@ class ForwardPrices(NamedTuple):
     row_us: float
     ratios: tuple[float, ...] = ()
 
-    def forward(self, rows: float, sessions: float = 1.0) -> float:
-        """Return what a forward of ``rows``, those of all its sessions together, takes."""
+    def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:
+        """Return what a forward of ``rows``, those of all its sessions together, takes.
+
+        Args:
+            lone_us: what a lone session's takes more than the line says; None: as much as of that many rows.
+        """
+        if lone_us is None:
+            lone_us = self.lone_us(round(rows / sessions))
+        # Between one session and two there is a bit of either.
+        return max(self._straight(rows, sessions) + max(2.0 - sessions, 0.0) * lone_us, 1.0)
+
+    def lone_us(self, rows: int) -> float:
+        """Return what a lone session's forward of ``rows`` takes more than the line says, or less if negative."""
+        return (self.ratios[rows] - 1) * self._straight(rows) if rows < len(self.ratios) else 0.0
+
+    def _straight(self, rows: float, sessions: float = 1.0) -> float:
         us = self.base_us + self.row_us * (rows - sessions)
         for num_sessions, each_us in zip(_by_price(sessions), self.session_us, strict=True):
             us += num_sessions * each_us
-        # Between one session and two there is a bit of either.
-        is_lone = max(2.0 - sessions, 0.0)
-        return max(us * (1 + is_lone * (self._ratio(rows) - 1)), 1.0)
-
-    def _ratio(self, rows: float) -> float:
-        low = int(rows)
-        if low + 1 >= len(self.ratios):
-            return 1.0
-        return self.ratios[low] + (rows - low) * (self.ratios[low + 1] - self.ratios[low])
+        return us
 
 
 class Forwards:

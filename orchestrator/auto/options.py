@@ -48,7 +48,8 @@ def even(gamma: int) -> Choice:
 class Outcome(NamedTuple):
     """What a round comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for.
 
-    A token that the target decodes alone counts as a round; ``alone`` is their share.
+    A token that the target decodes alone counts as a round; ``alone`` is their share. ``lone_us`` is what its forward
+    takes more than by the line, where a session has it to itself.
     """
 
     tokens: float
@@ -56,6 +57,7 @@ class Outcome(NamedTuple):
     besides_us: float
     waits: float
     alone: float
+    lone_us: float = 0.0
 
 
 class Load(NamedTuple):
@@ -78,10 +80,10 @@ def load(outcome: Outcome, prices: Prices) -> Load:
     With s sessions and forwards that take f out of the t between two verdicts of a session, about 1 + (s - 1) f / t
     sessions are in a forward together.
     """
-    tokens, rows, besides_us, waits, alone = outcome
-    forward_us, cycle_us = prices.forward(rows), 1.0
+    tokens, rows, besides_us, waits, alone, lone_us = outcome
+    forward_us, cycle_us = prices.forward(rows, lone_us=lone_us), 1.0
     for _ in range(LOAD_TURNS if prices.sessions > 1 else 1):
         cycle_us = forward_us + besides_us + waits * forward_us
         batch = prices.batch(forward_us / cycle_us)
-        forward_us = prices.forward(batch * rows, batch)
+        forward_us = prices.forward(batch * rows, batch, lone_us)
     return Load(cycle_us, tokens / cycle_us, alone)

@@ -27,6 +27,8 @@ VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 64, 32, 512
 often it is prepared. It loses little: what is near the best is nearly as good."""
 VARIED_BY = -1, 1, -2, 1
 """In draft tokens, in turns; of two rounds each, of which the second finds as many prepared as it asks for."""
+MOST_VARIED_BY = 2
+"""Of the second round: hard text behind easy text may be worth much less."""
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 PROBE_ROUNDS = 2
@@ -100,11 +102,12 @@ class Auto:
         """Return how many draft tokens to try instead of ``gamma``; 0: none."""
         if self._varied:
             varied, self._varied = self._varied, 0
-            return varied
+            return varied if abs(varied - gamma) <= MOST_VARIED_BY else 0
         every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
         if self._round % every == every // 2 + 1:
             by = VARIED_BY[self._round // every % len(VARIED_BY)]
-            self._varied = min(max(gamma + by, 1), self._max_gamma)
+            varied = min(max(gamma + by, 1), self._max_gamma)
+            self._varied = varied if varied != gamma else 0
         return self._varied
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
@@ -115,6 +118,7 @@ class Auto:
         return self._with_gate(gamma, table, session)
 
     def _closed(self, table: Table, session: Progress) -> RoundPlan:
+        self._varied = 0
         if self._may_probe(table):
             self._probes_left -= 1
             # Where drafting does not pay the text counts as hard.

@@ -26,19 +26,22 @@ class Preparing(NamedTuple):
         """
         busy = (self.is_busy(num_tokens, longest) for num_tokens in range(gamma, longest))
         # Of what is not begun yet nobody waits for anything.
-        unbegun_us = 0.0 if gamma else self._late_us(0, longest)
-        return max(self._late_us(longest, longest) - self.token_us * sum(busy) - unbegun_us, 0.0)
+        unbegun_us = 0.0 if gamma else self._wait_us(0, longest)
+        return max(self._wait_us(longest, longest) - self.token_us * sum(busy) - unbegun_us, 0.0)
 
     def is_busy(self, num_tokens: int, longest: int) -> float:
         """Return the chance that not all of the first so many tokens are there."""
-        return 1 / (1 + math.exp(-self._late(num_tokens, longest)))
+        return 1 / (1 + math.exp(-in_jitters(self._late_us(num_tokens, longest), self.jitter_us)))
+
+    def _wait_us(self, num_tokens: int, judged: int) -> float:
+        """Return for how long, on average, a round would wait for the first so many tokens."""
+        late_us = self._late_us(num_tokens, judged)
+        # With no limit upwards: what is far too late is waited for in full.
+        return max(late_us, self.jitter_us * math.log1p(math.exp(in_jitters(late_us, self.jitter_us))))
 
     def _late_us(self, num_tokens: int, judged: int) -> float:
-        return self.jitter_us * math.log1p(math.exp(self._late(num_tokens, judged)))
-
-    def _late(self, num_tokens: int, judged: int) -> float:
-        """Return by how many jitters the first so many tokens are too late, at an average lead."""
-        return in_jitters(self.token_us * num_tokens - self.row_us * judged - self.lead_us, self.jitter_us)
+        """Return by how much the first so many tokens are too late, at an average lead."""
+        return self.token_us * num_tokens - self.row_us * judged - self.lead_us
 
 
 def in_jitters(us: float, jitter_us: float) -> float:

@@ -19,34 +19,37 @@ class Ahead(NamedTuple):
 
 
 class Times(NamedTuple):
-    """What rounds take besides their forward and the wait before it, in microseconds.
+    """What rounds take besides their forward and the wait before it, in microseconds, if so much is always prepared.
 
-    By the longest γ and by γ, ``asked_us``: where nothing is there; ``begun_us``: where the draft has been begun;
-    ``solo_us``: of a token that is streamed; ``wait``: forwards that a round waits.
+    By γ, ``asked_us``: where nothing is there; ``begun_us``: where the draft has been begun; ``lone_us``: what the
+    forward takes more than by the line. ``solo_us``: of a streamed token; ``wait``: forwards that a round waits.
     """
 
-    asked_us: Sequence[Sequence[float]]
-    begun_us: Sequence[Sequence[float]]
+    asked_us: Sequence[float]
+    begun_us: Sequence[float]
     solo_us: float
     wait: float
+    lone_us: Sequence[float]
 
 
 def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> Outcome:
     """Cut ``text`` into the rounds of ``choice``, and return what they come to on average.
 
     Args:
+        times: where as much is prepared as the choice drafts at the most.
         ahead: None: nothing is ever prepared.
     """
     buckets, runs, ready, luck = text
+    asked_us, begun_us, solo_us, wait, more_us = times
     closed, end = choice.closed, len(runs)
-    asked_us, begun_us = times.asked_us[choice.easy], times.begun_us[choice.easy]
     num_rounds = num_solo = num_drafted = position = 0
-    besides_us, stood, is_begun = 0.0, True, False
+    besides_us = lone_us = 0.0
+    stood, is_begun = True, False
     while position < end:
         bucket = buckets[position]
         if bucket < closed:
             num_solo += 1
-            gamma, run = 0, 0
+            gamma = run = 0
         else:
             easy = stood and bucket >= EASY_BUCKET
             gamma = choice.gamma(easy=easy)
@@ -54,6 +57,7 @@ def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> O
             num_rounds += 1
             num_drafted += gamma
             run = runs[position]
+        lone_us += more_us[gamma]
         stood = run >= gamma
         position += min(run, gamma)
         foreseen = stood and position < end and runs[position] > 0
@@ -62,6 +66,6 @@ def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> O
             chance = (ahead.foreseen if foreseen else ahead.others)[gamma]
             is_begun = luck[position] < chance if (known := ready[position]) is None else known
     steps = num_rounds + num_solo
-    besides_us += num_solo * times.solo_us
-    waits, alone = times.wait * num_rounds / steps, num_solo / steps
-    return Outcome(end / steps, num_drafted / steps + 1, besides_us / steps, waits, alone)
+    besides_us += num_solo * solo_us
+    waits, alone = wait * num_rounds / steps, num_solo / steps
+    return Outcome(end / steps, num_drafted / steps + 1, besides_us / steps, waits, alone, lone_us / steps)

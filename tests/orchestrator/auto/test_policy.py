@@ -14,7 +14,7 @@ from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, InUse
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
 from orchestrator.auto.observation import Behind, Mode, Observation
 from orchestrator.auto.options import Choice, even
-from orchestrator.auto.policy import ALONE_EVERY, FIRST_ROUNDS, VARIED_BY, VARY_EVERY, VARY_EVERY_AT_FIRST
+from orchestrator.auto.policy import ALONE_AFTER, ALONE_EVERY, FIRST_ROUNDS, VARIED_BY, VARY_EVERY, VARY_EVERY_AT_FIRST
 from orchestrator.auto.promises import Promises
 from orchestrator.auto.tables import TRIAL_TOKENS, TRIAL_VERDICTS, VERDICTS_SKIPPED
 from orchestrator.gate import RoundPlan
@@ -24,6 +24,7 @@ from tests.orchestrator.auto.support import REQUEST, Progress, a_round, solo, ta
 
 GAMMAS = (3, 1, 5, 2, 8, 4)
 SURE, UNSURE = 0.99, 0.1
+LONE = GenerationRequest((1,), gate=Gate.AUTO, gamma=1)
 MODE = Mode.of(REQUEST.verification, REQUEST.sampling)
 
 
@@ -216,6 +217,34 @@ def test_what_is_near_is_tried_now_and_then(num_before: int, every: int) -> None
     assert len(firsts) == len(VARIED_BY)
     assert all(one.gamma == one.prepare == after.gamma and after.prepare == usual for one, after in firsts)
     assert not any(plan.chosen for plan in plans if plan.gamma != usual)
+
+
+def next_of_a_pair(choice: Choice) -> RoundPlan:
+    """Return what is planned behind the first of two rounds that try something, once another choice is in use."""
+    learner = taught(*rounds(lambda gamma: min(gamma, 2)))
+    policy = learner.policy(REQUEST)
+    while policy.plan(Progress(SURE)).chosen:
+        pass
+    learner.knowledge(MODE).tables[8].table = learner.knowledge(MODE).tables[8].table._replace(choice=choice)
+    learner.knowledge(MODE).credit_us = 0.0
+    return policy.plan(Progress(SURE))
+
+
+def test_what_was_tried_is_over_once_the_target_decodes_alone() -> None:
+    plan = next_of_a_pair(even(3)._replace(closed=7))
+    assert not plan.gamma
+    assert plan.prepare == 1
+
+
+def test_nothing_is_tried_that_is_far_from_the_choice() -> None:
+    assert next_of_a_pair(even(1)).gamma == 1
+    assert next_of_a_pair(even(8)).gamma == 8
+
+
+def test_where_nothing_else_is_allowed_nothing_is_tried() -> None:
+    policy = taught(*rounds(lambda gamma: gamma), request=LONE).policy(LONE)
+    plans = [policy.plan(Progress(SURE)) for _ in range(ALONE_AFTER - 1)]
+    assert all(plan.chosen for plan in plans)
 
 
 # What choices kept of their promises.

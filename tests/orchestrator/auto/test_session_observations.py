@@ -43,7 +43,7 @@ def test_solo_tokens_are_streamed_and_judge_nothing() -> None:
     draft = Proposal((11, 12), draft_us=7)
     first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)))
     assert (first.judged, first.accepted, first.streamed) == (2, 2, False)
-    assert second == Observation(before=0.1, after=0.7, streamed=True, verify_us=3, behind=Behind(2, True))
+    assert second == Observation(before=0.1, after=0.7, streamed=True, verify_us=3, behind=Behind(2, True, 2))
 
 
 def test_a_round_without_a_proposal_had_its_round_trip() -> None:
@@ -64,7 +64,7 @@ def test_the_last_verdict_says_so_and_counts_what_was_kept() -> None:
 def test_what_was_there_and_what_was_before_are_told() -> None:
     prepared, announced = Proposal((11, 12, 13), num_prepared=2), Proposal((21, 22), from_run_ahead=True)
     seen = observed((prepared, Verdict(1, 3, 20, 0.5)), (announced, Verdict(2, 1, 30, 0.5)), (Proposal(), Verdict(3)))
-    assert [(one.prepared, one.behind) for one in seen] == [(2, None), (2, Behind(3, True))]
+    assert [(one.prepared, one.behind) for one in seen] == [(2, None), (2, Behind(3, True, 3))]
 
 
 def test_a_proposal_that_was_lost_did_not_stand() -> None:
@@ -87,4 +87,4 @@ def test_behind_solo_tokens_there_was_no_round() -> None:
     draft = Proposal((11, 12))
     verdicts = Verdict(1, 2, 20, 0.1), Verdict(1, 0, 21, 0.7, solo=True), Verdict(2, 0, 22, 0.1)
     seen = observed(*((draft, verdict) for verdict in verdicts))
-    assert [one.behind for one in seen] == [None, Behind(2, True), None]
+    assert [one.behind for one in seen] == [None, Behind(2, True, 2), None]
