@@ -23,13 +23,18 @@ class Chance:
 
     def __init__(self) -> None:
         self._sums = Sums(2, HALF_LIFE)
+        self._share = Share()
 
     def add(self, gamma: int, happened: bool) -> None:
+        self._share.add(happened)
         self._sums.add((1, gamma), happened)
 
     def line(self, expected: float, max_gamma: int) -> list[float]:
         """Return the chance by γ, drawn to what is ``expected`` of all of them where little was seen."""
         base, slope = self._sums.drawn((CHANCE_COUNT, SLOPE_COUNT), (expected, 0.0))
+        if slope > 0:
+            # A longer draft has more outcomes: none of them is prepared the more often.
+            base, slope = self._share.given(expected, CHANCE_COUNT), 0.0
         return [min(max(base + slope * gamma, 0.0), 1.0) for gamma in range(max_gamma + 1)]
 
 

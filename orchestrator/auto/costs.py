@@ -22,6 +22,10 @@ FIRST_LEAD, LEAD_COUNT = 0.5, 4.0
 """In forwards: what a prepared draft is ahead, as long as that was seen less often than so."""
 UNPREPARED = 64.0
 """Rounds in a row for which a drafter that works ahead has something, sooner or later."""
+THERE_SHARE, THERE_COUNT = 0.6, 8.0
+"""Of what a round takes that asks, what one takes that need not; as long as that was seen less often than so."""
+LATE = 0.3
+"""The chance that an announcement came late, beyond which its round tells of waiting."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 MAX_WAIT = 0.4
@@ -140,7 +144,7 @@ class Costs:
             if seen.proposed > seen.prepared:
                 draft_us = max(seen.draft_us - self._held_up(seen), 0)
                 self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
-        elif seen.proposed:
+        elif seen.proposed and self._is_early(seen):
             self._there_us.add(rest_us, weight=weight)
         if seen.behind is not None and seen.proposed:
             self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
@@ -161,9 +165,9 @@ class Costs:
             return None
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
-        asks = not (announced and self._there_us.known)
-        rest_us = self._rest_us.value if self._rest_us.known else self._there_us.value
-        there_us = rest_us if asks else self._there_us.value
+        rest_us = there_us = self._rest_us.value if self._rest_us.known else self._there_us.value
+        if self._rest_us.known and announced and self._prepares:
+            there_us = self._there_us.drawn(THERE_SHARE * rest_us, THERE_COUNT)
         return Prices(
             forwards=self._forwards.prices,
             solo_us=self._solo_us.value,
@@ -182,6 +186,11 @@ class Costs:
     def _preparing(self) -> Preparing:
         mean_us = max(self._forward_us.value, 1.0)
         return Preparing(self._draft.lately[1], self._forwards.row_us, self._lead_us.value, JITTER * mean_us)
+
+    def _is_early(self, seen: Observation) -> bool:
+        """Return whether what was announced need not be waited for, as far as is known."""
+        longest = max(seen.proposed, seen.behind.prepare) if seen.behind is not None else seen.proposed
+        return self._preparing().is_busy(longest, longest) < LATE
 
     def _held_up(self, seen: Observation) -> float:
         """Return for how long a draft waited for a forward that was under way when it was asked for."""

@@ -19,7 +19,7 @@ ROW_SHARE, SESSION_SHARE = 0.05, 0.1
 """What a further row, and the second session, costs, in forwards, until it is measured."""
 BEND_WEIGHT = 0.1
 """In measurements: how much it takes to bend the line."""
-MIN_FORWARDS = 4
+MIN_FORWARDS = 16
 """The first ones of a process take longer, whatever their rows."""
 NARROW_ROWS = 2
 """A session's forward of so many rows is remembered apart from wider ones, which would push it out."""

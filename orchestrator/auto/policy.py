@@ -25,10 +25,8 @@ CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
 VARY_EVERY, VARY_EVERY_AT_FIRST, FIRST_ROUNDS = 64, 32, 512
 """Rounds of a mode between two that draft farther than chosen, or less far, so that what that costs is known, and how
 often it is prepared. It loses little: what is near the best is nearly as good."""
-VARIED_BY = -1, 1, -2, 1
+VARIED_BY = -1, 1, -2, 1, -3
 """In draft tokens, in turns; of two rounds each, of which the second finds as many prepared as it asks for."""
-MOST_VARIED_BY = 2
-"""Of the second round: hard text behind easy text may be worth much less."""
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 PROBE_ROUNDS = 2
@@ -63,8 +61,8 @@ class Auto:
         self._calibration = cycle(CALIBRATION)
         self._round = 0
         self._probes_left = 0
-        self._varied = 0
-        """What the next round tries."""
+        self._varied = self._instead_of = 0
+        """What the next round tries, and what had been chosen where that began."""
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
@@ -102,12 +100,13 @@ class Auto:
         """Return how many draft tokens to try instead of ``gamma``; 0: none."""
         if self._varied:
             varied, self._varied = self._varied, 0
-            return varied if abs(varied - gamma) <= MOST_VARIED_BY else 0
+            # Hard text behind easy text may be worth much less.
+            return varied if gamma == self._instead_of else 0
         every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
         if self._round % every == every // 2 + 1:
             by = VARIED_BY[self._round // every % len(VARIED_BY)]
             varied = min(max(gamma + by, 1), self._max_gamma)
-            self._varied = varied if varied != gamma else 0
+            self._varied, self._instead_of = varied if varied != gamma else 0, gamma
         return self._varied
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:

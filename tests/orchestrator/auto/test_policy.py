@@ -208,7 +208,7 @@ def test_what_is_near_is_tried_now_and_then(num_before: int, every: int) -> None
     policy = taught(*rounds(lambda gamma: min(gamma, 2))).policy(REQUEST)
     for _ in range(num_before):
         policy.plan(Progress(SURE))
-    plans = [policy.plan(Progress(SURE)) for _ in range(4 * every)]
+    plans = [policy.plan(Progress(SURE)) for _ in range(len(VARIED_BY) * every)]
     usual = mode_of(plan.gamma for plan in plans)
     varied = [plan.gamma - usual for plan in plans if not plan.max_solo_tokens and plan.gamma != usual]
     assert sorted(varied) == sorted(VARIED_BY * 2)
