@@ -46,7 +46,7 @@ class Rounds:
             # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
             # out behind that, when the target is asked.)
             await asyncio.sleep(0)
-        else:
+        elif self._session.plan.keeps_warm:
             await self._drafter.draft(self._session.keep_warm())
 
     async def next(self) -> tuple[RoundPlan, Proposal]:

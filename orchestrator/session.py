@@ -57,7 +57,9 @@ class Session:
         self.round = 0
         self._num_told = len(self.committed)
         self._round_start_s = 0.0
-        self._plan = RoundPlan()
+        self.plan = RoundPlan()
+        self._catches_up = False
+        """The drafter has a solo run to read before it drafts for this round."""
         self._left_out_us = 0
         self._behind: Behind | None = None
 
@@ -93,7 +95,8 @@ class Session:
         """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
         self.round += 1
         self._round_start_s = self._clock()
-        self._plan = plan
+        self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
+        self.plan = plan
         return self._tell(plan.gamma, plan.stop_below)
 
     def keep_warm(self) -> DraftRequest:
@@ -101,7 +104,7 @@ class Session:
         return self._tell()
 
     def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
-        plan = self._plan
+        plan = self.plan
         position, self._num_told = self._num_told, len(self.committed)
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
 
@@ -187,9 +190,9 @@ class Session:
         if not verdict.num_emitted:
             return
         # What was waited for in vain is no measure of a round, and did not stand.
-        lost = self._plan.gamma > 0 and not len(proposal) and not verdict.solo
+        lost = self.plan.gamma > 0 and not len(proposal) and not verdict.solo
         stood = judged[1] == len(proposal) and not lost
-        behind, now = self._behind, Behind(len(proposal), stood, self._plan.prepare or len(proposal))
+        behind, now = self._behind, Behind(len(proposal), stood, self.plan.prepare or len(proposal))
         self._behind = None if verdict.solo else now
         if self._observer is None:
             return
@@ -204,9 +207,9 @@ class Session:
                 ready=self._num_ready(proposal),
                 prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
                 behind=behind,
-                chosen=self._plan.chosen_alone if verdict.solo else self._plan.chosen,
+                chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
                 streamed=verdict.solo,
-                settled=self.stats.target_forwards > 1 and not lost,
+                settled=self.stats.target_forwards > 1 and not lost and not self._catches_up,
                 finished=self.finished,
                 draft_us=proposal.draft_us,
                 verify_us=verdict.verify_us,

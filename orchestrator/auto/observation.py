@@ -28,7 +28,8 @@ class Observation:
     followed another one without a round trip. ``round_us`` is the time from the plan to this verdict, 0 for a streamed
     one; without ``read_us``, in which the proposal lay there and the reader was busy with the verdict before.
     ``forward_us`` and ``batch_rows`` are of the forward that it was decided in, 0 where the verifier does not tell.
-    ``settled`` is False where a prefill may have been waited for, ``finished`` True for a session's last verdict.
+    ``settled`` is False where a prefill may have been waited for, or a drafter that had to read a solo run;
+    ``finished`` is True for a session's last verdict.
     """
 
     before: float | None

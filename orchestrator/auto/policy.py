@@ -135,7 +135,14 @@ class Auto:
         if self._probes_left or not table.choice.closed:
             return RoundPlan(gamma)
         run = min(session.remaining, self._choices.solo_run(), table.most_solo)
-        return RoundPlan(gamma, solo_below=table.choice.solo_below, max_solo_tokens=run, chosen_alone=table.number)
+        return RoundPlan(
+            gamma,
+            solo_below=table.choice.solo_below,
+            max_solo_tokens=run,
+            # Where it is hardly ever asked it need not be ready.
+            keeps_warm=table.choice.drafts,
+            chosen_alone=table.number,
+        )
 
 
 def _ending_alone(gamma: int) -> RoundPlan:

@@ -1,13 +1,26 @@
 """The loop over fakes: whatever the draft, γ and the gate, the text is the target's own."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from orchestrator.auto.observation import Observation
 from orchestrator.decode_loop import decode
 from orchestrator.fakes import EOS_TOKEN_ID, FakeDrafter, FakeModel, FakeVerifier
-from orchestrator.gate import AlwaysDraft, DraftConfidence, Policy, TargetAlone, TargetConfidence, WithinLimits
+from orchestrator.gate import (
+    AlwaysDraft,
+    DraftConfidence,
+    Policy,
+    Progress,
+    RoundPlan,
+    TargetAlone,
+    TargetConfidence,
+    WithinLimits,
+)
+from orchestrator.output_text import OutputText
 from orchestrator.reattach import NoDrafter
+from orchestrator.session import Session
 from specgate.types import FinishReason, TokenSource
 from tests.orchestrator.support import PROMPT, emitted, make_session, make_spec, run, target_alone
 
@@ -93,6 +106,34 @@ async def test_drafter_hears_of_every_solo_token_at_once() -> None:
             known.append(len(drafter.told) == session.length)
     assert len(known) > 10
     assert all(known)
+
+
+class NotKeptWarm:
+    """A policy whose drafter need not be ready when a solo run ends."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def plan(self, session: Progress) -> RoundPlan:
+        return replace(self._policy.plan(session), keeps_warm=False)
+
+
+async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_asked() -> None:
+    spec, model = make_spec(60), FakeModel()
+    drafter, verifier = FakeDrafter(spec, model), FakeVerifier(spec, model)
+    seen = list[Observation]()
+    session = Session(spec, OutputText(None), observer=seen.append)
+    deltas, num_heard = [], set[int]()
+    async for delta in decode(session, drafter, verifier, NotKeptWarm(within(TargetConfidence(4, 0.6)))):
+        deltas.append(delta)
+        if delta.sources == (TokenSource.SOLO,) and (session.confidence or 0.0) < 0.6 and not session.finished:
+            num_heard.add(session.length - len(drafter.told))
+    assert emitted(deltas) == target_alone(spec)
+    assert max(num_heard) > 2
+    # What it had to read first is no measure of a draft.
+    drafted = [one for before, one in pairwise(seen) if one.proposed and before.streamed]
+    assert drafted
+    assert not any(one.settled for one in drafted)
 
 
 async def test_target_alone_is_one_round() -> None:
