@@ -20,8 +20,8 @@ class RoundPlan:
     """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
 
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
-    ``keeps_warm``: the drafter follows a solo run token by token; else it reads them all behind it, and its work takes
-    nothing away from the target meanwhile.
+    ``keeps_warm``: the drafter follows a solo run token by token; else some tokens at a time, so that its work takes
+    little away from the target.
     ``chosen``: the number of the table by which ``auto`` did what it thinks best, 0 where it tried something;
     ``chosen_alone`` that of what the target goes on to do alone behind it.
     """

@@ -10,6 +10,9 @@ from orchestrator.ports import Drafter
 from orchestrator.session import Session
 from specgate.types import DraftRequest, Proposal, Verdict
 
+MOST_UNTOLD = 16
+"""Tokens that a drafter which need not be ready hears of at a time: few enough for one forward beside others'."""
+
 
 class _Begun(NamedTuple):
     """A round's plan, and the drafting that goes on behind the reader's back; its result is when it ended, too."""
@@ -46,7 +49,7 @@ class Rounds:
             # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
             # out behind that, when the target is asked.)
             await asyncio.sleep(0)
-        elif self._session.plan.keeps_warm:
+        elif self._session.plan.keeps_warm or self._session.num_untold >= MOST_UNTOLD:
             await self._drafter.draft(self._session.keep_warm())
 
     async def next(self) -> tuple[RoundPlan, Proposal]:

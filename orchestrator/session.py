@@ -99,6 +99,11 @@ class Session:
         self.plan = plan
         return self._tell(plan.gamma, plan.stop_below)
 
+    @property
+    def num_untold(self) -> int:
+        """Committed tokens that the drafter was not told of yet."""
+        return len(self.committed) - self._num_told
+
     def keep_warm(self) -> DraftRequest:
         """What the drafter is told while the target decodes alone: it carries the current round's number."""
         return self._tell()
@@ -209,7 +214,7 @@ class Session:
                 behind=behind,
                 chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
                 streamed=verdict.solo,
-                settled=self.stats.target_forwards > 1 and not lost and not self._catches_up,
+                settled=self.stats.target_forwards > 1 and not lost and (verdict.solo or not self._catches_up),
                 finished=self.finished,
                 draft_us=proposal.draft_us,
                 verify_us=verdict.verify_us,

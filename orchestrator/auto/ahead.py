@@ -23,10 +23,8 @@ class Chance:
 
     def __init__(self) -> None:
         self._sums = Sums(2, HALF_LIFE)
-        self._share = Share()
 
     def add(self, gamma: int, happened: bool) -> None:
-        self._share.add(happened)
         self._sums.add((1, gamma), happened)
 
     def line(self, expected: float, max_gamma: int) -> list[float]:
@@ -34,7 +32,8 @@ class Chance:
         base, slope = self._sums.drawn((CHANCE_COUNT, SLOPE_COUNT), (expected, 0.0))
         if slope > 0:
             # A longer draft has more outcomes: none of them is prepared the more often.
-            base, slope = self._share.given(expected, CHANCE_COUNT), 0.0
+            seen, true = self._sums.gram[0][0], self._sums.moment[0]
+            base, slope = (true + CHANCE_COUNT * expected) / (seen + CHANCE_COUNT), 0.0
         return [min(max(base + slope * gamma, 0.0), 1.0) for gamma in range(max_gamma + 1)]
 
 

@@ -140,7 +140,7 @@ class Chooser:
                 yield Choice(closed, *pair)
         # From the target alone there is no way that leads step by step.
         farthest = FARTHEST if choice.drafts else self._max_gamma
-        for gamma in range(max(choice.easy - farthest, 1), min(choice.easy + farthest, self._max_gamma) + 1):
+        for gamma in range(max(choice.hard - farthest, 1), min(choice.easy + farthest, self._max_gamma) + 1):
             yield even(gamma)
             if self._may_close and (choice.closed or self._prices.sessions > 1):
                 yield from (even(gamma)._replace(closed=closed) for closed in range(1, NUM_BUCKETS))

@@ -97,11 +97,11 @@ class Auto:
         return replace(self._open(table, gamma, session), chosen=table.number)
 
     def _vary(self, gamma: int) -> int:
-        """Return how many draft tokens to try instead of ``gamma``; 0: none."""
+        """Return how many draft tokens to try instead of ``gamma``, which counts as none that was chosen; 0: none."""
         if self._varied:
             varied, self._varied = self._varied, 0
             # Hard text behind easy text may be worth much less.
-            return varied if gamma == self._instead_of else 0
+            return varied if gamma == self._instead_of else gamma
         every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
         if self._round % every == every // 2 + 1:
             by = VARIED_BY[self._round // every % len(VARIED_BY)]

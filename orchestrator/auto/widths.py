@@ -2,7 +2,8 @@
 
 That is no straight line: on a processor core the fourth row was measured to cost a sixth of a forward, and the fifth
 next to nothing. But it stays as it is, while how fast a machine runs changes by the minute. So numbers of rows are
-compared where one follows another, and how they compare is remembered for long.
+compared where one follows another, and how they compare is remembered for long. Compared is the second of a kind:
+beside the first one the drafter still works as hard as before, and takes from what both share.
 """
 
 from collections.abc import Callable
@@ -28,8 +29,8 @@ class Widths:
     """Forwards of up to ``MOST_ROWS`` rows; of wider ones nothing is known."""
 
     def __init__(self) -> None:
-        self._pace_us = 0.0
-        self._last_rows = 0
+        self._pace_us = self._pace_before_us = 0.0
+        self._last_rows = self._num_alike = 0
         self._shape = [Mean(HALF_LIFE) for _ in range(MOST_ROWS + 1)]
         """Microseconds of a forward over the pace of then."""
         self._counts, self._num_odd = [0] * (MOST_ROWS + 1), [0] * (MOST_ROWS + 1)
@@ -41,9 +42,12 @@ class Widths:
             return
         self._pace_us = self._pace_us or us
         if rows != self._last_rows:
-            self._compare(rows, us / self._pace_us)
-            self._last_rows = rows
-        self._pace_us *= _within(us / self._pace_us / self._shape[rows].value) ** PACE_GAIN
+            self._last_rows, self._num_alike, self._pace_before_us = rows, 0, self._pace_us
+        self._num_alike += 1
+        if self._num_alike == 2:
+            self._compare(rows, us / self._pace_before_us)
+        if self._shape[rows].known:
+            self._pace_us *= _within(us / self._pace_us / self._shape[rows].value) ** PACE_GAIN
         self._shares = [share * SHARE_KEPT for share in self._shares]
         self._shares[rows] += 1
 
