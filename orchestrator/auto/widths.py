@@ -23,6 +23,8 @@ ODD_IN_A_ROW = 4
 """So many accidents in a row are none."""
 SHARE_KEPT = 0.5 ** (1 / 120)
 """Of how often each number of rows was seen, with each forward."""
+LEAST_SHARE = 1e-6
+"""Of all that are known: what was in use longer ago says nothing of the line."""
 
 
 class Widths:
@@ -68,10 +70,11 @@ class Widths:
             line_us: what it says, by the number of rows.
         """
         seen = [rows for rows in range(1, MOST_ROWS + 1) if self._counts[rows]]
-        if not seen:
+        share = sum(self._shares[rows] for rows in seen)
+        if share < LEAST_SHARE:
             return ()
         ratios = {rows: self._shape[rows].value / line_us(rows) for rows in seen}
-        mean = sum(self._shares[rows] * ratios[rows] for rows in seen) / sum(self._shares[rows] for rows in seen)
+        mean = sum(self._shares[rows] * ratios[rows] for rows in seen) / share
         return tuple(self._drawn(rows, ratios.get(rows, mean) / mean) for rows in range(MOST_ROWS + 1))
 
     def _drawn(self, rows: int, ratio: float) -> float:

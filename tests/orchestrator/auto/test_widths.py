@@ -74,3 +74,13 @@ def test_one_at_the_beginning_is_got_over() -> None:
     for rows, us in list(SHAPE.items()) * 40:
         seen(widths, rows, us, 2)
     assert price(widths, 5) / price(widths, 3) == pytest.approx(SHAPE[5] / SHAPE[3], rel=0.05)
+
+
+def test_what_was_seen_very_long_ago_says_nothing() -> None:
+    widths = Widths()
+    seen(widths, 2, SHAPE[2], 2)
+    for _ in range(70_000):
+        # By turns: of these no two follow each other.
+        widths.add(3, SHAPE[3])
+        widths.add(4, SHAPE[4])
+    assert widths.ratios(line) == ()
