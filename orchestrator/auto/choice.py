@@ -26,6 +26,7 @@ SWITCH_GAIN = 1.01
 WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
 """Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
 MAX_SOLO_TOKENS = 128
+"""Of one solo run: nothing else is tried before it ends."""
 LEAST_ALONE = 0.01
 """Of all rounds: where next to none is closed, dividing by how many are says nothing."""
 

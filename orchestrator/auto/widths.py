@@ -11,6 +11,7 @@ from collections.abc import Callable
 from orchestrator.auto.fit import Mean
 
 MOST_ROWS = 17
+"""Of the most draft tokens that are ever chosen, and one more."""
 PACE_GAIN = 0.1
 """How much of a forward's own pace goes into that of lately."""
 HALF_LIFE = 64
