@@ -91,16 +91,21 @@ class Scheduler:
         self._pool = pool
         self._limits = limits
         self._num_plans = 0
+        self._are_pages_short = False
 
     def plan(self, needs: List[Need]) -> dict[int, Rows]:
         """Return the rows of the needs that run now, by their index. Of equals the first come first.
 
+        After a plan in which somebody got no pages, or those of another one, the oldest come first.
         Nothing runs where all wait for pages that older ones, who are with their clients, may keep for some plans yet.
         """
         ordinary = [i for i, need in enumerate(needs) if not need.sequence.is_branch]
         if not ordinary:
             return self._plan_branches(needs)
         self._num_plans += 1
+        if self._are_pages_short:
+            # By turns alone two could take each other's pages for ever, and the oldest never come to its own.
+            ordinary.sort(key=lambda i: needs[i].sequence.serial)
         for need in (needs[i] for i in ordinary):
             need.sequence.last_plan = self._num_plans
             self._pool.attach(need.sequence, need.length - max(1, need.num_logits))
@@ -110,6 +115,7 @@ class Scheduler:
         # However many decode, prompts get on.
         step.fill(decoding, limits.max_batch_tokens - (limits.prefill_chunk if prompts else 0))
         step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen or self._is_awaited() else limits.lone_chunk)
+        self._are_pages_short = step.are_pages_short
         return step.chosen
 
     def _plan_branches(self, needs: List[Need]) -> dict[int, Rows]:
@@ -134,24 +140,31 @@ class Scheduler:
 
 
 class _Step:
-    """One forward as it is put together."""
+    """One forward as it is put together.
+
+    Attributes:
+        chosen: what runs in it.
+        are_pages_short: somebody got none, or got those of somebody else.
+    """
 
     def __init__(self, pool: PagePool, needs: List[Need], long_ago: int) -> None:
         self.chosen: dict[int, Rows] = {}
+        self.are_pages_short = False
         self._pool = pool
         self._needs = needs
         self._index_of = {need.sequence.serial: index for index, need in enumerate(needs)}
         self._long_ago = long_ago
 
     def fill(self, indices: List[int], budget: int) -> None:
-        num_rows = 0
         for index in indices:
             pending = _pending(self._needs[index])
-            if num_rows and num_rows + pending > budget:
-                return
             # One whose pages were taken just now is a prompt again.
-            if _decodes(self._needs[index]) and self._choose(index, pending):
-                num_rows += pending
+            if not _decodes(self._needs[index]):
+                continue
+            if self.chosen and pending > budget:
+                return
+            if self._choose(index, pending):
+                budget -= pending
 
     def fill_in_chunks(self, indices: List[int], budget: int) -> None:
         for index in indices:
@@ -174,12 +187,13 @@ class _Step:
         """Get pages for ``length`` tokens, from others where none are free. False: it waits for another forward."""
         while not self._pool.extend(sequence, length):
             victim = self._victim(sequence)
+            if victim is not None and victim.is_branch:
+                self._pool.discard(victim)
+                continue
+            self.are_pages_short = True
             if victim is None:
                 return False
-            if victim.is_branch:
-                self._pool.discard(victim)
-            else:
-                self._pool.release(victim)
+            self._pool.release(victim)
             self.chosen.pop(self._index_of.get(victim.serial, -1), None)
         return True
 

@@ -2,7 +2,10 @@
 
 import sys
 import threading
+from random import Random
 from typing import Any
+
+import pytest
 
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import PATIENCE, Limits, Need, Rows, Scheduler, logits_of
@@ -199,6 +202,46 @@ def test_two_that_do_not_fit_together_do_not_compute_everything_twice() -> None:
                 pool.free(sequence)
     assert not pool.sequences
     assert num_rows < 2 * 2 * 120
+
+
+def test_who_lost_its_pages_just_now_holds_nobody_up() -> None:
+    """It decoded when the plan began, and would now be too long for what is left of the forward."""
+    pool = PagePool(7, 16)
+    oldest, second = decoding(pool, 65), decoding(pool, 16)
+    third, youngest = pool.fork(oldest.sequence, 64), prompt(pool, 1)
+    third.is_branch = False
+    third.append([0])
+    plan = Scheduler(pool, LIMITS).plan([youngest, grow(second, 30), Need(third, 1, 65), oldest])
+    assert third.block_table == youngest.sequence.block_table == []
+    assert sizes(plan) == {3: 1}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_all_get_on_however_short_pages_are(seed: int) -> None:
+    """Eight come in any order, some with a prefix that is known, and there are pages for one or two of them."""
+    rng = Random(seed)
+    pool = PagePool(9, 16)
+    scheduler = Scheduler(pool, Limits(max_batch_tokens=40, prefill_chunk=8, lone_chunk=16))
+    names = rng.choices((0, 500), k=8)
+    sequences = [pool.open(range(name, name + rng.choice((1, 5, 31, 48, 90))), 130) for name in names]
+    ready = [Need(sequence, 1, len(sequence)) for sequence in rng.sample(sequences, 8)]
+    for _ in range(2000):
+        plan = scheduler.plan(ready)
+        run(plan)
+        ready = [need for index, need in enumerate(ready) if index not in plan]
+        ready += [need for rows in plan.values() if (need := next_need(pool, rows.sequence, rng))]
+    assert not ready
+
+
+def next_need(pool: PagePool, sequence: Sequence, rng: Random) -> Need | None:
+    """What one that just ran asks for next: the rest, a few tokens more, or nothing from the hundredth one on."""
+    if sequence.num_cached == len(sequence):
+        pool.remember(sequence)
+        sequence.append([0] * rng.choice((1, 5, 30)))
+    if len(sequence) < 100:
+        return Need(sequence, 1, len(sequence))
+    pool.free(sequence)
+    return None
 
 
 def test_somebody_may_open_while_a_victim_is_looked_for() -> None:
