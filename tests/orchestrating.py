@@ -50,3 +50,8 @@ async def run_all(
             return await run(orchestrator, request)
 
     return list(await asyncio.gather(*map(one, requests)))
+
+
+def num_prepared(generations: Sequence[Generation]) -> int:
+    """How many draft tokens were there before they were asked for."""
+    return sum(sum(generation.stats.prepared) for generation in generations)

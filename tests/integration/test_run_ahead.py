@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from orchestrator.request import Gate, GenerationRequest
 from orchestrator.text import TextTokenizer
 from specgate.types import SamplingParams, Verification
 from tests.equal_texts import expect_equal
-from tests.orchestrating import connected, run_all
+from tests.orchestrating import connected, num_prepared, run, run_all
 from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 MAX_TOKENS = 40
@@ -37,12 +38,8 @@ def requests(sampling: SamplingParams, verification: Verification) -> list[Gener
             verification=verification,
         )
         for i, text in enumerate(HELD_OUT_PROMPTS[:3])
-        for gate in (Gate.NONE, Gate.TARGET_CONFIDENCE)
+        for gate in (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.AUTO)
     ]
-
-
-def num_prepared(generations: list[Generation]) -> int:
-    return sum(sum(generation.stats.prepared) for generation in generations)
 
 
 def num_announced(generations: list[Generation]) -> int:
@@ -74,16 +71,29 @@ async def test_proposals_are_prepared_and_the_text_stays(
         expect_equal("run-ahead", [g.token_ids for g in ahead], expected, near_ties, most_excused=0)
 
 
+@pytest.mark.parametrize("gate", [Gate.NONE, Gate.AUTO])
 @pytest.mark.parametrize("verification", Verification)
 async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(
-    verification: Verification, verifier: Service
+    verification: Verification, gate: Gate, verifier: Service
 ) -> None:
-    (request, *_) = requests(SAMPLINGS["temperature 1"], verification)
+    """And is asked again once it is back."""
+    request = replace(
+        requests(SAMPLINGS["temperature 1"], verification)[0], gamma=4, gate=gate, max_tokens=300, ignore_eos=True
+    )
     with running("drafter", PAIR / "draft", "--run-ahead", "8") as drafter:
         async with connected([drafter], [verifier]) as orchestrator:
-            generation = orchestrator.generate(request)
+            alone = await run(orchestrator, replace(request, gamma=0))
+            generation, drafted_before = orchestrator.generate(request), 0
             async for _ in generation:
-                if len(generation.token_ids) > 20:
+                if drafted_before:
+                    # A slow reader: the drafter is asked again long before the end.
+                    await asyncio.sleep(0.02)
+                elif len(generation.token_ids) > 20:
+                    drafted_before = generation.stats.drafted
                     await asyncio.to_thread(drafter.kill)
-    assert len(generation.token_ids) == MAX_TOKENS or generation.finish_reason == "stop"
+                    await asyncio.to_thread(drafter.start)
+    assert len(generation.token_ids) == 300
     assert generation.stats.drafter_failures == 1
+    assert generation.stats.drafted > drafted_before > 0
+    if verification is Verification.SHARED_NOISE:
+        assert generation.token_ids == alone.token_ids
