@@ -156,16 +156,28 @@ class PagePool:
 
     def extend(self, sequence: Sequence, length: int) -> bool:
         """Make room for ``length`` tokens, writable from ``num_cached`` on. False: no room, and nothing has changed."""
-        first = sequence.num_cached // self.page_size
-        table = sequence.block_table
-        lent = [i for i in range(first, len(table)) if self._num_users[table[i]] > 1]
-        missing = -(-length // self.page_size) - len(table)
-        if len(lent) + max(0, missing) > self.num_free:
+        lent, missing = self._lacking(sequence, length, self._num_users)
+        if len(lent) + missing > self.num_free:
             return False
         for index in lent:
             self._replace(sequence, index)
-        table.extend(self._take() for _ in range(missing))
+        sequence.block_table.extend(self._take() for _ in range(missing))
         return True
+
+    def could_extend(self, sequence: Sequence, length: int, others: list[Sequence]) -> bool:
+        """Return whether ``extend`` would find room if ``others`` gave all their pages back."""
+        num_users, num_free = list(self._num_users), self.num_free
+        for page in (page for one in others for page in one.block_table):
+            num_users[page] -= 1
+            num_free += num_users[page] == 0
+        lent, missing = self._lacking(sequence, length, num_users)
+        return len(lent) + missing <= num_free
+
+    def _lacking(self, sequence: Sequence, length: int, num_users: list[int]) -> tuple[list[int], int]:
+        """Return which entries of the block table others use too and must be replaced, and how many more it takes."""
+        table, first = sequence.block_table, sequence.num_cached // self.page_size
+        lent = [index for index in range(first, len(table)) if num_users[table[index]] > 1]
+        return lent, max(0, -(-length // self.page_size) - len(table))
 
     def _replace(self, sequence: Sequence, index: int) -> None:
         """Give a sequence a copy of its own of a page that others use too."""

@@ -8,7 +8,7 @@ Branches, which are guesses, run when nobody else is ready, on pages that are fr
 wants theirs, they are closed.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -91,21 +91,16 @@ class Scheduler:
         self._pool = pool
         self._limits = limits
         self._num_plans = 0
-        self._are_pages_short = False
 
     def plan(self, needs: List[Need]) -> dict[int, Rows]:
         """Return the rows of the needs that run now, by their index. Of equals the first come first.
 
-        After a plan in which somebody got no pages, or those of another one, the oldest come first.
         Nothing runs where all wait for pages that older ones, who are with their clients, may keep for some plans yet.
         """
         ordinary = [i for i, need in enumerate(needs) if not need.sequence.is_branch]
         if not ordinary:
             return self._plan_branches(needs)
         self._num_plans += 1
-        if self._are_pages_short:
-            # By turns alone two could take each other's pages for ever, and the oldest never come to its own.
-            ordinary.sort(key=lambda i: needs[i].sequence.serial)
         for need in (needs[i] for i in ordinary):
             need.sequence.last_plan = self._num_plans
             self._pool.attach(need.sequence, need.length - max(1, need.num_logits))
@@ -115,7 +110,6 @@ class Scheduler:
         # However many decode, prompts get on.
         step.fill(decoding, limits.max_batch_tokens - (limits.prefill_chunk if prompts else 0))
         step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen or self._is_awaited() else limits.lone_chunk)
-        self._are_pages_short = step.are_pages_short
         return step.chosen
 
     def _plan_branches(self, needs: List[Need]) -> dict[int, Rows]:
@@ -140,76 +134,89 @@ class Scheduler:
 
 
 class _Step:
-    """One forward as it is put together.
-
-    Attributes:
-        chosen: what runs in it.
-        are_pages_short: somebody got none, or got those of somebody else.
-    """
+    """One forward as it is put together."""
 
     def __init__(self, pool: PagePool, needs: List[Need], long_ago: int) -> None:
         self.chosen: dict[int, Rows] = {}
-        self.are_pages_short = False
+        self._robbed: list[Sequence] = []
         self._pool = pool
         self._needs = needs
         self._index_of = {need.sequence.serial: index for index, need in enumerate(needs)}
         self._long_ago = long_ago
 
     def fill(self, indices: List[int], budget: int) -> None:
-        for index in indices:
+        for index in self._not_robbed(indices):
             pending = _pending(self._needs[index])
-            # One whose pages were taken just now is a prompt again.
-            if not _decodes(self._needs[index]):
-                continue
             if self.chosen and pending > budget:
                 return
             if self._choose(index, pending):
                 budget -= pending
 
     def fill_in_chunks(self, indices: List[int], budget: int) -> None:
-        for index in indices:
+        for index in self._not_robbed(indices):
             if budget <= 0:
                 return
             chunk = _chunk(self._needs[index], budget)
             if self._choose(index, chunk):
                 budget -= chunk
 
+    def _not_robbed(self, indices: List[int]) -> Iterator[int]:
+        """Yield who has not been robbed till then: that one is a prompt again, which may begin with a known prefix."""
+        return (index for index in indices if self._needs[index].sequence not in self._robbed)
+
     def _choose(self, index: int, num_rows: int) -> bool:
         need = self._needs[index]
         sequence = need.sequence
         end = sequence.num_cached + num_rows
-        if not self._make_room(sequence, end):
+        if not self._make_room(need, end):
             return False
         self.chosen[index] = Rows(sequence, num_rows, need.num_logits if end == need.length else 0)
         return True
 
-    def _make_room(self, sequence: Sequence, length: int) -> bool:
-        """Get pages for ``length`` tokens, from others where none are free. False: it waits for another forward."""
+    def _make_room(self, need: Need, length: int) -> bool:
+        """Get pages for ``length`` tokens, from others where none are free. False: it waits for another forward.
+
+        Nobody is robbed for one that could not get all that it needs: it would not run, and nor would they.
+        """
+        sequence = need.sequence
+        if self._pool.extend(sequence, length):
+            return True
+        victims = self._victims(sequence)
+        if not self._pool.could_extend(sequence, need.length, victims):
+            return False
         while not self._pool.extend(sequence, length):
-            victim = self._victim(sequence)
-            if victim is not None and victim.is_branch:
-                self._pool.discard(victim)
-                continue
-            self.are_pages_short = True
-            if victim is None:
-                return False
-            self._pool.release(victim)
-            self.chosen.pop(self._index_of.get(victim.serial, -1), None)
+            self._rob(victims.pop())
         return True
 
-    def _victim(self, sequence: Sequence) -> Sequence | None:
-        """Return whose pages may be taken: a guess's, then of who waits long for its client, then of who came later.
+    def _rob(self, victim: Sequence) -> None:
+        if victim.is_branch:
+            self._pool.discard(victim)
+            return
+        self._pool.release(victim)
+        self._robbed.append(victim)
+        self.chosen.pop(self._index_of.get(victim.serial, -1), None)
 
-        Of these the last one first, and of the later ones first who waits for its client, if only just now. So the
-        oldest always gets on, also before one that was chosen already, and what it takes is given back when it ends.
+    def _victims(self, sequence: Sequence) -> list[Sequence]:
+        """Return whose pages may be taken, the first to lose them last: those of guesses, of who waits long for its
+        client, of who came later and waits for its client, if only just now, and of others who came later.
+
+        Of equals the last one first. So the oldest always gets on, also before one that was chosen already, and what
+        it takes is given back when it ends.
         """
         others = [one for one in self._pool.snapshot() if one.block_table and one is not sequence]
-        branches = [one for one in others if one.is_branch]
-        silent = [one for one in others if one.last_plan <= self._long_ago]
-        younger = [one for one in others if one.serial > sequence.serial]
-        idle = [one for one in younger if one.serial not in self._index_of]
-        candidates = branches or silent or idle or younger
-        return candidates[-1] if candidates else None
+        ranks = [(self._rank(one, sequence), one) for one in others]
+        # Sorted by rank alone: of equals the last one stays last.
+        return [one for rank, one in sorted(ranks, key=lambda item: item[0]) if rank >= 0]
+
+    def _rank(self, one: Sequence, asking: Sequence) -> int:
+        """Return who loses its pages sooner, as a higher number; -1: nobody takes them."""
+        if one.is_branch:
+            return 3
+        if one.last_plan <= self._long_ago:
+            return 2
+        if one.serial < asking.serial:
+            return -1
+        return 0 if one.serial in self._index_of else 1
 
 
 def _decodes(need: Need) -> bool:

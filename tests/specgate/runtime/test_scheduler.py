@@ -204,16 +204,30 @@ def test_two_that_do_not_fit_together_do_not_compute_everything_twice() -> None:
     assert num_rows < 2 * 2 * 120
 
 
-def test_who_lost_its_pages_just_now_holds_nobody_up() -> None:
-    """It decoded when the plan began, and would now be too long for what is left of the forward."""
-    pool = PagePool(7, 16)
-    oldest, second = decoding(pool, 65), decoding(pool, 16)
-    third, youngest = pool.fork(oldest.sequence, 64), prompt(pool, 1)
-    third.is_branch = False
-    third.append([0])
-    plan = Scheduler(pool, LIMITS).plan([youngest, grow(second, 30), Need(third, 1, 65), oldest])
-    assert third.block_table == youngest.sequence.block_table == []
-    assert sizes(plan) == {3: 1}
+def test_nobody_is_robbed_for_one_that_would_not_get_enough() -> None:
+    """It waits for the oldest, who is with its client; meanwhile the youngest gets on."""
+    pool = PagePool(5, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    oldest, waiting = decoding(pool, 16), prompt(pool, 40, 500)
+    run(scheduler.plan([grow(oldest, 32)]))
+    youngest = decoding(pool, 16)
+    for _ in range(PATIENCE - 2):
+        assert sizes(scheduler.plan([waiting, youngest])) == {1: 1}
+    assert oldest.sequence.block_table
+    assert waiting.sequence.block_table == []
+
+
+def test_who_is_robbed_waits_for_the_next_forward_and_begins_with_what_is_known() -> None:
+    pool = PagePool(6, 16)
+    scheduler = Scheduler(pool, LIMITS)
+    oldest, known = decoding(pool, 16), prompt(pool, 80, 500)
+    run(scheduler.plan([known]))
+    run(scheduler.plan([known]))
+    known = grow(known, 40)
+    assert sizes(scheduler.plan([grow(oldest, 1), known])) == {0: 2}
+    assert known.sequence.block_table == []
+    scheduler.plan([known])
+    assert known.sequence.num_cached == 64
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -225,7 +239,7 @@ def test_all_get_on_however_short_pages_are(seed: int) -> None:
     names = rng.choices((0, 500), k=8)
     sequences = [pool.open(range(name, name + rng.choice((1, 5, 31, 48, 90))), 130) for name in names]
     ready = [Need(sequence, 1, len(sequence)) for sequence in rng.sample(sequences, 8)]
-    for _ in range(2000):
+    for _ in range(300):
         plan = scheduler.plan(ready)
         run(plan)
         ready = [need for index, need in enumerate(ready) if index not in plan]
