@@ -19,18 +19,34 @@ async def drafting_on_demand(
 ) -> AsyncIterator[Orchestrator | None]:
     """Yield the pair's verifiers with a drafter that waits to be asked: what running ahead brings is seen beside it.
 
+    None where there is none, see ``on_demand_drafter``.
+    """
+    async with on_demand_drafter(pair, models, capacity, log) as endpoint:
+        if endpoint is None:
+            yield None
+            return
+        async with await _connect(pair, endpoint) as orchestrator:
+            yield orchestrator
+
+
+@asynccontextmanager
+async def on_demand_drafter(
+    pair: Pair, models: ModelOptions, capacity: Capacity, log: Console
+) -> AsyncIterator[str | None]:
+    """Start a drafter that waits to be asked and yield its endpoint.
+
     None where the pair's own drafter does not run ahead, or a service is somebody else's. It runs where the pair's
     drafter does. Only one of the two works at a time, and the other then takes no core.
 
     Raises:
-        ServiceUnavailable: it does not start or does not answer.
+        ServiceUnavailable: it does not start.
     """
     if models.drafter or models.verifier or models.draft_model is None or models.run_ahead == 0:
         yield None
         return
     service = drafter_service(pair, models, models.draft_model, capacity)
-    async with with_drafter(pair, replace(service, run_ahead=0), log) as orchestrator:
-        yield orchestrator
+    async with _started(replace(service, run_ahead=0), log) as endpoint:
+        yield endpoint
 
 
 def drafter_service(pair: Pair, models: ModelOptions, model: str, capacity: Capacity) -> LocalService:
@@ -45,10 +61,19 @@ async def with_drafter(pair: Pair, service: LocalService, log: Console) -> Async
     Raises:
         ServiceUnavailable: it does not start or does not answer.
     """
+    async with _started(service, log) as endpoint, await _connect(pair, endpoint) as orchestrator:
+        yield orchestrator
+
+
+@asynccontextmanager
+async def _started(service: LocalService, log: Console) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         drafter = supervise(service, log, stack)
         await drafter.start(lambda *_: None)
-        verifiers = StaticPool(pair.verifiers, grpc_health(None), field="verifier")
-        drafters = StaticPool((drafter.endpoint,), grpc_health(None), field="drafter")
-        async with await Orchestrator.connect(verifiers, drafters, pair.tokenizer) as orchestrator:
-            yield orchestrator
+        yield drafter.endpoint
+
+
+async def _connect(pair: Pair, drafter: str) -> Orchestrator:
+    verifiers = StaticPool(pair.verifiers, grpc_health(None), field="verifier")
+    drafters = StaticPool((drafter,), grpc_health(None), field="drafter")
+    return await Orchestrator.connect(verifiers, drafters, pair.tokenizer)

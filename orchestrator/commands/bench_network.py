@@ -5,16 +5,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from orchestrator.child import Child
 from orchestrator.commands.bench_agreement import Agreement, promised_agreement
+from orchestrator.commands.bench_drafters import on_demand_drafter
 from orchestrator.commands.bench_requests import full_length, request_object
-from orchestrator.commands.bench_runs import measure
+from orchestrator.commands.bench_runs import Decode, measure
 from orchestrator.commands.bench_samples import PAIR_ROWS, Samples
-from orchestrator.commands.bench_ways import pair_ways
+from orchestrator.commands.bench_ways import ahead_ways, pair_ways
 from orchestrator.commands.launch import Pair, open_pair
 from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
@@ -65,13 +66,17 @@ async def _run(
     repeats: int,
 ) -> NetworkReport:
     log = Console(stderr=True)
-    async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
+    capacity = capacity_for(prompts, 1)
+    async with (
+        open_pair(models, with_draft=True, capacity=capacity, log=log) as pair,
+        on_demand_drafter(pair, models, capacity, log) as idle_drafter,
+    ):
         requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
-        async with delayed(pair, delays_ms) as orchestrators:
+        async with delayed(pair, idle_drafter, delays_ms) as fleets:
             ways = {
                 _way(name, delay_ms): decode
-                for delay_ms, orchestrator in zip(delays_ms, orchestrators, strict=True)
-                for name, decode in pair_ways(orchestrator, models, request).items()
+                for delay_ms, fleet in zip(delays_ms, fleets, strict=True)
+                for name, decode in fleet.ways(models, request).items()
             }
             with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
                 samples = await measure(ways, requests, repeats, on_turn)
@@ -80,16 +85,32 @@ async def _run(
     return NetworkReport(request, network_rows(by_delay), promised_agreement(together, requests))
 
 
+class Delayed(NamedTuple):
+    """The pair as it is reached over one delay; ``on_demand`` has a drafter that waits to be asked."""
+
+    orchestrator: Orchestrator
+    on_demand: Orchestrator | None
+
+    def ways(self, models: ModelOptions, request: GenerationRequest) -> dict[str, Decode]:
+        """Return the ways to decode over it."""
+        if self.on_demand is None:
+            return pair_ways(self.orchestrator, models, request)
+        return ahead_ways(self.orchestrator, self.on_demand, models, request)
+
+
 @asynccontextmanager
-async def delayed(pair: Pair, delays_ms: Sequence[float]) -> AsyncIterator[list[Orchestrator]]:
-    """Yield one orchestrator a delay, each connected to the pair's services through proxies that add it.
+async def delayed(pair: Pair, idle_drafter: str | None, delays_ms: Sequence[float]) -> AsyncIterator[list[Delayed]]:
+    """Yield, for each delay, the pair's services through proxies that add it.
 
     A delay of 0 goes through a proxy too, so that what the proxy itself costs is the same in all of them.
+
+    Args:
+        idle_drafter: the endpoint of one that waits to be asked.
 
     Raises:
         ServiceUnavailable: the proxies did not start, or a service does not answer through them.
     """
-    services = (*pair.verifiers, *pair.drafters)
+    services = (*pair.verifiers, *pair.drafters, *((idle_drafter,) if idle_drafter else ()))
     routes = [f"--route={endpoint},{delay_ms}" for delay_ms in delays_ms for endpoint in services]
     async with AsyncExitStack() as stack:
         child = await Child.start("orchestrator.delay_proxy", routes)
@@ -97,13 +118,19 @@ async def delayed(pair: Pair, delays_ms: Sequence[float]) -> AsyncIterator[list[
         ready = await child.next_event()
         if ready is None:
             raise ServiceUnavailable(f"the delaying proxy did not start:\n{child.last_words}")
-        endpoints, orchestrators = ready["endpoints"], []
+
+        fleets = []
         for index in range(len(delays_ms)):
-            own = endpoints[index * len(services) : (index + 1) * len(services)]
+            own = ready["endpoints"][index * len(services) : (index + 1) * len(services)]
             verifiers, drafters = own[: len(pair.verifiers)], own[len(pair.verifiers) :]
-            connecting = Orchestrator.connect(StaticPool(verifiers), StaticPool(drafters), pair.tokenizer)
-            orchestrators.append(await stack.enter_async_context(await connecting))
-        yield orchestrators
+            pools = [drafters[: len(pair.drafters)], drafters[len(pair.drafters) :]]
+            ends = [await stack.enter_async_context(await _connect(pair, verifiers, pool)) for pool in pools if pool]
+            fleets.append(Delayed(ends[0], ends[1] if idle_drafter else None))
+        yield fleets
+
+
+async def _connect(pair: Pair, verifiers: Sequence[str], drafters: Sequence[str]) -> Orchestrator:
+    return await Orchestrator.connect(StaticPool(verifiers), StaticPool(drafters), pair.tokenizer)
 
 
 def _way(name: str, delay_ms: float) -> str:

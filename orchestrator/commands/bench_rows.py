@@ -9,6 +9,7 @@ from orchestrator.commands.bench_ceiling import ModelTimes, ceiling_of, model_ti
 from orchestrator.commands.bench_interval import Interval, ratio_interval
 from orchestrator.commands.bench_samples import (
     AHEAD_ROWS,
+    RIVALS,
     ROW_NAMES,
     SCHEDULED_ROWS,
     SPEC,
@@ -50,13 +51,20 @@ class RoundTimes:
     rest: float | None = None
 
 
+class Ratio(NamedTuple):
+    """Of a row's rate to that of another one, with its 95 % interval where there are samples enough."""
+
+    value: float
+    interval: Interval | None
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table. What has no meaning for a row is None.
 
     ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
     ``bench_ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
-    the rates of the schedules that a scheduled row is the better one of.
+    the rates of the schedules that a scheduled row is the better one of. Rows that run ahead have ``ratios_to_rivals``.
     """
 
     name: str
@@ -77,6 +85,7 @@ class Row:
     bytes_per_token: float | None = None
     schedule: str | None = None
     schedules: Mapping[str, Rate] = field(default_factory=dict)
+    ratios_to_rivals: Mapping[str, Ratio] = field(default_factory=dict)
 
     @property
     def share_of_ceiling(self) -> float | None:
@@ -104,6 +113,10 @@ class Row:
             "bytes_per_token": self.bytes_per_token,
             "schedule": self.schedule,
             "schedules": {name: rate.to_object() for name, rate in self.schedules.items()},
+            "ratios_to_rivals": {
+                name: {"value": ratio.value, "95": list(ratio.interval) if ratio.interval else None}
+                for name, ratio in self.ratios_to_rivals.items()
+            },
         }
 
 
@@ -147,8 +160,17 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         model_us=model_times(stats, on_demand) if stats else None,
         bytes_per_round=_ratio(traffic, sum(one.rounds for one in stats)) if traffic else None,
         bytes_per_token=_ratio(traffic, tokens) if traffic else None,
+        ratios_to_rivals=_to_rivals(rates, samples, name) if name in AHEAD_ROWS else {},
         **more,
     )
+
+
+def _to_rivals(rates: Mapping[str, Rate], samples: Samples, name: str) -> dict[str, Ratio]:
+    return {
+        rival: Ratio(rates[name].median / rates[rival].median, ratio_interval(samples[name], samples[rival]))
+        for rival in RIVALS
+        if rival in rates and rates[rival].median
+    }
 
 
 def _stats(samples: Sequence[Sample]) -> list[GenerationStats]:

@@ -33,6 +33,8 @@ PAIR_ROWS = (TARGET, SPEC, SPEC_GATE, SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """What goes through our services."""
 AHEAD_ROWS = (SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """Where there are any, all other rows have a drafter that does not run ahead."""
+RIVALS = (SPEC, HF_ASSISTED, HF_ASSISTED_ALL_CORES)
+"""What the rows that run ahead are compared with, beside the target."""
 SCHEDULED_ROWS = (HF_ASSISTED, HF_ASSISTED_ALL_CORES)
 """Measured once a schedule of ``hf_assisted``; the better one is the row."""
 

@@ -1,12 +1,13 @@
 """The benchmark's table, and the same numbers as bars, because people would rather look than read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.commands.bench_agreement import Agreement
+from orchestrator.commands.bench_interval import Interval
 from orchestrator.commands.bench_rows import Row
 from orchestrator.commands.bench_samples import PAIR_ROWS, TARGET
 from orchestrator.commands.tables import number, table_of
@@ -25,7 +26,7 @@ _RATES: tuple[Column, ...] = (
     ("min..max", lambda row: f"{row.rate.min:.0f}..{row.rate.max:.0f}"),
     ("× hf", lambda row: number(row.ratio_to_hf, ".2f")),
     ("× target", lambda row: number(row.ratio_to_target, ".2f")),
-    ("95 %", lambda row: interval(row)),
+    ("95 %", lambda row: interval(row.interval_to_target)),
 )
 _CEILING: tuple[Column, ...] = (
     ("ceiling", lambda row: number(row.ceiling_tokens_per_s, ".0f")),
@@ -59,13 +60,23 @@ def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | Non
         if row.schedule:
             told = ", ".join(f"{name} {rate.median:.1f}" for name, rate in row.schedules.items())
             console.print(f"{row.name}: {told} tokens/s; the row is {row.schedule}", style="dim", markup=False)
+        for line in _beside(row):
+            console.print(f"{row.name}: {line}", style="dim", markup=False, soft_wrap=True)
     if agreement:
         console.print(agreement_line(rows, agreement), soft_wrap=True)
 
 
-def interval(row: Row) -> str:
-    """Return the interval of the ratio to the target, a dash where there is none."""
-    found = row.interval_to_target
+def _beside(row: Row) -> Iterator[str]:
+    """Yield what a row that runs ahead is compared with, and what is left to draft where it guessed right."""
+    told = [f"{one.value:.2f} × {name} ({interval(one.interval)})" for name, one in row.ratios_to_rivals.items()]
+    if told:
+        yield ", ".join(told)
+    if row.hit_draft_share is not None:
+        yield f"after a hit drafting takes {row.hit_draft_share:.1%} of the round at the median"
+
+
+def interval(found: Interval | None) -> str:
+    """Return an interval in words, a dash where there is none."""
     return f"{found.low:.2f}..{found.high:.2f}" if found else "–"
 
 

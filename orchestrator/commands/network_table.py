@@ -18,7 +18,7 @@ _COLUMNS: tuple[Column, ...] = (
     ("tokens/s", lambda one: f"{one.row.rate.median:.1f}"),
     ("min..max", lambda one: f"{one.row.rate.min:.0f}..{one.row.rate.max:.0f}"),
     ("× target", lambda one: number(one.row.ratio_to_target, ".2f")),
-    ("95 %", lambda one: interval(one.row)),
+    ("95 %", lambda one: interval(one.row.interval_to_target)),
     ("× nearest", lambda one: f"{one.ratio_to_nearest:.2f}"),
     ("rest µs", lambda one: number(one.row.round_us.rest, ".0f")),
 )

@@ -138,6 +138,33 @@ def test_rows_that_ran_ahead_take_the_times_of_drafts_from_the_row_that_did_not(
     assert alone.ceiling_tokens_per_s == pytest.approx(5 / 147e-6)
 
 
+def test_rows_that_ran_ahead_are_compared_with_their_rivals() -> None:
+    ahead = GenerationStats(
+        rounds=1,
+        draft_lengths=[4],
+        prepared=[True],
+        draft_us=[10],
+        verify_us=[80],
+        round_us=[100],
+        outcomes=Counter({(4, 4): 1}),
+    )
+    samples = {
+        scheduled("hf-assisted", "default"): [sample(repeat, 30, 1.0) for repeat in range(3)],
+        scheduled("hf-assisted", "gamma5"): [sample(repeat, 20, 1.0) for repeat in range(3)],
+        "spec": [sample(repeat, 40, 1.0) for repeat in range(3)],
+        "spec+run-ahead": [sample(repeat, 60, 1.0, ahead) for repeat in range(3)],
+    }
+    told = {row.name: row for row in rows_of(samples)}
+    rivals = told["spec+run-ahead"].ratios_to_rivals
+    assert rivals == {"spec": (1.5, (1.5, 1.5)), "hf-assisted": (2.0, (2.0, 2.0))}
+    assert told["spec"].ratios_to_rivals == told["hf-assisted"].ratios_to_rivals == {}
+    stream = io.StringIO()
+    print_rows(Console(file=stream, width=200), list(told.values()), None)
+    assert "spec+run-ahead: 1.50 × spec (1.50..1.50), 2.00 × hf-assisted (2.00..2.00)" in stream.getvalue()
+    assert "after a hit drafting takes 10.0% of the round" in stream.getvalue()
+    assert json.loads(json.dumps(told["spec+run-ahead"].to_object()))["ratios_to_rivals"]["spec"]["value"] == 1.5
+
+
 def test_the_better_schedule_is_the_row() -> None:
     samples = {
         scheduled("hf-assisted", "default"): [sample(0, 10, 1.0), sample(1, 30, 1.0), sample(2, 20, 1.0)],
