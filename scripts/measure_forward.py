@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pair_shapes import PAIRS, SMOLLM2_1_7B, SMOLLM2_135M
 from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
@@ -35,12 +36,11 @@ from specgate.runtime.serving_path import build
 from specgate.runtime.varlen import VarlenKernel
 from specgate.runtime.varlen_reference import varlen_attention
 
-SHAPES: dict[str, dict[str, int]] = {
-    "SmolLM2-1.7B": {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
-                     "num_key_value_heads": 32, "intermediate_size": 8192, "vocab_size": 49152},
-    "SmolLM2-135M": {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9,
-                     "num_key_value_heads": 3, "intermediate_size": 1536, "vocab_size": 49152},
-}  # fmt: skip
+VOCAB_SIZE = PAIRS["smollm2"].vocab_size
+SHAPES = {
+    "SmolLM2-1.7B": {**SMOLLM2_1_7B, "vocab_size": VOCAB_SIZE},
+    "SmolLM2-135M": {**SMOLLM2_135M, "vocab_size": VOCAB_SIZE},
+}
 TINY = {"tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
                  "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256}}  # fmt: skip
 ROWS, SEQUENCES = (1, 4, 6, 8), (1, 8, 32)

@@ -10,6 +10,7 @@ never of minutes, so two runs on the same Python, torch and thread count give th
     python scripts/train_demo_pair.py --stage draft      # keep the target, train the draft again
     python scripts/train_demo_pair.py --stage draft --lessons /tmp/lessons   # and keep what the target said
     python scripts/train_demo_pair.py --stage report     # measure only
+    python scripts/train_demo_pair.py --shapes smollm2 --device cuda --out PAIR ...   # as large as SmolLM2
     python scripts/train_demo_pair.py --texts FOLDER --out PAIR    # another pair, on other text
     python scripts/train_demo_pair.py --texts FOLDER --out PAIR --start-from specgate/demo_pair --target-steps 150
 """
@@ -26,6 +27,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from pair_corpus import Corpus, read_standard_library, read_texts
+from pair_shapes import PAIRS, Shape
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.torch import load_file, save_file
@@ -34,23 +36,9 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 EOS = "<|endoftext|>"
 EOS_ID = 0
-VOCAB_SIZE = 4096
 CONTEXT_LENGTH = 1024
 TEACHER_TOP = 32
 OUT = Path(__file__).resolve().parent.parent / "specgate" / "demo_pair"
-
-TARGET_SHAPE = {
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 4,
-}
-DRAFT_SHAPE = {
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
 
 console = Console()
 
@@ -58,13 +46,13 @@ console = Console()
 # --- tokenizer ------------------------------------------------------------------------
 
 
-def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
     """Return a byte-level BPE, so that every text has an encoding."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         special_tokens=[EOS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=True,
@@ -92,12 +80,12 @@ def windows(stream: torch.Tensor, batch: int, width: int, generator: torch.Gener
 # --- training ------------------------------------------------------------------------------------
 
 
-def new_model(shape: dict[str, int], args: argparse.Namespace, role: str) -> LlamaForCausalLM:
+def new_model(shape: Shape, args: argparse.Namespace, role: str) -> LlamaForCausalLM:
     """Return a model with random weights, or the one of this role in the pair to start from."""
     if args.start_from:
         return load(args.start_from / role, args.device).train()
     config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
+        vocab_size=PAIRS[args.shapes].vocab_size,
         max_position_embeddings=CONTEXT_LENGTH,
         tie_word_embeddings=True,
         bos_token_id=EOS_ID,
@@ -161,7 +149,7 @@ def autocast(device: str) -> torch.autocast:
 
 def train_target(stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCausalLM:
     torch.manual_seed(args.seed)
-    model = new_model(TARGET_SHAPE, args, "target")
+    model = new_model(PAIRS[args.shapes].target, args, "target")
     generator = torch.Generator().manual_seed(args.seed)
     # The last sixth at the full context length, so that positions past the short window are known too.
     short = windows(stream, args.batch, CONTEXT_LENGTH // 2, generator)
@@ -211,6 +199,11 @@ def continuations(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse
     return torch.cat(rows)
 
 
+def small(ids: torch.Tensor) -> torch.Tensor:
+    """Return ids in 16 bits where they fit: there are as many as the target's top choices at every position."""
+    return ids.short() if int(ids.max()) <= torch.iinfo(torch.int16).max else ids.int()
+
+
 @torch.no_grad()
 def ask_target(target: LlamaForCausalLM, rows: torch.Tensor, args: argparse.Namespace) -> Lessons:
     """Ask once and keep the likeliest choices: the draft sees every row several times, the target runs once."""
@@ -220,9 +213,9 @@ def ask_target(target: LlamaForCausalLM, rows: torch.Tensor, args: argparse.Name
             with autocast(args.device):
                 logits = target(ids.to(args.device), use_cache=False).logits
             top = logits.float().log_softmax(-1).topk(TEACHER_TOP, dim=-1)
-            top_ids.append(top.indices.short().cpu())
+            top_ids.append(small(top.indices).cpu())
             top_log_probs.append(top.values.half().cpu())
-    return Lessons(rows.short(), torch.cat(top_ids), torch.cat(top_log_probs))
+    return Lessons(small(rows), torch.cat(top_ids), torch.cat(top_log_probs))
 
 
 def distillation_loss(draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
@@ -262,7 +255,7 @@ def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.N
     generator = torch.Generator().manual_seed(args.seed + 2)
     own, corpus = (batches_of(part, 4096, generator) for part in lessons_of(target, stream, args))
     torch.manual_seed(args.seed + 2)
-    model = new_model(DRAFT_SHAPE, args, "draft")
+    model = new_model(PAIRS[args.shapes].draft, args, "draft")
 
     def loss_on(ids: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
         with autocast(args.device):
@@ -347,6 +340,7 @@ def write_report(out: Path, corpus: Corpus, args: argparse.Namespace) -> None:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--texts", type=Path, help="folder of .txt, .rst and .md files instead of Python's own source")
+    parser.add_argument("--shapes", choices=list(PAIRS), default="bundled", help="sizes of the two models")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument(
         "--start-from", type=Path, help="a pair of these shapes whose tokenizer and weights to begin with"
@@ -370,8 +364,10 @@ def main() -> None:
     training = corpus.training
     console.print(f"corpus: {len(training)} files, {sum(map(len, training)) / 1e6:.1f} M characters")
     if args.stage == "all":
-        start = args.start_from
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(start / "target") if start else train_tokenizer(training)
+        if args.start_from:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(args.start_from / "target")
+        else:
+            tokenizer = train_tokenizer(training, PAIRS[args.shapes].vocab_size)
         stream = to_stream(tokenizer, training)
         console.print(f"{len(stream) / 1e6:.2f} M tokens")
         save(train_target(stream, args), tokenizer, args.out / "target")

@@ -1,0 +1,32 @@
+"""The script that trains pairs: a tiny one, and ids that do not fit into 16 bits."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = ("--target-steps", "2", "--draft-steps", "2", "--continuations", "1", "--corpus-rows", "8", "--batch", "2")
+
+
+def test_a_tiny_pair_is_trained_and_shares_its_tokenizer(tmp_path: Path) -> None:
+    script, out = ROOT / "scripts" / "train_demo_pair.py", tmp_path / "pair"
+    command = [sys.executable, str(script), "--shapes", "tiny", "--texts", str(ROOT / "docs"), "--out", str(out)]
+    subprocess.run([*command, *STEPS], check=True, timeout=110, capture_output=True)
+    report = json.loads((out / "training.json").read_text())
+    assert report["target_parameters"] == report["draft_parameters"] == 512 * 16 + 16 * (4 * 16 + 3 * 32) + 3 * 16
+    tokenizers = [(out / role / "tokenizer.json").read_bytes() for role in ("target", "draft")]
+    assert tokenizers[0] == tokenizers[1]
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(32_767, torch.int16), (49_151, torch.int32)])
+def test_ids_are_kept_as_small_as_they_fit(monkeypatch: pytest.MonkeyPatch, largest: int, dtype: torch.dtype) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    small = importlib.import_module("train_demo_pair").small
+    ids = torch.tensor([0, largest])
+    assert small(ids).dtype is dtype
+    assert small(ids).tolist() == ids.tolist()
