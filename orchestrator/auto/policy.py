@@ -30,7 +30,7 @@ VARIED_BY = -1, 1, -2, 1, -3
 ALONE_EVERY, ALONE_AFTER = 256, 64
 """Rounds between two that end with one solo token whatever is chosen: what the target alone takes must be known."""
 PROBE_ROUNDS = 2
-"""For the first of them a token is prepared at the most, and nobody learns from that."""
+"""For the first of them a token is prepared at the most: it tells whether the draft agrees, and nothing of costs."""
 PROBE_FLOOR = 0.1
 """In solo tokens: the least that a probe is booked with."""
 

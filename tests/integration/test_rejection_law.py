@@ -1,5 +1,6 @@
 """Rejection sampling through the real services has the target's joint law, by full enumeration and chi-square."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.services import Service, running
 VOCAB_SIZE = 6
 EOS = 5
 NUM_TOKENS = 4
+# 32 run at a time. Where hardly anything is drafted sessions are closed faster than a busy drafter frees them.
+FLAGS = ("--max-sessions", "512", "--kv-tokens", "262144")
 PROMPT = (0, 1, 2)
 Text = tuple[int, ...]
 
@@ -48,12 +51,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def services(pair: tuple[Path, Path]) -> Iterator[tuple[Service, Service]]:
-    # 32 run at a time. Where hardly anything is drafted sessions are closed faster than a busy drafter frees them.
-    flags = ("--max-sessions", "512", "--kv-tokens", "262144")
     # Of two rows for each of the sessions that run at a time.
     with (
-        running("drafter", pair[0], *flags, "--run-ahead", "64") as drafter,
-        running("verifier", pair[1], *flags) as verifier,
+        running("drafter", pair[0], *FLAGS, "--run-ahead", "64") as drafter,
+        running("verifier", pair[1], *FLAGS) as verifier,
     ):
         yield drafter, verifier
 
@@ -109,6 +110,34 @@ async def test_joint_law_of_four_tokens(
     assert recovered_rounds > 0
     assert p > 1e-3
     assert prepared > 0 or case != "run-ahead"
+
+
+async def test_the_law_is_the_same_while_drafters_are_killed(
+    services: tuple[Service, Service], pair: tuple[Path, Path]
+) -> None:
+    """Each batch loses the drafter of its own in mid-stream, and goes on with the target alone or the other one."""
+    base = CASES["gate none"]
+    law = joint_law(AutoModelForCausalLM.from_pretrained(pair[1]), base)
+    counts: Counter[Text] = Counter()
+    lost = accepted = 0
+    with running("drafter", pair[0], *FLAGS, "--run-ahead", "64") as mortal:
+        drafters = StaticPool([mortal.endpoint, services[0].endpoint])
+        verifiers = StaticPool([services[1].endpoint])
+        async with await Orchestrator.connect(verifiers, drafters, None, timeouts=PATIENT) as orchestrator:
+            for seeds in _batched(1_200, 200):
+                batch = asyncio.ensure_future(run_all(orchestrator, [_seeded(base, seed) for seed in seeds], 32))
+                await asyncio.sleep(0.2)
+                await asyncio.to_thread(mortal.kill)
+                generations = await batch
+                await asyncio.to_thread(mortal.start)
+                counts.update(g.token_ids for g in generations)
+                lost += sum(g.stats.drafter_failures for g in generations)
+                accepted += sum(g.stats.accepted for g in generations)
+    p = p_value(counts, law)
+    print(f"{lost} drafters lost, {accepted} accepted, p = {p:.3f}")
+    assert lost > 0
+    assert accepted > 0
+    assert p > 1e-3
 
 
 def _seeded(base: GenerationRequest, seed: int) -> GenerationRequest:
