@@ -355,7 +355,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lessons", type=Path, help="folder that keeps what the target said between runs")
     parser.add_argument("--compile", action="store_true", help="compile the draft's loss: half as long, needs g++")
     parser.add_argument("--stage", choices=["all", "draft", "report"], default="all")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.shapes != "bundled" and (args.out == OUT or args.start_from):
+        parser.error("--shapes needs an --out of its own, and does not go with --start-from")
+    return args
 
 
 def main() -> None:

@@ -53,5 +53,5 @@ async def run_all(
 
 
 def num_prepared(generations: Sequence[Generation]) -> int:
-    """How many draft tokens were there before they were asked for."""
+    """In how many rounds the whole proposal was there before it was asked for."""
     return sum(sum(generation.stats.prepared) for generation in generations)

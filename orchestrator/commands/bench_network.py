@@ -69,14 +69,14 @@ async def _run(
     capacity = capacity_for(prompts, 1)
     async with (
         open_pair(models, with_draft=True, capacity=capacity, log=log) as pair,
-        on_demand_drafter(pair, models, capacity, log) as idle_drafter,
+        on_demand_drafter(pair, models, capacity, log) as on_demand,
     ):
         requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
-        async with delayed(pair, idle_drafter, delays_ms) as fleets:
+        async with delayed(pair, on_demand, delays_ms) as reached:
             ways = {
                 _way(name, delay_ms): decode
-                for delay_ms, fleet in zip(delays_ms, fleets, strict=True)
-                for name, decode in fleet.ways(models, request).items()
+                for delay_ms, over in zip(delays_ms, reached, strict=True)
+                for name, decode in over.ways(models, request).items()
             }
             with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
                 samples = await measure(ways, requests, repeats, on_turn)
@@ -99,18 +99,18 @@ class Delayed(NamedTuple):
 
 
 @asynccontextmanager
-async def delayed(pair: Pair, idle_drafter: str | None, delays_ms: Sequence[float]) -> AsyncIterator[list[Delayed]]:
+async def delayed(pair: Pair, on_demand: str | None, delays_ms: Sequence[float]) -> AsyncIterator[list[Delayed]]:
     """Yield, for each delay, the pair's services through proxies that add it.
 
     A delay of 0 goes through a proxy too, so that what the proxy itself costs is the same in all of them.
 
     Args:
-        idle_drafter: the endpoint of one that waits to be asked.
+        on_demand: the endpoint of one that waits to be asked.
 
     Raises:
         ServiceUnavailable: the proxies did not start, or a service does not answer through them.
     """
-    services = (*pair.verifiers, *pair.drafters, *((idle_drafter,) if idle_drafter else ()))
+    services = (*pair.verifiers, *pair.drafters, *((on_demand,) if on_demand else ()))
     routes = [f"--route={endpoint},{delay_ms}" for delay_ms in delays_ms for endpoint in services]
     async with AsyncExitStack() as stack:
         child = await Child.start("orchestrator.delay_proxy", routes)
@@ -119,17 +119,18 @@ async def delayed(pair: Pair, idle_drafter: str | None, delays_ms: Sequence[floa
         if ready is None:
             raise ServiceUnavailable(f"the delaying proxy did not start:\n{child.last_words}")
 
-        fleets = []
+        reached = []
         for index in range(len(delays_ms)):
             own = ready["endpoints"][index * len(services) : (index + 1) * len(services)]
             verifiers, drafters = own[: len(pair.verifiers)], own[len(pair.verifiers) :]
-            pools = [drafters[: len(pair.drafters)], drafters[len(pair.drafters) :]]
-            ends = [await stack.enter_async_context(await _connect(pair, verifiers, pool)) for pool in pools if pool]
-            fleets.append(Delayed(ends[0], ends[1] if idle_drafter else None))
-        yield fleets
+            ahead, asked = drafters[: len(pair.drafters)], drafters[len(pair.drafters) :]
+            orchestrator = await stack.enter_async_context(await _through(pair, verifiers, ahead))
+            other = await stack.enter_async_context(await _through(pair, verifiers, asked)) if asked else None
+            reached.append(Delayed(orchestrator, other))
+        yield reached
 
 
-async def _connect(pair: Pair, verifiers: Sequence[str], drafters: Sequence[str]) -> Orchestrator:
+async def _through(pair: Pair, verifiers: Sequence[str], drafters: Sequence[str]) -> Orchestrator:
     return await Orchestrator.connect(StaticPool(verifiers), StaticPool(drafters), pair.tokenizer)
 
 

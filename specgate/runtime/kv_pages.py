@@ -1,7 +1,8 @@
 """KV page accounting: which pages a sequence owns or shares, how long it is, how it is cut back. No torch here."""
 
 import itertools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from typing import NamedTuple
 
@@ -156,7 +157,7 @@ class PagePool:
 
     def extend(self, sequence: Sequence, length: int) -> bool:
         """Make room for ``length`` tokens, writable from ``num_cached`` on. False: no room, and nothing has changed."""
-        lent, missing = self._lacking(sequence, length, self._num_users)
+        lent, missing = self._lacking(sequence, length, self._num_users.__getitem__)
         if len(lent) + missing > self.num_free:
             return False
         for index in lent:
@@ -166,17 +167,17 @@ class PagePool:
 
     def could_extend(self, sequence: Sequence, length: int, others: list[Sequence]) -> bool:
         """Return whether ``extend`` would find room if ``others`` gave all their pages back."""
-        num_users, num_free = list(self._num_users), self.num_free
-        for page in (page for one in others for page in one.block_table):
-            num_users[page] -= 1
-            num_free += num_users[page] == 0
-        lent, missing = self._lacking(sequence, length, num_users)
-        return len(lent) + missing <= num_free
+        given_back = Counter(page for one in others for page in one.block_table)
+        num_freed = sum(count == self._num_users[page] for page, count in given_back.items())
+        lent, missing = self._lacking(sequence, length, lambda page: self._num_users[page] - given_back[page])
+        return len(lent) + missing <= self.num_free + num_freed
 
-    def _lacking(self, sequence: Sequence, length: int, num_users: list[int]) -> tuple[list[int], int]:
+    def _lacking(
+        self, sequence: Sequence, length: int, num_users_of: Callable[[int], int]
+    ) -> tuple[list[int], int]:
         """Return which entries of the block table others use too and must be replaced, and how many more it takes."""
         table, first = sequence.block_table, sequence.num_cached // self.page_size
-        lent = [index for index in range(first, len(table)) if num_users[table[index]] > 1]
+        lent = [index for index in range(first, len(table)) if num_users_of(table[index]) > 1]
         return lent, max(0, -(-length // self.page_size) - len(table))
 
     def _replace(self, sequence: Sequence, index: int) -> None:

@@ -161,7 +161,7 @@ class _Step:
                 budget -= chunk
 
     def _not_robbed(self, indices: List[int]) -> Iterator[int]:
-        """Yield who has not been robbed till then: that one is a prompt again, which may begin with a known prefix."""
+        """Leave out who was robbed in this plan: that one is a prompt again, which may begin with a known prefix."""
         return (index for index in indices if self._needs[index].sequence not in self._robbed)
 
     def _choose(self, index: int, num_rows: int) -> bool:

@@ -83,9 +83,9 @@ async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(
     with running("drafter", PAIR / "draft", "--run-ahead", "8") as drafter:
         async with connected([drafter], [verifier]) as orchestrator:
             alone = await run(orchestrator, replace(request, gamma=0))
-            generation, drafted_before = orchestrator.generate(request), 0
+            generation, drafted_before = orchestrator.generate(request), None
             async for _ in generation:
-                if drafted_before:
+                if drafted_before is not None:
                     # A slow reader: the drafter is asked again long before the end.
                     await asyncio.sleep(0.02)
                 elif len(generation.token_ids) > 20:
@@ -93,7 +93,10 @@ async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(
                     await asyncio.to_thread(drafter.kill)
                     await asyncio.to_thread(drafter.start)
     assert len(generation.token_ids) == 300
+    assert drafted_before
     assert generation.stats.drafter_failures == 1
-    assert generation.stats.drafted > drafted_before > 0
+    # What auto does with it then is its own affair.
+    assert gate is Gate.AUTO or generation.stats.drafted > drafted_before
     if verification is Verification.SHARED_NOISE:
-        assert generation.token_ids == alone.token_ids
+        near_ties = [alone.stats.near_ties + generation.stats.near_ties]
+        expect_equal("killed", [generation.token_ids], [alone.token_ids], near_ties, most_excused=0)

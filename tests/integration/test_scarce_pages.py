@@ -104,6 +104,8 @@ async def test_every_text_is_what_it_is_alone(models: list[LoadedModel], seed: i
     robbed, sharing, copies = (sum(counts) for counts in zip(*(pool.counts for pool in pools), strict=True))
     print(f"{robbed} times robbed, {sharing} times begun with known pages, {copies} copies of rows")
     assert robbed > 8
+    # Robbing for nothing brings it to some 400.
+    assert robbed < 200
     assert sharing > 8
     # Pages of 16 are shared whole or not at all.
     assert (copies > 0) == (page_size > 16)

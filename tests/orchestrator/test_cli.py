@@ -197,6 +197,20 @@ def test_the_bench_over_a_longer_way(orchestrator: Cli, services: list[str], tmp
     assert {path.name for path in plots.iterdir()} == {"network_throughput.png", "network_speedup.png"}
 
 
+def test_the_bench_over_a_longer_way_with_run_ahead_off_and_on(orchestrator: Cli, tmp_path: Path) -> None:
+    """With the bundled pair and a drafter on demand, which the command starts."""
+    prompts, told = tmp_path / "prompts.jsonl", tmp_path / "network.json"
+    prompts.write_text('{"prompt": "def main():"}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "16", "--json", str(told)]
+    code, shown, _ = orchestrator("bench", "--added-delay-ms", "0", *flags)
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(told.read_text())["rows"]}
+    assert list(rows) == ["target", "spec", "spec+gate", "spec+run-ahead", "spec+run-ahead+auto"]
+    assert rows["spec"]["run_ahead_hit_rate"] == 0
+    assert list(rows["spec+run-ahead"]["ratios_to_rivals"]) == ["spec"]
+    assert "1 of 1 prompts" in shown
+
+
 def test_the_bench_under_load(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
     prompts, told = tmp_path / "prompts.jsonl", tmp_path / "load.json"
     prompts.write_text('{"prompt": "in the"}\n{"prompt": "on the one in the other", "gamma": 2}')

@@ -16,11 +16,18 @@ STEPS = ("--target-steps", "2", "--draft-steps", "2", "--continuations", "1", "-
 def test_a_tiny_pair_is_trained_and_shares_its_tokenizer(tmp_path: Path) -> None:
     script, out = ROOT / "scripts" / "train_demo_pair.py", tmp_path / "pair"
     command = [sys.executable, str(script), "--shapes", "tiny", "--texts", str(ROOT / "docs"), "--out", str(out)]
-    subprocess.run([*command, *STEPS], check=True, timeout=110, capture_output=True)
+    done = subprocess.run([*command, *STEPS], check=False, timeout=110, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     report = json.loads((out / "training.json").read_text())
     assert report["target_parameters"] == report["draft_parameters"] == 512 * 16 + 16 * (4 * 16 + 3 * 32) + 3 * 16
     tokenizers = [(out / role / "tokenizer.json").read_bytes() for role in ("target", "draft")]
     assert tokenizers[0] == tokenizers[1]
+
+
+def test_other_shapes_do_not_take_the_place_of_the_bundled_pair() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "train_demo_pair.py"), "--shapes", "tiny"]
+    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    assert (done.returncode, "--out of its own" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("largest", "dtype"), [(32_767, torch.int16), (49_151, torch.int32)])

@@ -232,30 +232,43 @@ def test_who_is_robbed_waits_for_the_next_forward_and_begins_with_what_is_known(
 
 @pytest.mark.parametrize("seed", range(100))
 def test_all_get_on_however_short_pages_are(seed: int) -> None:
-    """Eight come in any order, some with a prefix that is known, and there are pages for one or two of them."""
+    """Eight come in any order, some with a prefix that is known, and there are pages for one or two of them.
+
+    After each token they are with their clients: of every other seed for a moment, or for longer than others wait.
+    """
     rng = Random(seed)
     pool = PagePool(9, 16)
     scheduler = Scheduler(pool, Limits(max_batch_tokens=40, prefill_chunk=8, lone_chunk=16))
     names = rng.choices((0, 500), k=8)
     sequences = [pool.open(range(name, name + rng.choice((1, 5, 31, 48, 90))), 130) for name in names]
     ready = [Need(sequence, 1, len(sequence)) for sequence in rng.sample(sequences, 8)]
-    for _ in range(300):
+    away: list[tuple[int, Sequence]] = []
+    for step in range(2000 if seed % 2 else 300):
+        ready += [Need(one, 1, len(one)) for back, one in away if back == step]
+        away = [item for item in away if item[0] > step]
         plan = scheduler.plan(ready)
+        pool.check_integrity()
+        running = [rows.sequence for rows in plan.values()]
+        written = [page for one in running for page in one.block_table[one.num_cached // 16 :]]
+        assert len(set(written)) == len(written)
         run(plan)
         ready = [need for index, need in enumerate(ready) if index not in plan]
-        ready += [need for rows in plan.values() if (need := next_need(pool, rows.sequence, rng))]
-    assert not ready
+        for sequence in running:
+            if sequence.num_cached < len(sequence):
+                ready.append(Need(sequence, 1, len(sequence)))
+            elif grows(pool, sequence, rng):
+                away.append((step + (rng.choice((1, 3, 40)) if seed % 2 else 1), sequence))
+    assert ready == []
+    assert away == []
 
 
-def next_need(pool: PagePool, sequence: Sequence, rng: Random) -> Need | None:
-    """What one that just ran asks for next: the rest, a few tokens more, or nothing from the hundredth one on."""
-    if sequence.num_cached == len(sequence):
-        pool.remember(sequence)
-        sequence.append([0] * rng.choice((1, 5, 30)))
-    if len(sequence) < 100:
-        return Need(sequence, 1, len(sequence))
-    pool.free(sequence)
-    return None
+def grows(pool: PagePool, sequence: Sequence, rng: Random) -> bool:
+    """Let one that has just run go on with some tokens more; from the hundredth one on it ends."""
+    pool.remember(sequence)
+    sequence.append([0] * rng.choice((1, 5, 30)))
+    if len(sequence) >= 100:
+        pool.free(sequence)
+    return pool.is_open(sequence)
 
 
 def test_somebody_may_open_while_a_victim_is_looked_for() -> None:

@@ -1,0 +1,28 @@
+"""A drafter that leaves its sessions, as a service: ``python -m tests.leaving_drafter FLAGS``."""
+
+import sys
+from typing import Any
+
+from drafter_svc.drafter import DraftSession
+from specgate.errors import EngineFailed
+from specgate.service import main as process
+from specgate.types import DraftRequest
+
+draft = DraftSession.draft
+
+
+def draft_or_leave(session: DraftSession, request: DraftRequest) -> Any:
+    """Draft in the first rounds of a session: in one or two, by its seed, whatever is in its text."""
+    if request.round > 1 + session.spec.seed % 2:
+        raise EngineFailed("this drafter leaves")
+    return draft(session, request)
+
+
+def main() -> int:
+    """Serve as the real one does, and leave."""
+    DraftSession.draft = draft_or_leave  # type: ignore[method-assign]
+    return process.main("drafter", sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
