@@ -172,9 +172,7 @@ class PagePool:
         lent, missing = self._lacking(sequence, length, lambda page: self._num_users[page] - given_back[page])
         return len(lent) + missing <= self.num_free + num_freed
 
-    def _lacking(
-        self, sequence: Sequence, length: int, num_users_of: Callable[[int], int]
-    ) -> tuple[list[int], int]:
+    def _lacking(self, sequence: Sequence, length: int, num_users_of: Callable[[int], int]) -> tuple[list[int], int]:
         """Return which entries of the block table others use too and must be replaced, and how many more it takes."""
         table, first = sequence.block_table, sequence.num_cached // self.page_size
         lent = [index for index in range(first, len(table)) if num_users_of(table[index]) > 1]
