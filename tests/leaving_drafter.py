@@ -22,7 +22,7 @@ def draft_or_leave(session: DraftSession, request: DraftRequest) -> Generator[Ne
 
 def main() -> int:
     """Serve as the real one does, and leave."""
-    DraftSession.draft = draft_or_leave  # type: ignore[method-assign]
+    DraftSession.draft = draft_or_leave  # type: ignore[assignment,method-assign]
     return process.main("drafter", sys.argv[1:])
 
 
