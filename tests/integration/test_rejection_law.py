@@ -14,7 +14,7 @@ from orchestrator.request import Gate, GenerationRequest
 from specgate.types import SamplingParams, Verification
 from tests.chisquare import p_value
 from tests.models import write_llama
-from tests.orchestrating import PATIENT, run_all
+from tests.orchestrating import PATIENT, num_prepared, run_all
 from tests.services import Service, running
 
 VOCAB_SIZE = 6
@@ -100,7 +100,7 @@ async def test_joint_law_of_four_tokens(
             counts.update(g.token_ids for g in generations)
             num_rounds += sum(g.stats.rounds for g in generations)
             accepted += sum(g.stats.accepted for g in generations)
-            prepared += sum(sum(g.stats.prepared) for g in generations)
+            prepared += num_prepared(generations)
             recovered_rounds += sum(g.stats.drafted - g.stats.accepted for g in generations)
             assert all(g.stats.drafter_failures == 0 for g in generations)
     p = p_value(counts, law)

@@ -63,6 +63,17 @@ async def test_the_warm_up_is_short_and_thrown_away() -> None:
     assert [len(one) for one in in_a_hurry.values()] == [2, 2]
 
 
+ONE_ROUND = GenerationStats(
+    rounds=1,
+    draft_lengths=[4],
+    prepared=[False],
+    draft_us=[40],
+    verify_us=[100],
+    round_us=[150],
+    outcomes=Counter({(4, 4): 1}),
+)
+
+
 def sample(repeat: int, tokens: int, seconds: float, stats: GenerationStats | None = None) -> Sample:
     return Sample(0, repeat, (1,), tokens, seconds, stats, traffic_bytes=240 if stats else None)
 
@@ -117,19 +128,10 @@ def test_bytes_are_of_a_round_and_the_ceiling_of_the_rows_own_rounds() -> None:
 
 
 def test_rows_that_ran_ahead_take_the_times_of_drafts_from_the_row_that_did_not() -> None:
-    drafted = GenerationStats(
-        rounds=1,
-        draft_lengths=[4],
-        prepared=[False],
-        draft_us=[40],
-        verify_us=[100],
-        round_us=[150],
-        outcomes=Counter({(4, 4): 1}),
-    )
     samples = {
-        "spec": [sample(0, 80, 1.0, drafted)],
-        "spec+gate": [sample(0, 80, 1.0, replace(drafted, draft_us=[30]))],
-        "spec+run-ahead": [sample(0, 90, 1.0, replace(drafted, draft_us=[47]))],
+        "spec": [sample(0, 80, 1.0, ONE_ROUND)],
+        "spec+gate": [sample(0, 80, 1.0, replace(ONE_ROUND, draft_us=[30]))],
+        "spec+run-ahead": [sample(0, 90, 1.0, replace(ONE_ROUND, draft_us=[47]))],
     }
     told = {row.name: row for row in rows_of(samples)}
     assert [row.model_us.draft_us[4] for row in told.values() if row.model_us] == [40, 30, 40]
@@ -139,15 +141,7 @@ def test_rows_that_ran_ahead_take_the_times_of_drafts_from_the_row_that_did_not(
 
 
 def test_rows_that_ran_ahead_are_compared_with_their_rivals() -> None:
-    ahead = GenerationStats(
-        rounds=1,
-        draft_lengths=[4],
-        prepared=[True],
-        draft_us=[10],
-        verify_us=[80],
-        round_us=[100],
-        outcomes=Counter({(4, 4): 1}),
-    )
+    ahead = replace(ONE_ROUND, prepared=[True], draft_us=[10], verify_us=[80], round_us=[100])
     samples = {
         scheduled("hf-assisted", "default"): [sample(repeat, 30, 1.0) for repeat in range(3)],
         scheduled("hf-assisted", "gamma5"): [sample(repeat, 20, 1.0) for repeat in range(3)],
