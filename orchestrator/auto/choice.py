@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from orchestrator.auto.agreement import NUM_BUCKETS
-from orchestrator.auto.costs import Prices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, Load, even, load
+from orchestrator.auto.prices import Prices
 from orchestrator.auto.promises import Kind, Promises
 from orchestrator.auto.rehearsal import Ahead, Times, rehearse
 
@@ -95,9 +95,14 @@ class Chooser:
         return self._table(choice)
 
     def trial(self, choice: Choice, reach: float) -> Table | None:
-        """Return a table of the target alone; None if ``reach`` times what it promises is less than ``choice`` does."""
+        """Return a table of the target alone, if it may be faster than ``choice``; None if not.
+
+        Args:
+            reach: how many times what it promises it may come to, as far as that was never found out.
+        """
         alone = choice._replace(closed=NUM_BUCKETS)
-        is_near = self._may_close and reach * self._promise(alone) >= self._promise(choice)
+        most = 1 + (reach - 1) * self._promises.doubt(alone)
+        is_near = self._may_close and most * self._promise(alone) >= self._promise(choice)
         return self._table(alone) if is_near else None
 
     def load(self, choice: Choice) -> Load:

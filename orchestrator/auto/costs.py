@@ -7,12 +7,12 @@ follows from them, also for choices that nobody makes at present.
 
 import math
 from collections import deque
-from typing import NamedTuple
 
 from orchestrator.auto.fit import Line, Mean
-from orchestrator.auto.forwards import ForwardPrices, Forwards
+from orchestrator.auto.forwards import Forwards
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.preparing import Preparing, in_jitters
+from orchestrator.auto.prices import Prices
 
 HALF_LIFE, HALF_LIFE_FORWARDS = 60, 120
 """In verdicts of each session, and in forwards, of which many sessions tell at once."""
@@ -29,69 +29,13 @@ LATE = 0.3
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 MAX_WAIT = 0.4
-"""Forwards that a round waits before its own one, at the most. Who comes at any moment waits for up to half a forward.
-A lone probe among sessions in step waits for more, which says nothing of what would be if they all drafted."""
+"""Forwards that a lone session's round waits before its own one, at the most: more was seen when it was not alone."""
+MOST_SHARE = 0.9
+"""Of its time that a session is in forwards: where it hardly ever leaves them nobody sees who leaves together."""
 NUM_RECENT = 64
 """Verdicts in whose forwards sessions of other gateways are looked for."""
 NUM_VERDICTS_ALIVE = 1024
 """Verdicts of others after which a silent session counts no more."""
-
-
-class Prices(NamedTuple):
-    """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
-
-    A solo token takes ``solo_us`` besides its forward.
-    A round waits ``wait`` forwards before its own one, and ``rest_us`` for the network and the loop, or ``there_us``
-    where it need not ask the drafter for what it uses; a draft takes ``draft_us`` and ``token_us`` for each token. One
-    that is prepared has a lead of ``lead_us``, give or take ``jitter_us`` (see ``Preparing``), if the drafter
-    ``prepares`` at all.
-    Sessions that are in a forward for a share x of their time meet each other there with probability ``meeting`` x: not
-    by chance alone, since those who wait for a forward then run together.
-    """
-
-    forwards: ForwardPrices
-    solo_us: float
-    wait: float
-    rest_us: float
-    draft_us: float
-    token_us: float
-    sessions: int
-    meeting: float
-    there_us: float = 0.0
-    lead_us: float = 0.0
-    jitter_us: float = 1.0
-    prepares: bool = False
-
-    def batch(self, forward_share: float) -> float:
-        """Return how many sessions one that is in a forward finds there, itself among them."""
-        return 1 + (self.sessions - 1) * min(self.meeting * forward_share, 1.0)
-
-    def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:
-        """Return what a forward of ``rows`` takes (see ``ForwardPrices``)."""
-        return self.forwards.forward(rows, sessions, lone_us)
-
-    def asked(self, gamma: int, longest: int = 0) -> float:
-        """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for.
-
-        Args:
-            longest: how many tokens are prepared, in vain: a forward that has begun is waited for.
-        """
-        held_up_us = self._preparing.held_up(0, longest) if self.prepares else 0.0
-        return held_up_us + self.draft_us + self.token_us * gamma + self.rest_us
-
-    def begun(self, gamma: int, longest: int = 0) -> float:
-        """Return the same where the draft was begun while the target judged as long a one.
-
-        Args:
-            longest: how many tokens are prepared, if more: only then the drafter tells of them.
-        """
-        longest = max(gamma, longest)
-        told = 1 - self._preparing.is_busy(longest, longest)
-        return told * self.there_us + (1 - told) * self.rest_us + self._preparing.held_up(gamma, longest)
-
-    @property
-    def _preparing(self) -> Preparing:
-        return Preparing(self.token_us, self.forwards.row_us, self.lead_us, self.jitter_us)
 
 
 class Costs:
@@ -176,7 +120,7 @@ class Costs:
             draft_us=draft_us,
             token_us=token_us,
             sessions=self._sessions,
-            meeting=self._meeting(mean_us),
+            groups=self._groups(mean_us),
             there_us=there_us,
             lead_us=self._lead_us.drawn(FIRST_LEAD * mean_us, LEAD_COUNT),
             jitter_us=JITTER * mean_us,
@@ -240,8 +184,10 @@ class Costs:
         """This gateway's; or more, where a forward was shared with other gateways' sessions."""
         return max(len(self._last_verdict), 1, *self._batches)
 
-    def _meeting(self, forward_us: float) -> float:
-        others = self._sessions - 1
-        if not others:
-            return 1.0
-        return max(self._batch.value - 1, 0.0) / others * max(self._cycle_us.value / forward_us, 1.0)
+    def _groups(self, forward_us: float) -> float:
+        """Return how many groups would meet in forwards as often as is seen: ``Prices.batch`` the other way round."""
+        sessions, share = self._sessions, forward_us / max(self._cycle_us.value, forward_us)
+        apart = 1 - sessions * share / max(self._batch.value, 1.0)
+        if share > MOST_SHARE or apart <= 0:
+            return float(sessions)
+        return min(max(math.log(apart) / math.log(1 - share), 1.0), sessions)

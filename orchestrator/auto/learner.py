@@ -4,11 +4,12 @@ from functools import partial
 from itertools import count
 
 from orchestrator.auto.choice import MAX_SOLO_TOKENS, Table
-from orchestrator.auto.costs import Costs, Prices
+from orchestrator.auto.costs import Costs
 from orchestrator.auto.knowledge import ModeKnowledge
 from orchestrator.auto.observation import Mode, Observation, Observer
 from orchestrator.auto.pace import Pace, at_once
 from orchestrator.auto.policy import Auto
+from orchestrator.auto.prices import Prices
 from orchestrator.auto.tables import search
 from orchestrator.request import Gate, GenerationRequest
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
-from orchestrator.auto.costs import Prices
+from orchestrator.auto.prices import Prices
 from specgate.types import ALWAYS_SOLO
 
 EASY_BUCKET = bucket_of(0.5)
@@ -48,8 +48,8 @@ def even(gamma: int) -> Choice:
 class Outcome(NamedTuple):
     """What a round comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for.
 
-    A token that the target decodes alone counts as a round; ``alone`` is their share. ``lone_us`` is what its forward
-    takes more than by the line, where a session has it to itself.
+    A token that the target decodes alone counts as a round; ``alone`` is their share. ``waits``, and what its forward
+    takes more than by the line, ``lone_us``, are those of a session that has the verifier to itself.
     """
 
     tokens: float
@@ -71,19 +71,32 @@ class Load(NamedTuple):
     alone: float
 
 
-LOAD_TURNS = 4
+LOAD_TURNS = 8
 
 
 def load(outcome: Outcome, prices: Prices) -> Load:
-    """Return what rounds of such an outcome come to, the forwards being shared as they are then.
+    """Return what rounds of such an outcome come to, the forwards being shared as they are then."""
+    if prices.sessions > 1:
+        cycle_us = _shared_cycle_us(outcome, prices)
+    else:
+        forward_us = prices.forward(outcome.rows, lone_us=outcome.lone_us)
+        cycle_us = forward_us + outcome.besides_us + outcome.waits * forward_us
+    return Load(cycle_us, outcome.tokens / cycle_us, outcome.alone)
 
-    With s sessions and forwards that take f out of the t between two verdicts of a session, about 1 + (s - 1) f / t
-    sessions are in a forward together.
+
+def _shared_cycle_us(outcome: Outcome, prices: Prices) -> float:
+    """Return the time between two verdicts of a session.
+
+    How long forwards take hangs on who is in them, and that on how long they take: a fixed point, found by turns.
     """
-    tokens, rows, besides_us, waits, alone, lone_us = outcome
-    forward_us, cycle_us = prices.forward(rows, lone_us=lone_us), 1.0
-    for _ in range(LOAD_TURNS if prices.sessions > 1 else 1):
-        cycle_us = forward_us + besides_us + waits * forward_us
+    num_rounds = 1 - outcome.alone
+    away_us = (outcome.besides_us - outcome.alone * prices.solo_us) / num_rounds if num_rounds else 0.0
+    forward_us = prices.forward(outcome.rows, lone_us=outcome.lone_us)
+    cycle_us = forward_us + outcome.besides_us
+    for _ in range(LOAD_TURNS):
+        wait_us = prices.wait_us(away_us, forward_us, forward_us / cycle_us)
+        cycle_us = forward_us + outcome.besides_us + num_rounds * wait_us
         batch = prices.batch(forward_us / cycle_us)
-        forward_us = prices.forward(batch * rows, batch, lone_us)
-    return Load(cycle_us, tokens / cycle_us, alone)
+        # By halves, or long forwards that many share and short ones that few share would follow each other for ever.
+        forward_us = (forward_us + prices.forward(batch * outcome.rows, batch, outcome.lone_us)) / 2
+    return cycle_us

@@ -82,3 +82,8 @@ class Promises:
         kind = Kind.of(choice)
         found = [self._found[one] for one in ((kind,) if crowded or kind is Kind.ALONE else DRAFTING)]
         return (DOUBT + sum(kept for _, kept in found)) / (DOUBT + sum(weight for weight, _ in found))
+
+    def doubt(self, choice: Choice) -> float:
+        """Return the share of doubt, from 0 to 1, in what is known of choices like ``choice``; 1: none was in use."""
+        weight, _ = self._found[Kind.of(choice)]
+        return DOUBT / (DOUBT + weight)

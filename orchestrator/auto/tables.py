@@ -4,8 +4,8 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from orchestrator.auto.choice import Chooser, Table
-from orchestrator.auto.costs import Prices
 from orchestrator.auto.knowledge import MOST_SESSIONS, InUse, ModeKnowledge
+from orchestrator.auto.prices import Prices
 
 MIN_VERDICTS_CLOSED = 24
 """Of a mode, before anything is left to the target alone: of few rounds many are odd ones."""
@@ -21,7 +21,8 @@ VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
 """Of each session: how long a trial is, and its solo runs, so that it ends soon."""
 TRIAL_REACH = 1.75
-"""A trial is worth it if so many times what the target alone promises were better than what is in use."""
+"""A trial is worth it if so many times what the target alone promises were better than what is in use. The forward of
+all sessions is only guessed before the first one; the better it is known, the less is tried in vain."""
 
 
 def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
-from orchestrator.auto.costs import Prices
 from orchestrator.auto.forwards import PRICED_FROM, ForwardPrices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
 from orchestrator.auto.pace import at_once
+from orchestrator.auto.prices import Prices
 from orchestrator.auto.promises import Promises, Tally
 from orchestrator.auto.rehearsal import Ahead
 
 FORWARDS = ForwardPrices(8000, (240,) * len(PRICED_FROM), 240)
-CHEAP = Prices(FORWARDS, 0, 0, 400, 0, 720, sessions=1, meeting=1.0)
+CHEAP = Prices(FORWARDS, 0, 0, 400, 0, 720, sessions=1, groups=1.0)
 DEAR = CHEAP._replace(token_us=2640)
 NUM_TOKENS = 1500
 

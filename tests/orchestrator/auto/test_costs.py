@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs, Prices
+from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs
 from orchestrator.auto.fit import Line, Mean, nonnegative, solved
 from orchestrator.auto.forwards import PRICED_FROM
 from orchestrator.auto.observation import Behind, Observation
+from orchestrator.auto.prices import Prices
 from tests.orchestrator.auto.support import a_round, solo
 
 GAMMAS = (3, 1, 5, 2, 8, 4)

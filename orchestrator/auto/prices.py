@@ -1,0 +1,80 @@
+"""The prices of one moment, and what follows from them where sessions share the verifier."""
+
+from typing import NamedTuple
+
+from orchestrator.auto.forwards import ForwardPrices
+from orchestrator.auto.preparing import Preparing
+
+
+class Prices(NamedTuple):
+    """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
+
+    A solo token takes ``solo_us`` besides its forward.
+    Where no other session is there, a round waits ``wait`` forwards before its own one. It waits ``rest_us`` for the
+    network and the loop, or ``there_us`` where it need not ask the drafter for what it uses; a draft takes ``draft_us``
+    and ``token_us`` for each token. One that is prepared has a lead of ``lead_us``, give or take ``jitter_us`` (see
+    ``Preparing``), if the drafter ``prepares`` at all.
+    Sessions that were in one forward tend to be in the next one together: they meet as often as so many ``groups``
+    would that know nothing of each other, from 1 to as many as there are sessions.
+    """
+
+    forwards: ForwardPrices
+    solo_us: float
+    wait: float
+    rest_us: float
+    draft_us: float
+    token_us: float
+    sessions: int
+    groups: float
+    there_us: float = 0.0
+    lead_us: float = 0.0
+    jitter_us: float = 1.0
+    prepares: bool = False
+
+    def batch(self, share: float) -> float:
+        """Return how many sessions are in a forward on average, if each is in one for such a share of its time.
+
+        Some forward runs for 1 - (1 - share) ** groups of the time, and all that time as many are in it as make up the
+        ``sessions`` shares (Little, 1961).
+        """
+        running = 1 - (1 - min(share, 1.0)) ** self.groups
+        return min(self.sessions * share / running, self.sessions)
+
+    def wait_us(self, away_us: float, forward_us: float, share: float) -> float:
+        """Return what a round waits for others' forward before its own, ``away_us`` after the one before it ended.
+
+        Others began theirs when it left. Where that takes longer than the round is away it waits for the rest; else
+        it comes at any moment of some later one. Nobody but its own group may be there.
+
+        Args:
+            share: of its time that each session is in a forward.
+        """
+        others = 1 - (1 - min(share, 1.0)) ** (self.groups - 1)
+        return others * max(forward_us - away_us, forward_us / 2)
+
+    def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:
+        """Return what a forward of ``rows`` takes (see ``ForwardPrices``)."""
+        return self.forwards.forward(rows, sessions, lone_us)
+
+    def asked(self, gamma: int, longest: int = 0) -> float:
+        """Return what a round takes, besides its forward and the wait before it, if ``gamma`` tokens are asked for.
+
+        Args:
+            longest: how many tokens are prepared, in vain: a forward that has begun is waited for.
+        """
+        held_up_us = self._preparing.held_up(0, longest) if self.prepares else 0.0
+        return held_up_us + self.draft_us + self.token_us * gamma + self.rest_us
+
+    def begun(self, gamma: int, longest: int = 0) -> float:
+        """Return the same where the draft was begun while the target judged as long a one.
+
+        Args:
+            longest: how many tokens are prepared, if more: only then the drafter tells of them.
+        """
+        longest = max(gamma, longest)
+        told = 1 - self._preparing.is_busy(longest, longest)
+        return told * self.there_us + (1 - told) * self.rest_us + self._preparing.held_up(gamma, longest)
+
+    @property
+    def _preparing(self) -> Preparing:
+        return Preparing(self.token_us, self.forwards.row_us, self.lead_us, self.jitter_us)
