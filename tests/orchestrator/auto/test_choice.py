@@ -74,7 +74,7 @@ def test_a_dear_draft_goes_less_far() -> None:
 
 @pytest.mark.parametrize("sessions", [1, 8])
 def test_a_draft_that_never_survives_is_not_asked(sessions: int) -> None:
-    table = settled(Chooser(text_of(0.02), CHEAP._replace(sessions=sessions), 8))
+    table = settled(Chooser(text_of(0.02), CHEAP._replace(sessions=sessions, groups=sessions), 8))
     assert not table.choice.drafts
     assert table.choice.easy > 0
     assert table.probe_loss_us > 0
@@ -102,7 +102,23 @@ def test_where_a_draft_was_rejected_less_is_asked_for() -> None:
 def test_rows_cost_everybody_who_shares_the_forward() -> None:
     heavy = CHEAP._replace(forwards=FORWARDS._replace(row_us=1000))
     assert settled(Chooser(text_of(0.6), heavy, 8)).choice.drafts
-    assert not settled(Chooser(text_of(0.6), heavy._replace(sessions=16), 8)).choice.drafts
+    assert not settled(Chooser(text_of(0.6), heavy._replace(sessions=16, groups=16), 8)).choice.drafts
+
+
+@pytest.mark.parametrize("closed", [0, 2])
+def test_the_target_alone_is_tried_less_readily_once_it_was(closed: int) -> None:
+    text, crowd = text_of(0.9)._replace(buckets=[6] * NUM_TOKENS), CHEAP._replace(sessions=8, groups=8)
+    in_use, alone = even(3)._replace(closed=closed), even(3)._replace(closed=7)
+    before = Chooser(text, crowd, 8)
+    reach = 1.1 * before.load(in_use).rate / before.load(alone).rate
+    assert reach > 1.2
+    tried = before.trial(in_use, reach)
+    assert tried is not None
+    assert tried.choice == alone
+    promises, tally = Promises(), Tally()
+    tally.add(1000, round(1000 / before.load(alone).rate))
+    promises.settle(alone, before.load(alone).rate, tally)
+    assert Chooser(text, crowd, 8, promises=promises).trial(in_use, reach) is None
 
 
 @pytest.mark.parametrize("odds", [(0.05, 0.95), (0.05, 0.95, 0.95, 0.95)])

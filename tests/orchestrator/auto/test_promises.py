@@ -66,3 +66,11 @@ def test_of_many_sessions_more_verdicts_say_as_much() -> None:
 def test_what_has_nothing_to_do_with_a_choice_counts_only_so_far() -> None:
     assert found_out(even(3), 0.01).kept(even(3)) > 0.45
     assert found_out(even(3), 100.0).kept(even(3)) < 1.55
+
+
+def test_doubt_goes_as_a_kind_is_found_out_and_comes_back_as_others_are() -> None:
+    promises = Promises()
+    assert promises.doubt(ALONE) == promises.doubt(even(3)) == 1.0
+    once = found_out(ALONE, 0.9, times=1).doubt(ALONE)
+    assert found_out(ALONE, 0.9, times=20).doubt(ALONE) < once < 0.5
+    assert once < found_out(even(3), 0.9, times=5, promises=found_out(ALONE, 0.9, times=1)).doubt(ALONE) < 1
