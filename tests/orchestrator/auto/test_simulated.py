@@ -10,9 +10,9 @@ from orchestrator.auto.trace import Trace
 from orchestrator.gate import AlwaysDraft, TargetAlone
 
 WARM, COLD = 0.97, 0.93
-IN_A_CROWD = 0.92
+IN_A_CROWD = 0.95
 """Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known."""
-IN_STEP = {("confidence tells little", 0.33): 0.84}
+IN_STEP = {("confidence tells little", 0.33): 0.9}
 """There two draft tokens come to 700 tokens/s for sessions that began in step and stay so, and to 595 for others."""
 NUM_TEXTS, NUM_TOKENS = 48, 256
 ALL = [(kind, ratio, sessions) for kind in KINDS for ratio in DRAFT_RATIOS for sessions in (1, 8)]
