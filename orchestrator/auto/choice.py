@@ -95,14 +95,9 @@ class Chooser:
         return self._table(choice)
 
     def trial(self, choice: Choice, reach: float) -> Table | None:
-        """Return a table of the target alone, if it may be faster than ``choice``; None if not.
-
-        Args:
-            reach: how many times what it promises it may come to, as far as that was never found out.
-        """
+        """Return a table of the target alone; None if ``reach`` times what it promises is less than ``choice`` does."""
         alone = choice._replace(closed=NUM_BUCKETS)
-        most = 1 + (reach - 1) * self._promises.doubt(alone)
-        is_near = self._may_close and most * self._promise(alone) >= self._promise(choice)
+        is_near = self._may_close and reach * self._promise(alone) >= self._promise(choice)
         return self._table(alone) if is_near else None
 
     def load(self, choice: Choice) -> Load:

@@ -1,7 +1,7 @@
 """What a round costs, in microseconds, from the rounds before it.
 
 Learned are quantities that do not hang on how far anybody drafts now: what a forward takes for its rows, what a draft
-takes for its tokens, what a round waits on top, and how many sessions are there. What a choice costs under load then
+takes for its tokens, what the network takes, and how many sessions are there. What a choice costs under load then
 follows from them, also for choices that nobody makes at present.
 """
 
@@ -10,6 +10,7 @@ from collections import deque
 
 from orchestrator.auto.fit import Line, Mean
 from orchestrator.auto.forwards import Forwards
+from orchestrator.auto.meeting import Meeting
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.preparing import Preparing, in_jitters
 from orchestrator.auto.prices import Prices
@@ -30,8 +31,6 @@ MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 MAX_WAIT = 0.4
 """Forwards that a lone session's round waits before its own one, at the most: more was seen when it was not alone."""
-MOST_SHARE = 0.9
-"""Of its time that a session is in forwards: where it hardly ever leaves them nobody sees who leaves together."""
 NUM_RECENT = 64
 """Verdicts in whose forwards sessions of other gateways are looked for."""
 NUM_VERDICTS_ALIVE = 1024
@@ -47,7 +46,7 @@ class Costs:
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._batch, self._cycle_us, self._forward_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
+        self._meeting = Meeting(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
         self._num_verdicts = 0
@@ -94,10 +93,9 @@ class Costs:
             self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.behind is not None and seen.prepared:
             lead_us = self._lead(seen, seen.behind, announced=announced)
-            self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
-        self._batch.add(batch, weight=weight)
-        self._forward_us.add(forward_us, weight=weight)
-        self._cycle_us.add(seen.verify_us if seen.streamed else seen.round_us, weight=weight)
+            self._lead_us.add(lead_us, within=max(self._meeting.forward_us, 1.0), weight=weight)
+        cycle_us = seen.verify_us if seen.streamed else seen.round_us + seen.read_us
+        self._meeting.add(forward_us, cycle_us, batch, self._sessions, weight)
 
     def now(self, *, announced: bool = False) -> Prices | None:
         """Return the prices of this moment, None before there were rounds enough.
@@ -108,7 +106,7 @@ class Costs:
         if self._num_rounds < MIN_ROUNDS:
             return None
         draft_us, token_us = self._draft.coefficients
-        mean_us = max(self._forward_us.value, 1.0)
+        mean_us = max(self._meeting.forward_us, 1.0)
         rest_us = there_us = self._rest_us.value if self._rest_us.known else self._there_us.value
         if self._rest_us.known and announced and self._prepares:
             there_us = self._there_us.drawn(THERE_SHARE * rest_us, THERE_COUNT)
@@ -120,7 +118,7 @@ class Costs:
             draft_us=draft_us,
             token_us=token_us,
             sessions=self._sessions,
-            groups=self._groups(mean_us),
+            groups=self._meeting.groups(self._sessions),
             there_us=there_us,
             lead_us=self._lead_us.drawn(FIRST_LEAD * mean_us, LEAD_COUNT),
             jitter_us=JITTER * mean_us,
@@ -128,7 +126,7 @@ class Costs:
         )
 
     def _preparing(self) -> Preparing:
-        mean_us = max(self._forward_us.value, 1.0)
+        mean_us = max(self._meeting.forward_us, 1.0)
         return Preparing(self._draft.lately[1], self._forwards.row_us, self._lead_us.value, JITTER * mean_us)
 
     def _is_early(self, seen: Observation) -> bool:
@@ -183,11 +181,3 @@ class Costs:
     def _sessions(self) -> int:
         """This gateway's; or more, where a forward was shared with other gateways' sessions."""
         return max(len(self._last_verdict), 1, *self._batches)
-
-    def _groups(self, forward_us: float) -> float:
-        """Return how many groups would meet in forwards as often as is seen: ``Prices.batch`` the other way round."""
-        sessions, share = self._sessions, forward_us / max(self._cycle_us.value, forward_us)
-        apart = 1 - sessions * share / max(self._batch.value, 1.0)
-        if share > MOST_SHARE or apart <= 0:
-            return float(sessions)
-        return min(max(math.log(apart) / math.log(1 - share), 1.0), sessions)

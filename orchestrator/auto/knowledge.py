@@ -17,6 +17,11 @@ TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART = 64, 4, 2048
 and the most between two of them."""
 
 
+def is_same_load(sessions: int, others: int) -> bool:
+    """Return whether so many sessions are about as many as so many ``others``."""
+    return sessions <= ALIKE * others and others <= ALIKE * sessions
+
+
 @dataclass(slots=True)
 class InUse:
     """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
@@ -34,7 +39,7 @@ class InUse:
 
     def settle(self, promises: Promises, rate: float, sessions: int) -> None:
         """Hold what the table came to against the ``rate`` that it promises now, with so many sessions."""
-        if not 1 / ALIKE <= sessions / self.sessions <= ALIKE:
+        if not is_same_load(sessions, self.sessions):
             self.tally, self.sessions = Tally(), sessions
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
             promises.settle(self.table.choice, rate, self.tally)
@@ -56,6 +61,8 @@ class ModeKnowledge:
     num_verdicts: int = 0
     num_rounds: int = 0
     trial_at: int = 0
+    sessions_alone: int = 0
+    """How many there were when the target alone was last in use."""
     credit_us: float = 0.0
 
     def is_trial_due(self, sessions: int) -> bool:
@@ -63,11 +70,16 @@ class ModeKnowledge:
 
         What a forward of all sessions together takes is only guessed while drafts keep them apart.
         """
-        if self.num_verdicts < max(self.trial_at, TRIAL_AFTER * sessions):
+        if self.num_verdicts < max(self.trial_at, TRIAL_AFTER * min(sessions, MOST_SESSIONS)):
             return False
         self.put_off_trial(sessions)
         return True
 
     def put_off_trial(self, sessions: int) -> None:
-        """Let the next trial be later, since the target alone has just been in use."""
-        self.trial_at = self.num_verdicts + min((TRIAL_LONGER - 1) * self.num_verdicts, TRIALS_APART * sessions)
+        """Let the next trial be later, since the target alone is in use from now on."""
+        apart = min((TRIAL_LONGER - 1) * self.num_verdicts, TRIALS_APART * min(sessions, MOST_SESSIONS))
+        self.trial_at, self.sessions_alone = self.num_verdicts + apart, sessions
+
+    def doubt_of_alone(self, alone: Choice, sessions: int) -> float:
+        """Return the share of doubt in what is known of the target ``alone`` with so many sessions."""
+        return self.promises.doubt(alone) if is_same_load(sessions, self.sessions_alone) else 1.0

@@ -71,7 +71,8 @@ class Load(NamedTuple):
     alone: float
 
 
-LOAD_TURNS = 8
+LOAD_TURNS, SETTLED = 32, 1e-3
+"""To find out how long shared forwards are; mostly it takes six until they change by no more than so much of them."""
 
 
 def load(outcome: Outcome, prices: Prices) -> Load:
@@ -90,13 +91,15 @@ def _shared_cycle_us(outcome: Outcome, prices: Prices) -> float:
     How long forwards take hangs on who is in them, and that on how long they take: a fixed point, found by turns.
     """
     num_rounds = 1 - outcome.alone
-    away_us = (outcome.besides_us - outcome.alone * prices.solo_us) / num_rounds if num_rounds else 0.0
-    forward_us = prices.forward(outcome.rows, lone_us=outcome.lone_us)
-    cycle_us = forward_us + outcome.besides_us
+    # Rounds alone leave the verifier. What it takes besides a forward, all wait for who are there.
+    besides_us = outcome.besides_us - outcome.alone * prices.solo_us
+    away_us = besides_us / num_rounds if num_rounds else 0.0
+    turn_us = prices.solo_us + prices.forward(outcome.rows, lone_us=outcome.lone_us)
+    cycle_us = turn_us + besides_us
     for _ in range(LOAD_TURNS):
-        wait_us = prices.wait_us(away_us, forward_us, forward_us / cycle_us)
-        cycle_us = forward_us + outcome.besides_us + num_rounds * wait_us
-        batch = prices.batch(forward_us / cycle_us)
-        # By halves, or long forwards that many share and short ones that few share would follow each other for ever.
-        forward_us = (forward_us + prices.forward(batch * outcome.rows, batch, outcome.lone_us)) / 2
+        cycle_us = turn_us + besides_us + num_rounds * prices.wait_us(away_us, turn_us, turn_us / cycle_us)
+        batch = prices.batch(turn_us / cycle_us)
+        before_us, turn_us = turn_us, prices.solo_us + prices.forward(batch * outcome.rows, batch, outcome.lone_us)
+        if abs(turn_us - before_us) <= SETTLED * before_us:
+            break
     return cycle_us

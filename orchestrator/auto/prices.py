@@ -3,17 +3,18 @@
 from typing import NamedTuple
 
 from orchestrator.auto.forwards import ForwardPrices
+from orchestrator.auto.meeting import share_running
 from orchestrator.auto.preparing import Preparing
 
 
 class Prices(NamedTuple):
     """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
 
-    A solo token takes ``solo_us`` besides its forward.
-    Where no other session is there, a round waits ``wait`` forwards before its own one. It waits ``rest_us`` for the
-    network and the loop, or ``there_us`` where it need not ask the drafter for what it uses; a draft takes ``draft_us``
-    and ``token_us`` for each token. One that is prepared has a lead of ``lead_us``, give or take ``jitter_us`` (see
-    ``Preparing``), if the drafter ``prepares`` at all.
+    A token takes ``solo_us`` at the verifier besides its forward.
+    A round waits ``wait`` forwards before its own one where no other session is there; else see ``wait_us``.
+    It waits ``rest_us`` for the network and the loop, or ``there_us`` where it need not ask the drafter for what it
+    uses; a draft takes ``draft_us`` and ``token_us`` for each token. One that is prepared has a lead of ``lead_us``,
+    give or take ``jitter_us`` (see ``Preparing``), if the drafter ``prepares`` at all.
     Sessions that were in one forward tend to be in the next one together: they meet as often as so many ``groups``
     would that know nothing of each other, from 1 to as many as there are sessions.
     """
@@ -32,24 +33,23 @@ class Prices(NamedTuple):
     prepares: bool = False
 
     def batch(self, share: float) -> float:
-        """Return how many sessions are in a forward on average, if each is in one for such a share of its time.
+        """Return how many sessions are in a forward on average, each being in one for a ``share`` of its time, above 0.
 
-        Some forward runs for 1 - (1 - share) ** groups of the time, and all that time as many are in it as make up the
-        ``sessions`` shares (Little, 1961).
+        In the time that some forward runs as many are in it as make up the shares of all sessions (Little, 1961).
         """
-        running = 1 - (1 - min(share, 1.0)) ** self.groups
-        return min(self.sessions * share / running, self.sessions)
+        share = min(share, 1.0)
+        return min(self.sessions * share / share_running(share, self.groups), self.sessions)
 
     def wait_us(self, away_us: float, forward_us: float, share: float) -> float:
         """Return what a round waits for others' forward before its own, ``away_us`` after the one before it ended.
 
-        Others began theirs when it left. Where that takes longer than the round is away it waits for the rest; else
-        it comes at any moment of some later one. Nobody but its own group may be there.
+        Others began theirs when it left: it waits for the rest of that one, but not for less than half of one, since
+        who is away for longer comes at any moment. If there is only its own group it waits for nobody.
 
         Args:
             share: of its time that each session is in a forward.
         """
-        others = 1 - (1 - min(share, 1.0)) ** (self.groups - 1)
+        others = share_running(min(share, 1.0), self.groups - 1)
         return others * max(forward_us - away_us, forward_us / 2)
 
     def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:

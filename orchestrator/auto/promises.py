@@ -84,6 +84,6 @@ class Promises:
         return (DOUBT + sum(kept for _, kept in found)) / (DOUBT + sum(weight for weight, _ in found))
 
     def doubt(self, choice: Choice) -> float:
-        """Return the share of doubt, from 0 to 1, in what is known of choices like ``choice``; 1: none was in use."""
+        """Return the share of doubt, from 0 to 1, in what is known of ``choice``'s kind; 1: nothing was found out."""
         weight, _ = self._found[Kind.of(choice)]
         return DOUBT / (DOUBT + weight)

@@ -22,7 +22,8 @@ class Times(NamedTuple):
     """What rounds take besides their forward and the wait before it, in microseconds, if so much is always prepared.
 
     By γ, ``asked_us``: where nothing is there; ``begun_us``: where the draft has been begun; ``lone_us``: what the
-    forward takes more than by the line. ``solo_us``: of a streamed token; ``wait``: forwards that a round waits.
+    forward takes more than by the line. ``solo_us``: of a streamed token; ``wait``: forwards that a lone
+    session's round waits.
     """
 
     asked_us: Sequence[float]

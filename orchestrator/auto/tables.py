@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
+from orchestrator.auto.agreement import NUM_BUCKETS
 from orchestrator.auto.choice import Chooser, Table
 from orchestrator.auto.knowledge import MOST_SESSIONS, InUse, ModeKnowledge
 from orchestrator.auto.prices import Prices
@@ -21,8 +22,8 @@ VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
 """Of each session: how long a trial is, and its solo runs, so that it ends soon."""
 TRIAL_REACH = 1.75
-"""A trial is worth it if so many times what the target alone promises were better than what is in use. The forward of
-all sessions is only guessed before the first one; the better it is known, the less is tried in vain."""
+"""A trial is worth it if so many times what the target alone promises were better than what is in use, as long as the
+forward of all sessions is only guessed; the better it is known, the less is tried in vain."""
 
 
 def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
@@ -58,8 +59,8 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     due_at = known.num_verdicts + min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     resume = None
     if not table.choice.drafts:
-        known.put_off_trial(sessions)
-    elif sessions > 1 and (trial := chooser.trial(table.choice, TRIAL_REACH)) and known.is_trial_due(sessions):
+        known.put_off_trial(num_sessions)
+    elif sessions > 1 and (trial := _trial(known, table, num_sessions, chooser)) and known.is_trial_due(num_sessions):
         table, resume, stays = trial._replace(most_solo=TRIAL_TOKENS), table.choice, False
         due_at = known.num_verdicts + TRIAL_VERDICTS * sessions
     if last is not None and stays:
@@ -68,3 +69,9 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     skipped = VERDICTS_SKIPPED if last is None or last.table.choice.drafts else VERDICTS_SKIPPED_BEHIND_ALONE
     counts_from = known.num_verdicts + skipped * (sessions - 1)
     return InUse(table._replace(number=known.num_tables), due_at, counts_from, num_sessions, resume=resume)
+
+
+def _trial(known: ModeKnowledge, table: Table, num_sessions: int, chooser: Chooser) -> Table | None:
+    alone = table.choice._replace(closed=NUM_BUCKETS)
+    doubt = known.doubt_of_alone(alone, num_sessions)
+    return chooser.trial(table.choice, 1 + doubt * (TRIAL_REACH - 1))

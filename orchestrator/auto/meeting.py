@@ -1,0 +1,56 @@
+"""How sessions that share a verifier meet in its forwards: by chance, or because they move together."""
+
+import math
+
+from orchestrator.auto.fit import Mean
+
+MOST_SHARE = 0.9
+"""Of its time that a session is in forwards: where it hardly ever leaves them nobody sees who leaves together."""
+
+
+def share_running(share: float, groups: float) -> float:
+    """Return for which share of the time a forward runs, if each of so many groups is in one for ``share`` of it."""
+    return float(1 - (1 - share) ** groups)
+
+
+def groups_of(share: float, running: float) -> float:
+    """Return ``share_running`` the other way round: as many groups as one likes where a forward always runs."""
+    return math.log1p(-running) / math.log1p(-share) if running < 1 else math.inf
+
+
+class Meeting:
+    """Learns in how many groups sessions come and go.
+
+    Args:
+        half_life: in verdicts of each session.
+    """
+
+    def __init__(self, half_life: float) -> None:
+        self._cycle_us, self._forward_us, self._busy_us = Mean(half_life), Mean(half_life), Mean(half_life)
+        self._groups = math.inf
+
+    def add(self, forward_us: float, cycle_us: float, batch: int, sessions: int, weight: float = 1.0) -> None:
+        """Take a verdict in.
+
+        Args:
+            cycle_us: since the verdict before it.
+            batch: how many sessions were in the forward, of so many ``sessions``.
+            weight: of this verdict among those of all sessions.
+        """
+        self._forward_us.add(forward_us, weight=weight)
+        self._cycle_us.add(max(cycle_us, forward_us), weight=weight)
+        # A forward of half the sessions is told of by half of the verdicts: theirs.
+        lone_us = sessions * self._forward_us.value
+        self._busy_us.add(forward_us * sessions / batch, within=lone_us, weight=weight)
+        share = self._forward_us.value / max(self._cycle_us.value, 1.0)
+        if 0 < share <= MOST_SHARE:
+            self._groups = groups_of(share, self._busy_us.value / self._cycle_us.value)
+
+    @property
+    def forward_us(self) -> float:
+        """The forwards that a session is in, on average; 0 before the first one."""
+        return self._forward_us.value
+
+    def groups(self, sessions: int) -> float:
+        """Return how many there are among so many sessions."""
+        return min(max(self._groups, 1.0), float(sessions))
