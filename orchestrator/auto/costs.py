@@ -46,7 +46,7 @@ class Costs:
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._meeting = Meeting(HALF_LIFE)
+        self._meeting, self._drafting = Meeting(HALF_LIFE), Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
         self._num_verdicts = 0
@@ -78,7 +78,16 @@ class Costs:
             self._solo_us.add(waited_us, weight=weight)
         else:
             self._wait_us.add(waited_us, weight=weight)
-        self._num_rounds += seen.proposed > 0
+        self._drafting.add(seen.proposed > 0, within=1.0, weight=weight)
+        if seen.proposed:
+            # Where few draft, each of them tells of more.
+            self._observe_round(seen, weight / max(self._drafting.value, weight), announced=announced)
+        cycle_us = seen.verify_us if seen.streamed else seen.round_us + seen.read_us
+        self._meeting.add(forward_us, cycle_us, batch, self._sessions, weight)
+
+    def _observe_round(self, seen: Observation, weight: float, *, announced: bool) -> None:
+        """Take in what a draft took, and the way to it."""
+        self._num_rounds += 1
         # A reader takes his time with every round: fewer of them are less of it.
         rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
@@ -87,15 +96,13 @@ class Costs:
             if seen.proposed > seen.prepared:
                 draft_us = max(seen.draft_us - self._held_up(seen), 0)
                 self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
-        elif seen.proposed and self._is_early(seen):
+        elif self._is_early(seen):
             self._there_us.add(rest_us, weight=weight)
-        if seen.behind is not None and seen.proposed:
+        if seen.behind is not None:
             self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.behind is not None and seen.prepared:
             lead_us = self._lead(seen, seen.behind, announced=announced)
             self._lead_us.add(lead_us, within=max(self._meeting.forward_us, 1.0), weight=weight)
-        cycle_us = seen.verify_us if seen.streamed else seen.round_us + seen.read_us
-        self._meeting.add(forward_us, cycle_us, batch, self._sessions, weight)
 
     def now(self, *, announced: bool = False) -> Prices | None:
         """Return the prices of this moment, None before there were rounds enough.

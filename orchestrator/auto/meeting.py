@@ -5,7 +5,8 @@ import math
 from orchestrator.auto.fit import Mean
 
 MOST_SHARE = 0.9
-"""Of its time that a session is in forwards: where it hardly ever leaves them nobody sees who leaves together."""
+"""Of its time that a session is in forwards. Where it hardly ever leaves them nobody sees who leaves together, and what was
+seen before was of other rounds: all count as apart."""
 
 
 def share_running(share: float, groups: float) -> float:
@@ -43,8 +44,8 @@ class Meeting:
         lone_us = sessions * self._forward_us.value
         self._busy_us.add(forward_us * sessions / batch, within=lone_us, weight=weight)
         share = self._forward_us.value / max(self._cycle_us.value, 1.0)
-        if 0 < share <= MOST_SHARE:
-            self._groups = groups_of(share, self._busy_us.value / self._cycle_us.value)
+        knows = 0 < share <= MOST_SHARE
+        self._groups = groups_of(share, self._busy_us.value / self._cycle_us.value) if knows else math.inf
 
     @property
     def forward_us(self) -> float:
