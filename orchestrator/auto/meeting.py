@@ -5,8 +5,8 @@ import math
 from orchestrator.auto.fit import Mean
 
 MOST_SHARE = 0.9
-"""Of its time that a session is in forwards. Where it hardly ever leaves them nobody sees who leaves together, and what was
-seen before was of other rounds: all count as apart."""
+"""Of its time that a session is in forwards. Where it hardly ever leaves them nobody sees who leaves together, and what
+was seen before was of other rounds: all count as apart."""
 
 
 def share_running(share: float, groups: float) -> float:
