@@ -21,7 +21,7 @@ VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 """Of each other session, which are held against no promise when the table changes. A solo run goes on for longer."""
 TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
 """Of each session: how long a trial is, and its solo runs, so that it ends soon."""
-TRIAL_REACH = 1.75
+TRIAL_REACH = 1.35
 """A trial is worth it if so many times what the target alone promises were better than what is in use, as long as the
 forward of all sessions is only guessed; the better it is known, the less is tried in vain."""
 
