@@ -7,6 +7,7 @@ from statistics import mode as mode_of
 
 import pytest
 
+from orchestrator.auto import tables
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
@@ -352,7 +353,9 @@ def plans_of(learner: Learner, num_rounds: int, sessions: int, accepted: int) ->
     return plans
 
 
-def test_in_a_crowd_the_target_alone_is_tried_and_less_often_later() -> None:
+def test_in_a_crowd_the_target_alone_is_tried_and_less_often_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Near enough to be tried again when it has been found out.
+    monkeypatch.setattr(tables, "TRIAL_REACH", 3.0)
     learner = Learner()
     plans = plans_of(learner, 400, 8, accepted=1)
     tried = [index for index, plan in enumerate(plans) if plan.max_solo_tokens > 1]
@@ -361,6 +364,14 @@ def test_in_a_crowd_the_target_alone_is_tried_and_less_often_later() -> None:
     assert all(plans[index].max_solo_tokens <= TRIAL_TOKENS for index in tried)
     assert len(tried) < 4 * TRIAL_VERDICTS
     assert plans[-1].gamma
+
+
+def test_once_found_out_to_be_much_slower_it_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "TRIAL_REACH", 1.75)
+    plans = plans_of(Learner(), 400, 8, accepted=1)
+    tried = [index for index, plan in enumerate(plans) if plan.max_solo_tokens > 1]
+    assert 0 < len(tried) <= 2 * TRIAL_VERDICTS
+    assert tried[-1] - tried[0] < 2 * TRIAL_VERDICTS
 
 
 @pytest.mark.parametrize(("sessions", "accepted"), [(1, 1), (8, 8)])
