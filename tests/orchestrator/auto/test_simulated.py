@@ -10,7 +10,7 @@ from orchestrator.auto.trace import Trace
 from orchestrator.gate import AlwaysDraft, TargetAlone
 
 WARM, COLD = 0.97, 0.93
-IN_A_CROWD = 0.94
+IN_A_CROWD = 0.92
 """Eight sessions: choices that keep them in step are better than a rehearsal tells, and must be tried to be known."""
 IN_STEP = {("confidence tells little", 0.33): 0.9}
 """There two draft tokens come to 700 tokens/s for sessions that began in step and stay so, and to 595 for others."""
