@@ -46,7 +46,8 @@ class Costs:
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._meeting, self._drafting = Meeting(HALF_LIFE), Mean(HALF_LIFE)
+        self._forward_us, self._drafting = Mean(HALF_LIFE), Mean(HALF_LIFE)
+        self._meeting = Meeting(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
         self._num_verdicts = 0
@@ -79,11 +80,14 @@ class Costs:
         else:
             self._wait_us.add(waited_us, weight=weight)
         self._drafting.add(seen.proposed > 0, within=1.0, weight=weight)
+        if seen.proposed and seen.behind is not None:
+            self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.proposed:
             # Where few draft, each of them tells of more.
             self._observe_round(seen, weight / max(self._drafting.value, weight), announced=announced)
         cycle_us = seen.verify_us if seen.streamed else seen.round_us + seen.read_us
-        self._meeting.add(forward_us, cycle_us, batch, self._sessions, weight)
+        self._forward_us.add(forward_us, weight=weight)
+        self._meeting.add(forward_us + self._solo_us.value, cycle_us, batch, self._sessions, weight)
 
     def _observe_round(self, seen: Observation, weight: float, *, announced: bool) -> None:
         """Take in what a draft took, and the way to it."""
@@ -98,11 +102,9 @@ class Costs:
                 self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
         elif self._is_early(seen):
             self._there_us.add(rest_us, weight=weight)
-        if seen.behind is not None:
-            self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.behind is not None and seen.prepared:
             lead_us = self._lead(seen, seen.behind, announced=announced)
-            self._lead_us.add(lead_us, within=max(self._meeting.forward_us, 1.0), weight=weight)
+            self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
 
     def now(self, *, announced: bool = False) -> Prices | None:
         """Return the prices of this moment, None before there were rounds enough.
@@ -113,7 +115,7 @@ class Costs:
         if self._num_rounds < MIN_ROUNDS:
             return None
         draft_us, token_us = self._draft.coefficients
-        mean_us = max(self._meeting.forward_us, 1.0)
+        mean_us = max(self._forward_us.value, 1.0)
         rest_us = there_us = self._rest_us.value if self._rest_us.known else self._there_us.value
         if self._rest_us.known and announced and self._prepares:
             there_us = self._there_us.drawn(THERE_SHARE * rest_us, THERE_COUNT)
@@ -133,7 +135,7 @@ class Costs:
         )
 
     def _preparing(self) -> Preparing:
-        mean_us = max(self._meeting.forward_us, 1.0)
+        mean_us = max(self._forward_us.value, 1.0)
         return Preparing(self._draft.lately[1], self._forwards.row_us, self._lead_us.value, JITTER * mean_us)
 
     def _is_early(self, seen: Observation) -> bool:

@@ -6,7 +6,7 @@ from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
 from orchestrator.auto.history import History
 from orchestrator.auto.options import Choice
-from orchestrator.auto.promises import Promises, Tally
+from orchestrator.auto.promises import Kind, Promises, Tally
 
 MOST_SESSIONS = 8
 """Many sessions have so many verdicts in the time of one: up to so many times as many are waited for."""
@@ -37,13 +37,15 @@ class InUse:
     tally: Tally = field(default_factory=Tally)
     resume: Choice | None = None
 
-    def settle(self, promises: Promises, rate: float, sessions: int) -> None:
-        """Hold what the table came to against the ``rate`` that it promises now, with so many sessions."""
+    def settle(self, promises: Promises, rate: float, sessions: int) -> bool:
+        """Tell ``promises`` what the table came to, if that is known, while it would promise ``rate``; say whether."""
         if not is_same_load(sessions, self.sessions):
             self.tally, self.sessions = Tally(), sessions
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
             promises.settle(self.table.choice, rate, self.tally)
             self.tally = Tally()
+            return True
+        return False
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class ModeKnowledge:
     num_rounds: int = 0
     trial_at: int = 0
     sessions_alone: int = 0
-    """How many there were when the target alone was last in use."""
+    """How many there were when it was last found out what the target alone comes to."""
     credit_us: float = 0.0
 
     def is_trial_due(self, sessions: int) -> bool:
@@ -78,8 +80,13 @@ class ModeKnowledge:
     def put_off_trial(self, sessions: int) -> None:
         """Let the next trial be later, since the target alone is in use from now on."""
         apart = min((TRIAL_LONGER - 1) * self.num_verdicts, TRIALS_APART * min(sessions, MOST_SESSIONS))
-        self.trial_at, self.sessions_alone = self.num_verdicts + apart, sessions
+        self.trial_at = self.num_verdicts + apart
 
-    def doubt_of_alone(self, alone: Choice, sessions: int) -> float:
-        """Return the share of doubt in what is known of the target ``alone`` with so many sessions."""
-        return self.promises.doubt(alone) if is_same_load(sessions, self.sessions_alone) else 1.0
+    def settle(self, last: InUse, rate: float, sessions: int) -> None:
+        """Hold what ``last`` came to against the ``rate`` that it promises now, with so many sessions."""
+        if last.settle(self.promises, rate, sessions) and not last.table.choice.drafts:
+            self.sessions_alone = sessions
+
+    def doubt_of_alone(self, sessions: int) -> float:
+        """Return the share of doubt in what is known of the target alone with so many sessions."""
+        return self.promises.doubt(Kind.ALONE) if is_same_load(sessions, self.sessions_alone) else 1.0

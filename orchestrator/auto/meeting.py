@@ -27,30 +27,26 @@ class Meeting:
     """
 
     def __init__(self, half_life: float) -> None:
-        self._cycle_us, self._forward_us, self._busy_us = Mean(half_life), Mean(half_life), Mean(half_life)
+        self._cycle_us, self._turn_us, self._busy_us = Mean(half_life), Mean(half_life), Mean(half_life)
         self._groups = math.inf
 
-    def add(self, forward_us: float, cycle_us: float, batch: int, sessions: int, weight: float = 1.0) -> None:
+    def add(self, turn_us: float, cycle_us: float, batch: int, sessions: int, weight: float = 1.0) -> None:
         """Take a verdict in.
 
         Args:
+            turn_us: its forward, and what the verifier takes besides.
             cycle_us: since the verdict before it.
             batch: how many sessions were in the forward, of so many ``sessions``.
             weight: of this verdict among those of all sessions.
         """
-        self._forward_us.add(forward_us, weight=weight)
-        self._cycle_us.add(max(cycle_us, forward_us), weight=weight)
+        self._turn_us.add(turn_us, weight=weight)
+        self._cycle_us.add(max(cycle_us, turn_us), weight=weight)
         # A forward of half the sessions is told of by half of the verdicts: theirs.
-        lone_us = sessions * self._forward_us.value
-        self._busy_us.add(forward_us * sessions / batch, within=lone_us, weight=weight)
-        share = self._forward_us.value / max(self._cycle_us.value, 1.0)
+        apart_us = sessions * self._turn_us.value
+        self._busy_us.add(turn_us * sessions / batch, within=apart_us, weight=weight)
+        share = self._turn_us.value / max(self._cycle_us.value, 1.0)
         knows = 0 < share <= MOST_SHARE
         self._groups = groups_of(share, self._busy_us.value / self._cycle_us.value) if knows else math.inf
-
-    @property
-    def forward_us(self) -> float:
-        """The forwards that a session is in, on average; 0 before the first one."""
-        return self._forward_us.value
 
     def groups(self, sessions: int) -> float:
         """Return how many there are among so many sessions."""

@@ -72,7 +72,7 @@ class Load(NamedTuple):
 
 
 LOAD_TURNS, SETTLED = 32, 1e-3
-"""To find out how long shared forwards are; mostly it takes six until they change by no more than so much of them."""
+"""To find out how long shared forwards are; mostly it takes five until all changes by no more than such a share."""
 
 
 def load(outcome: Outcome, prices: Prices) -> Load:
@@ -97,9 +97,10 @@ def _shared_cycle_us(outcome: Outcome, prices: Prices) -> float:
     turn_us = prices.solo_us + prices.forward(outcome.rows, lone_us=outcome.lone_us)
     cycle_us = turn_us + besides_us
     for _ in range(LOAD_TURNS):
+        turn_before_us, cycle_before_us = turn_us, cycle_us
         cycle_us = turn_us + besides_us + num_rounds * prices.wait_us(away_us, turn_us, turn_us / cycle_us)
         batch = prices.batch(turn_us / cycle_us)
-        before_us, turn_us = turn_us, prices.solo_us + prices.forward(batch * outcome.rows, batch, outcome.lone_us)
-        if abs(turn_us - before_us) <= SETTLED * before_us:
+        turn_us = prices.solo_us + prices.forward(batch * outcome.rows, batch, outcome.lone_us)
+        if abs(turn_us - turn_before_us) + abs(cycle_us - cycle_before_us) <= SETTLED * turn_us:
             break
     return cycle_us

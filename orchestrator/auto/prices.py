@@ -10,7 +10,7 @@ from orchestrator.auto.preparing import Preparing
 class Prices(NamedTuple):
     """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
 
-    A token takes ``solo_us`` at the verifier besides its forward.
+    A solo token takes ``solo_us`` besides its forward; where sessions share the verifier, so does a round.
     A round waits ``wait`` forwards before its own one where no other session is there; else see ``wait_us``.
     It waits ``rest_us`` for the network and the loop, or ``there_us`` where it need not ask the drafter for what it
     uses; a draft takes ``draft_us`` and ``token_us`` for each token. One that is prepared has a lead of ``lead_us``,
@@ -40,17 +40,19 @@ class Prices(NamedTuple):
         share = min(share, 1.0)
         return min(self.sessions * share / share_running(share, self.groups), self.sessions)
 
-    def wait_us(self, away_us: float, forward_us: float, share: float) -> float:
-        """Return what a round waits for others' forward before its own, ``away_us`` after the one before it ended.
+    def wait_us(self, away_us: float, turn_us: float, share: float) -> float:
+        """Return what a round waits for others' turn before its own, ``away_us`` after the one before it ended.
+
+        A turn is a forward and what the verifier takes besides.
 
         Others began theirs when it left: it waits for the rest of that one, but not for less than half of one, since
         who is away for longer comes at any moment. If there is only its own group it waits for nobody.
 
         Args:
-            share: of its time that each session is in a forward.
+            share: of its time that each session is in such a turn.
         """
         others = share_running(min(share, 1.0), self.groups - 1)
-        return others * max(forward_us - away_us, forward_us / 2)
+        return others * max(turn_us - away_us, turn_us / 2)
 
     def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:
         """Return what a forward of ``rows`` takes (see ``ForwardPrices``)."""

@@ -83,7 +83,7 @@ class Promises:
         found = [self._found[one] for one in ((kind,) if crowded or kind is Kind.ALONE else DRAFTING)]
         return (DOUBT + sum(kept for _, kept in found)) / (DOUBT + sum(weight for weight, _ in found))
 
-    def doubt(self, choice: Choice) -> float:
-        """Return the share of doubt, from 0 to 1, in what is known of ``choice``'s kind; 1: nothing was found out."""
-        weight, _ = self._found[Kind.of(choice)]
+    def doubt(self, kind: Kind) -> float:
+        """Return the share of doubt, from 0 to 1, in what is known of one kind; 1: nothing was found out."""
+        weight, _ = self._found[kind]
         return DOUBT / (DOUBT + weight)

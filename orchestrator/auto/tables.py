@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from orchestrator.auto.agreement import NUM_BUCKETS
 from orchestrator.auto.choice import Chooser, Table
 from orchestrator.auto.knowledge import MOST_SESSIONS, InUse, ModeKnowledge
 from orchestrator.auto.prices import Prices
@@ -23,7 +22,7 @@ TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
 """Of each session: how long a trial is, and its solo runs, so that it ends soon."""
 TRIAL_REACH = 1.35
 """A trial is worth it if so many times what the target alone promises were better than what is in use, as long as the
-forward of all sessions is only guessed; the better it is known, the less is tried in vain."""
+forward of all sessions is only guessed; the less doubt is left, the nearer to once."""
 
 
 def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
@@ -44,7 +43,7 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
     chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
     if last is not None:
-        last.settle(known.promises, chooser.load(last.table.choice).rate, prices.sessions)
+        known.settle(last, chooser.load(last.table.choice).rate, prices.sessions)
     yield
     max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
     table = yield from chooser.search((last.resume or last.table.choice) if last is not None else None, max_moves)
@@ -72,6 +71,4 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
 
 
 def _trial(known: ModeKnowledge, table: Table, num_sessions: int, chooser: Chooser) -> Table | None:
-    alone = table.choice._replace(closed=NUM_BUCKETS)
-    doubt = known.doubt_of_alone(alone, num_sessions)
-    return chooser.trial(table.choice, 1 + doubt * (TRIAL_REACH - 1))
+    return chooser.trial(table.choice, 1 + known.doubt_of_alone(num_sessions) * (TRIAL_REACH - 1))

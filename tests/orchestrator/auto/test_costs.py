@@ -430,7 +430,7 @@ def test_where_nothing_is_announced_a_draft_that_lay_there_may_have_been_longer(
 
 
 @pytest.mark.parametrize("sessions", [1, 8])
-@pytest.mark.parametrize("every", [1, 16])
+@pytest.mark.parametrize("every", [1, 17])
 def test_a_draft_that_gets_cheaper_is_known_as_soon_where_few_draft(sessions: int, every: int) -> None:
     costs, numbers = Costs(), count()
     for token_us, num_rounds in ((3000, 40 * sessions), (1000, 250 * (sessions if every == 1 else 1))):

@@ -81,32 +81,39 @@ def test_the_target_alone_takes_a_forward_of_all_and_what_the_verifier_takes_bes
 
 
 @pytest.mark.parametrize("sessions", [2, 8, 16])
-@pytest.mark.parametrize("away_us", [4000, 15_000, 40_000])
-def test_so_many_turns_are_enough(sessions: int, away_us: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("groups", [1.3, 2, 16])
+@pytest.mark.parametrize("away_us", [200, 4000, 40_000])
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_so_many_turns_are_enough(
+    sessions: int, groups: float, away_us: float, *, is_flat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcome = Outcome(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0, lone_us=500)
-    few = load(outcome, prices_for(sessions, groups=sessions)).cycle_us
-    monkeypatch.setattr(options, "SETTLED", 0)
+    prices = prices_for(sessions, min(groups, sessions))
+    if is_flat:
+        prices = prices._replace(forwards=FORWARDS._replace(session_us=(0,) * len(PRICED_FROM), row_us=0))
+    few = load(outcome, prices).cycle_us
+    monkeypatch.setattr(options, "SETTLED", -1)
     monkeypatch.setattr(options, "LOAD_TURNS", 1000)
-    assert few == pytest.approx(load(outcome, prices_for(sessions, groups=sessions)).cycle_us, rel=0.003)
+    assert few == pytest.approx(load(outcome, prices).cycle_us, rel=0.003)
 
 
 def test_who_comes_and_goes_together_waits_for_nobody() -> None:
     prices = prices_for(8, groups=1)
     assert prices.batch(0.1) == prices.batch(0.9) == pytest.approx(8)
-    assert prices.wait_us(away_us=2000, forward_us=9000, share=0.8) == 0
+    assert prices.wait_us(away_us=2000, turn_us=9000, share=0.8) == 0
 
 
 def test_one_that_is_hardly_ever_in_a_forward_meets_nobody() -> None:
     prices = prices_for(8, groups=8)
     assert prices.batch(0.001) == pytest.approx(1, abs=0.01)
-    assert prices.wait_us(away_us=1e6, forward_us=9000, share=0.001) < 100
+    assert prices.wait_us(away_us=1e6, turn_us=9000, share=0.001) < 100
     assert prices.batch(1.0) == 8
 
 
 @pytest.mark.parametrize(("away_us", "waited_us"), [(0, 9000), (3000, 6000), (6000, 4500), (30_000, 4500)])
 def test_a_forward_that_began_when_a_round_left_is_waited_for(away_us: float, waited_us: float) -> None:
     prices = prices_for(64, groups=64)
-    assert prices.wait_us(away_us, forward_us=9000, share=0.5) == pytest.approx(waited_us)
+    assert prices.wait_us(away_us, turn_us=9000, share=0.5) == pytest.approx(waited_us)
 
 
 @pytest.mark.parametrize("sessions", [4, 8, 16])

@@ -70,7 +70,7 @@ def test_what_has_nothing_to_do_with_a_choice_counts_only_so_far() -> None:
 
 def test_doubt_goes_as_a_kind_is_found_out_and_comes_back_as_others_are() -> None:
     promises = Promises()
-    assert promises.doubt(ALONE) == promises.doubt(even(3)) == 1.0
-    once = found_out(ALONE, 0.9, times=1).doubt(ALONE)
-    assert found_out(ALONE, 0.9, times=20).doubt(ALONE) < once < 0.5
-    assert once < found_out(even(3), 0.9, times=5, promises=found_out(ALONE, 0.9, times=1)).doubt(ALONE) < 1
+    assert promises.doubt(Kind.ALONE) == promises.doubt(Kind.STEADY) == 1.0
+    once = found_out(ALONE, 0.9, times=1).doubt(Kind.ALONE)
+    assert found_out(ALONE, 0.9, times=20).doubt(Kind.ALONE) < once < 0.5
+    assert once < found_out(even(3), 0.9, times=5, promises=found_out(ALONE, 0.9, times=1)).doubt(Kind.ALONE) < 1
