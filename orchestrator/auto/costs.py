@@ -46,8 +46,7 @@ class Costs:
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._forward_us, self._drafting = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._meeting = Meeting(HALF_LIFE)
+        self._forward_us, self._meeting = Mean(HALF_LIFE), Meeting(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
         self._num_verdicts = 0
@@ -79,12 +78,10 @@ class Costs:
             self._solo_us.add(waited_us, weight=weight)
         else:
             self._wait_us.add(waited_us, weight=weight)
-        self._drafting.add(seen.proposed > 0, within=1.0, weight=weight)
         if seen.proposed and seen.behind is not None:
             self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.proposed:
-            # Where few draft, each of them tells of more.
-            self._observe_round(seen, weight / max(self._drafting.value, weight), announced=announced)
+            self._observe_round(seen, weight, announced=announced)
         cycle_us = seen.verify_us if seen.streamed else seen.round_us + seen.read_us
         self._forward_us.add(forward_us, weight=weight)
         self._meeting.add(forward_us + self._solo_us.value, cycle_us, batch, self._sessions, weight)

@@ -1,7 +1,6 @@
 """Prices from rounds: lines, outliers, load."""
 
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
@@ -427,19 +426,3 @@ def test_where_nothing_is_announced_a_draft_that_lay_there_may_have_been_longer(
     assert prices is not None
     assert expected is not None
     assert prices.lead_us == pytest.approx(expected.lead_us, rel=0.02)
-
-
-@pytest.mark.parametrize("sessions", [1, 8])
-@pytest.mark.parametrize("every", [1, 17])
-def test_a_draft_that_gets_cheaper_is_known_as_soon_where_few_draft(sessions: int, every: int) -> None:
-    costs, numbers = Costs(), count()
-    for token_us, num_rounds in ((3000, 40 * sessions), (1000, 250 * (sessions if every == 1 else 1))):
-        for _ in range(num_rounds * every):
-            number = next(numbers)
-            alone = replace(solo(), batch_sessions=sessions, batch_rows=sessions)
-            gamma = GAMMAS[number // every % len(GAMMAS)]
-            seen = alone if number % every else a_round(gamma, token_us=token_us, batch=sessions)
-            costs.observe(seen, session=number % sessions)
-    prices = costs.now()
-    assert prices is not None
-    assert prices.token_us == pytest.approx(1000, rel=0.3)
