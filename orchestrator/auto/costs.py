@@ -78,8 +78,6 @@ class Costs:
             self._solo_us.add(waited_us, weight=weight)
         else:
             self._wait_us.add(waited_us, weight=weight)
-        if seen.proposed and seen.behind is not None:
-            self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.proposed:
             self._observe_round(seen, weight, announced=announced)
         cycle_us = seen.verify_us if seen.streamed else seen.round_us + seen.read_us
@@ -99,6 +97,8 @@ class Costs:
                 self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
         elif self._is_early(seen):
             self._there_us.add(rest_us, weight=weight)
+        if seen.behind is not None:
+            self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
         if seen.behind is not None and seen.prepared:
             lead_us = self._lead(seen, seen.behind, announced=announced)
             self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)

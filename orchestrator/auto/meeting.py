@@ -11,7 +11,7 @@ was seen before was of other rounds: all count as apart."""
 
 def share_running(share: float, groups: float) -> float:
     """Return for which share of the time a forward runs, if each of so many groups is in one for ``share`` of it."""
-    return float(1 - (1 - share) ** groups)
+    return float(1 - max(1 - share, 0.0) ** groups)
 
 
 def groups_of(share: float, running: float) -> float:
@@ -28,7 +28,6 @@ class Meeting:
 
     def __init__(self, half_life: float) -> None:
         self._cycle_us, self._turn_us, self._busy_us = Mean(half_life), Mean(half_life), Mean(half_life)
-        self._groups = math.inf
 
     def add(self, turn_us: float, cycle_us: float, batch: int, sessions: int, weight: float = 1.0) -> None:
         """Take a verdict in.
@@ -44,10 +43,11 @@ class Meeting:
         # A forward of half the sessions is told of by half of the verdicts: theirs.
         apart_us = sessions * self._turn_us.value
         self._busy_us.add(turn_us * sessions / batch, within=apart_us, weight=weight)
-        share = self._turn_us.value / max(self._cycle_us.value, 1.0)
-        knows = 0 < share <= MOST_SHARE
-        self._groups = groups_of(share, self._busy_us.value / self._cycle_us.value) if knows else math.inf
 
     def groups(self, sessions: int) -> float:
         """Return how many there are among so many sessions."""
-        return min(max(self._groups, 1.0), float(sessions))
+        cycle_us = max(self._cycle_us.value, 1.0)
+        share = self._turn_us.value / cycle_us
+        if not 0 < share <= MOST_SHARE:
+            return float(sessions)
+        return min(max(groups_of(share, self._busy_us.value / cycle_us), 1.0), float(sessions))

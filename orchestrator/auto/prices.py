@@ -37,21 +37,19 @@ class Prices(NamedTuple):
 
         In the time that some forward runs as many are in it as make up the shares of all sessions (Little, 1961).
         """
-        share = min(share, 1.0)
         return min(self.sessions * share / share_running(share, self.groups), self.sessions)
 
     def wait_us(self, away_us: float, turn_us: float, share: float) -> float:
         """Return what a round waits for others' turn before its own, ``away_us`` after the one before it ended.
 
-        A turn is a forward and what the verifier takes besides.
-
-        Others began theirs when it left: it waits for the rest of that one, but not for less than half of one, since
-        who is away for longer comes at any moment. If there is only its own group it waits for nobody.
+        A turn is a forward and what the verifier takes besides. Others began theirs when it left: it waits for the rest
+        of that one, but not for less than half of one, since who is away for longer comes at any moment. If there is
+        only its own group it waits for nobody.
 
         Args:
             share: of its time that each session is in such a turn.
         """
-        others = share_running(min(share, 1.0), self.groups - 1)
+        others = share_running(share, self.groups - 1)
         return others * max(turn_us - away_us, turn_us / 2)
 
     def forward(self, rows: float, sessions: float = 1.0, lone_us: float | None = None) -> float:

@@ -57,9 +57,10 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     most = (MOST_VERDICTS_A_TABLE if stays else VERDICTS_A_TABLE) * sessions
     due_at = known.num_verdicts + min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     resume = None
+    reach = 1 + known.doubt_of_alone(num_sessions) * (TRIAL_REACH - 1)
     if not table.choice.drafts:
         known.put_off_trial(num_sessions)
-    elif sessions > 1 and (trial := _trial(known, table, num_sessions, chooser)) and known.is_trial_due(num_sessions):
+    elif sessions > 1 and (trial := chooser.trial(table.choice, reach)) and known.is_trial_due(num_sessions):
         table, resume, stays = trial._replace(most_solo=TRIAL_TOKENS), table.choice, False
         due_at = known.num_verdicts + TRIAL_VERDICTS * sessions
     if last is not None and stays:
@@ -68,7 +69,3 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     skipped = VERDICTS_SKIPPED if last is None or last.table.choice.drafts else VERDICTS_SKIPPED_BEHIND_ALONE
     counts_from = known.num_verdicts + skipped * (sessions - 1)
     return InUse(table._replace(number=known.num_tables), due_at, counts_from, num_sessions, resume=resume)
-
-
-def _trial(known: ModeKnowledge, table: Table, num_sessions: int, chooser: Chooser) -> Table | None:
-    return chooser.trial(table.choice, 1 + known.doubt_of_alone(num_sessions) * (TRIAL_REACH - 1))
