@@ -27,7 +27,8 @@ class InUse:
     """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
 
     Before the verdict ``counts_from`` other sessions are still about what the table before had planned. ``tally`` is of
-    times when so many ``sessions`` were there. ``resume`` is what is searched from behind a trial.
+    times when so many ``sessions`` were there. ``is_found_out``: what it comes to has been told. ``resume`` is what is
+    searched from behind a trial.
     """
 
     table: Table
@@ -35,6 +36,7 @@ class InUse:
     counts_from: int
     sessions: int
     tally: Tally = field(default_factory=Tally)
+    is_found_out: bool = False
     resume: Choice | None = None
 
     def settle(self, promises: Promises, rate: float, sessions: int) -> bool:
@@ -43,7 +45,7 @@ class InUse:
             self.tally, self.sessions = Tally(), sessions
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
             promises.settle(self.table.choice, rate, self.tally)
-            self.tally = Tally()
+            self.tally, self.is_found_out = Tally(), True
             return True
         return False
 
