@@ -27,8 +27,8 @@ class InUse:
     """A table, what happened since it is in use, and at which verdict of its mode it is searched for again.
 
     Before the verdict ``counts_from`` other sessions are still about what the table before had planned. ``tally`` is of
-    times when so many ``sessions`` were there. ``is_found_out``: what it comes to has been told. ``resume`` is what is
-    searched from behind a trial.
+    times when so many ``sessions`` were there, ``is_found_out`` says that it is known what the table comes to with
+    about as many. ``resume`` is what is searched from behind a trial.
     """
 
     table: Table
@@ -42,7 +42,7 @@ class InUse:
     def settle(self, promises: Promises, rate: float, sessions: int) -> bool:
         """Tell ``promises`` what the table came to, if that is known, while it would promise ``rate``; say whether."""
         if not is_same_load(sessions, self.sessions):
-            self.tally, self.sessions = Tally(), sessions
+            self.tally, self.sessions, self.is_found_out = Tally(), sessions, False
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
             promises.settle(self.table.choice, rate, self.tally)
             self.tally, self.is_found_out = Tally(), True

@@ -11,7 +11,7 @@ MIN_VERDICTS_CLOSED = 24
 """Of a mode, before anything is left to the target alone: of few rounds many are odd ones."""
 FIRST_VERDICTS_A_TABLE, VERDICTS_A_TABLE, MOST_VERDICTS_A_TABLE = 8, 32, 128
 """Of a mode, between two searches for a table: at first, later on where it has changed, and where it has not: a search
-takes some milliseconds. In a crowd one that is in use counts as changed until it is known what it comes to."""
+takes some milliseconds. In a crowd a table is searched for as if it had changed until it is known what it comes to."""
 VERDICTS_A_MOVE, MAX_MOVES = 48, 8
 """A search may lead one move farther for so many verdicts of the mode that were seen."""
 NEW_SHARE = 4
@@ -54,9 +54,9 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     """Put ``table`` into use, or go on with the last one if it does the same, or try the target alone first."""
     sessions = min(num_sessions, MOST_SESSIONS)
     stays = last is not None and table.choice.acts_as(last.table.choice)
-    # What all sessions do by mistake is dear, and seen when it is held against what it came to.
-    is_found_out = sessions == 1 or (last is not None and last.is_found_out)
-    most = (MOST_VERDICTS_A_TABLE if stays and is_found_out else VERDICTS_A_TABLE) * sessions
+    # A mistake that all sessions make is dear, and shows only when the promise is held against what the choice came to.
+    may_rest = sessions == 1 or (last is not None and last.is_found_out)
+    most = (MOST_VERDICTS_A_TABLE if stays and may_rest else VERDICTS_A_TABLE) * sessions
     due_at = known.num_verdicts + min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     resume = None
     reach = 1 + known.doubt_of_alone(num_sessions) * (TRIAL_REACH - 1)
