@@ -8,7 +8,7 @@ from orchestrator.auto.observation import Mode
 from orchestrator.auto.prices import Prices
 from orchestrator.auto.tables import MOST_VERDICTS_A_TABLE, VERDICTS_A_TABLE, search
 from specgate.types import SamplingParams, Verification
-from tests.orchestrator.auto.support import REQUEST, a_round
+from tests.orchestrator.auto.support import a_round, taught
 
 MODE = Mode.of(Verification.SHARED_NOISE, SamplingParams())
 MAX_GAMMA = 8
@@ -16,19 +16,12 @@ MAX_GAMMA = 8
 
 def of_many_rounds(sessions: int) -> tuple[ModeKnowledge, Prices]:
     """Return what is known after many rounds of each session whose drafts never stood."""
-    learner = Learner()
-    tell(learner, sessions, accepted=0)
+    learner, seen = Learner(), [a_round(gamma=3, accepted=0, batch=sessions)] * 300
+    for _ in range(sessions):
+        taught(*seen, learner=learner)
     known, prices = learner.knowledge(MODE), learner.costs.now()
     assert prices is not None
     return known, prices
-
-
-def tell(learner: Learner, sessions: int, accepted: int) -> None:
-    observers = [learner.observer(REQUEST) for _ in range(sessions)]
-    for _ in range(300):
-        for observer in observers:
-            assert observer is not None
-            observer(a_round(gamma=3, accepted=accepted, batch=sessions))
 
 
 def searched(known: ModeKnowledge, prices: Prices) -> InUse:
