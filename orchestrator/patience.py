@@ -5,6 +5,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from specgate.types import Proposal
+
 T = TypeVar("T")
 STALL_S = 0.05
 """A timer that is so much too late was held up by somebody who kept the event loop, a slow console for one."""
@@ -27,17 +29,9 @@ class Patience:
         self._slowest_s: float | None = None
 
     async def wait(self, answer: Awaitable[T]) -> T:
-        """Return the answer. Raises TimeoutError where it takes longer than ``limit_s``.
-
-        Time in which nobody could look whether it has come, because the event loop was kept, does not count.
-        """
+        """Return the answer. Raises TimeoutError where it takes longer than ``limit_s``, as ``within`` counts it."""
         start_s = self._clock()
-        async with asyncio.timeout(None) as bound:
-            timer = _Timer(bound, self.limit_s)
-            try:
-                result = await answer
-            finally:
-                timer.cancel()
+        result = await within(self.limit_s, answer)
         self._learn(self._clock() - start_s)
         return result
 
@@ -45,6 +39,57 @@ class Patience:
         # The first one counts for nothing: a long prompt would make a hang look normal.
         self._slowest_s = 0.0 if self._slowest_s is None else max(self._slowest_s, seconds)
         self.limit_s = max(self._floor_s, self._factor * self._slowest_s)
+
+
+class DraftPatience:
+    """Waits ``first_s`` for a first draft, then for each token that is asked for ``factor`` times what the slowest one
+    took that was not prepared; ``floor_s`` in any case, and never more than ``first_s``. All in seconds.
+
+    By tokens that are asked for, not by those that come: how many these are may hang on their values, and whether a
+    proposal is used must not. The first draft counts by what its drafter says that it took, since a prefill is before
+    it.
+    """
+
+    def __init__(
+        self, first_s: float, floor_s: float, factor: float, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._first_s = first_s
+        self._floor_s = floor_s
+        self._factor = factor
+        self._clock = clock
+        self._token_s: float | None = None
+
+    def limit_s(self, num_tokens: int = 1) -> float:
+        """Return how long a draft of so many tokens may take."""
+        if self._token_s is None:
+            return self._first_s
+        return max(self._floor_s, min(self._first_s, self._factor * self._token_s * num_tokens))
+
+    async def wait(self, draft: Awaitable[Proposal], num_tokens: int) -> Proposal:
+        """Return the draft of at most ``num_tokens``. Raises TimeoutError as ``Patience.wait`` does."""
+        start_s = self._clock()
+        proposal = await within(self.limit_s(num_tokens), draft)
+        self._learn(proposal, self._clock() - start_s)
+        return proposal
+
+    def _learn(self, proposal: Proposal, seconds: float) -> None:
+        if num_drafted := len(proposal) - proposal.num_prepared:
+            known = self._token_s is not None
+            token_s = (seconds if known else proposal.draft_us / 1e6) / num_drafted
+            self._token_s = max(self._token_s or 0.0, token_s)
+
+
+async def within(limit_s: float, answer: Awaitable[T]) -> T:
+    """Return the answer. Raises TimeoutError where it takes longer than ``limit_s``.
+
+    Time in which nobody could look whether it has come, because the event loop was kept, does not count.
+    """
+    async with asyncio.timeout(None) as bound:
+        timer = _Timer(bound, limit_s)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
 
 
 class _Timer:

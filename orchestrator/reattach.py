@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from orchestrator.checks import check_proposal
-from orchestrator.patience import Patience
+from orchestrator.patience import DraftPatience
 from orchestrator.ports import DrafterDialer, DraftLink, Lease, Pool
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
@@ -29,7 +29,7 @@ class _Attached:
     lease: Lease
     drafter: DraftLink
     num_known: int
-    patience: Patience
+    patience: DraftPatience
 
 
 class NoDrafter:
@@ -53,9 +53,9 @@ class NoDrafter:
 class ReattachingDrafter:
     """The port's ``Drafter`` over whatever drafter the pool has. Drafting never raises: no drafter is no proposal.
 
-    A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits orders of
-    magnitude longer than a draft takes, so whether a proposal is used does not hang on the values drawn for it, as
-    rejection mode needs; the second holds for no proposal of an honest drafter.
+    A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits ten times as
+    long as all tokens that were asked for take, so whether a proposal is used does not hang on the values drawn for
+    it, nor on how many it ends after, as rejection mode needs; the second holds for no proposal of an honest drafter.
 
     What was announced is returned at once. Its round is told and answered behind the request's back, under the same
     patience as any, and before the next one.
@@ -171,10 +171,10 @@ class ReattachingDrafter:
     async def _ask(self, attached: _Attached, request: DraftRequest) -> Proposal:
         if request.gamma == 0:
             if request.token_ids:
-                async with asyncio.timeout(attached.patience.limit_s):
+                async with asyncio.timeout(attached.patience.limit_s()):
                     await attached.drafter.draft(request)
             return NO_PROPOSAL
-        proposal = await attached.patience.wait(attached.drafter.draft(request))
+        proposal = await attached.patience.wait(attached.drafter.draft(request), request.gamma)
         check_proposal(self._session.opening_spec, request, proposal)
         return proposal
 
@@ -192,7 +192,7 @@ class ReattachingDrafter:
         except BaseException as error:
             self._pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
             raise
-        patience = Patience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
+        patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         return _Attached(lease, drafter, len(spec.committed_token_ids), patience)
 
     async def _detach(self, attached: _Attached) -> None:

@@ -15,7 +15,7 @@ from orchestrator.failover import MAX_FAILURES_WITHOUT_PROGRESS, FailoverVerifie
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
 from orchestrator.fakes import FakeDrafter, FakeVerifier, Fault
 from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence, WithinLimits
-from orchestrator.patience import MAX_STALLS, STALL_S, Patience
+from orchestrator.patience import MAX_STALLS, STALL_S, DraftPatience, Patience
 from orchestrator.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.request import Delta
 from orchestrator.session import Session
@@ -554,6 +554,44 @@ async def test_patience() -> None:
     assert patience.limit_s == 5.0
     await patience.wait(answer())
     assert patience.limit_s == 5.0
+
+
+async def test_patience_with_drafts_counts_tokens_that_were_not_prepared() -> None:
+    now_s = 0.0
+    patience = DraftPatience(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: now_s)
+
+    async def drafted(num_tokens: int, num_prepared: int, seconds: float) -> None:
+        async def draft() -> Proposal:
+            nonlocal now_s
+            now_s += seconds
+            return Proposal((7,) * num_tokens, draft_us=300_000, num_prepared=num_prepared)
+
+        await patience.wait(draft(), 8)
+
+    assert patience.limit_s(8) == 30.0
+    await drafted(2, 2, 0.001)
+    assert patience.limit_s(8) == 30.0  # what was prepared says nothing
+    await drafted(2, 0, 9.0)
+    assert patience.limit_s(8) == pytest.approx(12.0)  # the first draft has a prefill before it
+    assert patience.limit_s(1) == pytest.approx(1.5)
+    await drafted(8, 8, 0.001)
+    await drafted(4, 3, 0.01)
+    assert patience.limit_s(8) == pytest.approx(12.0)
+    await drafted(4, 2, 0.5)
+    assert patience.limit_s(8) == pytest.approx(20.0)
+    assert patience.limit_s(64) == 30.0
+
+
+async def test_a_slow_drafter_is_not_taken_for_a_hung_one() -> None:
+    """Of drafts that are prepared nobody learns how long one takes that is not."""
+    patience = DraftPatience(first_s=5.0, floor_s=0.05, factor=10.0)
+
+    async def draft(delay_s: float, num_prepared: int) -> Proposal:
+        await asyncio.sleep(delay_s)
+        return Proposal((7,) * 4, draft_us=100_000, num_prepared=num_prepared)
+
+    for delay_s, num_prepared in ((0.1, 0), (0.0, 4), (0.0, 4), (0.1, 0), (0.15, 0)):
+        assert len(await patience.wait(draft(delay_s, num_prepared), 4)) == 4
 
 
 async def test_patience_ends() -> None:
