@@ -242,6 +242,16 @@ def test_another_threshold_is_another_draft(model: KnownModel) -> None:
     assert len(proposal) == 1
 
 
+def test_a_round_that_asks_for_nothing_leaves_the_threshold_of_what_is_prepared(model: KnownModel) -> None:
+    client = Client(model)
+    own = client.send(stop_below=1.0).draft_token_ids[0]
+    client.send((own,), gamma=0, prepare=3)
+    client.guess()
+    proposal = client.send(next(iter(client.branches)), stop_below=1.0)
+    assert proposal.from_run_ahead
+    assert len(proposal) == 1
+
+
 @pytest.mark.parametrize("num_steps", [1, 2])
 def test_a_branch_that_has_not_ended_is_finished(num_steps: int, model: KnownModel) -> None:
     client = Client(model)
