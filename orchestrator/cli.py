@@ -38,7 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
-_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | {"prompts", "repeats", "samples", "json"}
+_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted"}
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}

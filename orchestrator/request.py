@@ -100,7 +100,8 @@ class GenerationStats:
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
     never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
     many sessions shared their forward, as far as the verifier tells. ``draft_lengths`` are the tokens proposed in each
-    round, ``solo_us`` what the verifier took for each verdict without a proposal.
+    round, ``solo_us`` what the verifier took for each verdict without a proposal, ``forwards_us`` the rows that the
+    target was given for each verdict of either kind, and what that forward took.
     """
 
     seed: int = 0
@@ -122,6 +123,7 @@ class GenerationStats:
     round_us: list[int] = field(default_factory=list)
     draft_lengths: list[int] = field(default_factory=list)
     solo_us: list[int] = field(default_factory=list)
+    forwards_us: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def failures_survived(self) -> int:

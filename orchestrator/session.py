@@ -164,6 +164,9 @@ class Session:
         stats.near_ties += verdict.near_ties
         if verdict.batch_sessions:
             stats.batch_widths[verdict.batch_sessions] += 1
+        if verdict.num_emitted:
+            rows = 1 if verdict.solo else len(proposal) + 1
+            stats.forwards_us.append((rows, verdict.forward_us or verdict.verify_us))
         round_us = 0 if verdict.solo else int((self._clock() - self._round_start_s) * 1e6)
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept

@@ -54,7 +54,7 @@ def bench(
     With --added-delay-ms: one at a time, over a longer way to the services.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
-    _check_together(models, load, network)
+    _check_together(models, load, network, assisted)
     request_of = load_request if load.is_wanted else bench_request
     request = request_of(models, drafting, sampling)
     usual = load_prompts(request) if load.is_wanted else [Prompt(request, text) for text in BENCH_PROMPTS]
@@ -71,7 +71,9 @@ def bench(
         write_json(json, told)
 
 
-def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions) -> None:
+def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, assisted: bool) -> None:
+    if assisted and (network.is_wanted or load.is_wanted):
+        raise InvalidArgument("assisted", "does not go with --added-delay-ms, --concurrency, --rate and --long-prompt")
     if network.is_wanted and load.is_wanted:
         raise InvalidArgument("added_delay_ms", "does not go with --concurrency, --rate and --long-prompt")
     if network.is_wanted and models.tls_ca is not None:

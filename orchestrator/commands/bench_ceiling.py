@@ -15,12 +15,12 @@ NO_HITS: Mapping[int, float] = MappingProxyType({})
 class ModelTimes:
     """Medians of what the services told, in microseconds.
 
-    ``draft_us`` is by draft tokens, ``verify_us`` by rows of the target's forward: draft tokens plus one, 1 being a
-    token that the target decodes alone.
+    ``draft_us`` is by draft tokens, from the round's arrival to its answer. ``forward_us`` is of the target's forwards
+    alone, by rows: draft tokens plus one, 1 being a token that the target decodes alone.
     """
 
     draft_us: Mapping[int, float] = field(default_factory=dict)
-    verify_us: Mapping[int, float] = field(default_factory=dict)
+    forward_us: Mapping[int, float] = field(default_factory=dict)
 
 
 def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationStats] = ()) -> ModelTimes:
@@ -32,15 +32,13 @@ def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[Generation
             in proportion.
     """
     lengths = [length for one in stats for length in one.draft_lengths]
-    widths = zip((length + 1 for length in lengths), (us for one in stats for us in one.verify_us), strict=True)
-    alone = ((1, us) for one in stats for us in one.solo_us)
     whole = [pair for one in on_demand for pair in zip(one.draft_lengths, one.draft_us, strict=True)]
     draft_us = _medians(_least_prepared(stats))
     if whole:
         missed = _medians((length, us) for length, hit, us in _drafts(stats) if not hit)
         unhurried = _in_proportion(whole, lengths)
         draft_us = {length: min(us, missed.get(length, us)) for length, us in unhurried.items()}
-    return ModelTimes(draft_us, _medians([*widths, *alone]))
+    return ModelTimes(draft_us, _medians(entry for one in stats for entry in one.forwards_us))
 
 
 def _drafts(stats: Sequence[GenerationStats]) -> list[tuple[int, bool, int]]:
@@ -69,13 +67,13 @@ def ceiling_tokens_per_s(
 ) -> float | None:
     """Return tokens a second with no time between the models, None where there is nothing to go by.
 
-    A round of n draft tokens with a of them accepted brings a + 1 tokens. It takes the verification of n + 1 rows, and
-    of the draft what is not hidden: a share ``hit_rates[n]`` of the drafts runs while the verification before it does,
-    and hides as much of itself as that lasts:
+    A round of n draft tokens with a of them accepted brings a + 1 tokens. It takes the target's forward of n + 1 rows,
+    and of the draft what is not hidden: a share ``hit_rates[n]`` of the drafts runs during the forward before it, and
+    hides as much of itself as that lasts:
 
-        round = verify[n + 1] + draft[n] - hit_rates[n] * min(draft[n], verify[n + 1])
+        round = forward[n + 1] + draft[n] - hit_rates[n] * min(draft[n], forward[n + 1])
 
-    A solo token takes verify[1]. The ceiling is all tokens over the sum of all rounds.
+    A solo token takes forward[1]. The ceiling is all tokens over the sum of all rounds.
 
     Args:
         outcomes: number of rounds by (tokens proposed, tokens accepted).
@@ -83,11 +81,11 @@ def ceiling_tokens_per_s(
         times: of every length in ``outcomes``, and of width 1 where there are solo tokens.
         hit_rates: share of the rounds whose draft was prepared while the round before was verified, by its length.
     """
-    tokens, total_us = float(solo_tokens), solo_tokens * times.verify_us.get(1, 0.0)
+    tokens, total_us = float(solo_tokens), solo_tokens * times.forward_us.get(1, 0.0)
     for (proposed, accepted), rounds in outcomes.items():
-        draft_us, verify_us = times.draft_us[proposed], times.verify_us[proposed + 1]
+        draft_us, forward_us = times.draft_us[proposed], times.forward_us[proposed + 1]
         tokens += rounds * (accepted + 1)
-        total_us += rounds * (verify_us + draft_us - hit_rates.get(proposed, 0.0) * min(draft_us, verify_us))
+        total_us += rounds * (forward_us + draft_us - hit_rates.get(proposed, 0.0) * min(draft_us, forward_us))
     return tokens / total_us * 1e6 if total_us else None
 
 

@@ -65,6 +65,7 @@ class Row:
     ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
     ``bench_ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
     the rates of the schedules that a scheduled row is the better one of. Rows that run ahead have ``ratios_to_rivals``.
+    ``num_survived`` services were lost, or too slow to answer.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Row:
     hit_draft_share: float | None = None
     round_us: RoundTimes = RoundTimes()
     near_ties: int | None = None
+    num_survived: int = 0
     ceiling_tokens_per_s: float | None = None
     model_us: ModelTimes | None = None
     bytes_per_round: float | None = None
@@ -106,6 +108,7 @@ class Row:
             "hit_draft_share": self.hit_draft_share,
             "round_us": asdict(self.round_us),
             "near_ties": self.near_ties,
+            "failures_survived": self.num_survived,
             "ceiling_tokens_per_s": self.ceiling_tokens_per_s,
             "share_of_ceiling": self.share_of_ceiling,
             "model_us": asdict(self.model_us) if self.model_us else None,
@@ -156,6 +159,7 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
         round_us=_round_times(stats),
         near_ties=sum(one.near_ties for one in stats) if stats else None,
+        num_survived=sum(one.failures_survived for one in stats),
         ceiling_tokens_per_s=ceiling_of(stats, on_demand),
         model_us=model_times(stats, on_demand) if stats else None,
         bytes_per_round=_ratio(traffic, sum(one.rounds for one in stats)) if traffic else None,

@@ -10,7 +10,7 @@ from orchestrator.commands.bench_agreement import Agreement
 from orchestrator.commands.bench_interval import Interval
 from orchestrator.commands.bench_rows import Row
 from orchestrator.commands.bench_samples import PAIR_ROWS, TARGET
-from orchestrator.commands.tables import number, table_of
+from orchestrator.commands.tables import number, print_lost, table_of
 
 _BAR_CELLS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -62,6 +62,7 @@ def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | Non
             console.print(f"{row.name}: {told} tokens/s; the row is {row.schedule}", style="dim", markup=False)
         for line in _beside(row):
             console.print(f"{row.name}: {line}", style="dim", markup=False, soft_wrap=True)
+    print_lost(console, sum(row.num_survived for row in rows))
     if agreement:
         console.print(agreement_line(rows, agreement), soft_wrap=True)
 

@@ -7,7 +7,8 @@ import typer
 
 from orchestrator.commands.load_options import listed
 
-MAX_DELAY_MS = 10_000.0
+MAX_DELAY_MS = 500.0
+"""A draft that takes a second and more is given up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from orchestrator.commands.bench_agreement import Agreement
 from orchestrator.commands.bench_table import STYLES, agreement_line, interval
 from orchestrator.commands.figures import Line, draw_lines
 from orchestrator.commands.network_rows import NetworkRow
-from orchestrator.commands.tables import number, table_of
+from orchestrator.commands.tables import number, print_lost, table_of
 
 Column = tuple[str, Callable[[NetworkRow], str]]
 _COLUMNS: tuple[Column, ...] = (
@@ -32,6 +32,7 @@ def print_network(console: Console, rows: Sequence[NetworkRow], agreement: Agree
     """Print the table, and how many texts were equal over all rows and delays."""
     console.print(table_of(rows, _COLUMNS, num_names=2, style_of=lambda one: STYLES.get(one.row.name)))
     console.print(_LEGEND, style="dim")
+    print_lost(console, sum(one.row.num_survived for one in rows))
     if agreement:
         console.print(agreement_line([one.row for one in rows], agreement), soft_wrap=True)
 

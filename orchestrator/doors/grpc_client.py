@@ -26,7 +26,9 @@ _FINISH_REASONS: Mapping[int, FinishReason] = {
     types_pb2.FinishReason.Value(f"FINISH_REASON_{reason.name}"): reason for reason in FinishReason
 }
 _STATS = {"drafted": "drafted_tokens", "accepted": "accepted_tokens"}
-_NOT_SENT = {"outcomes", "batch_widths", "prepared", "draft_us", "verify_us", "round_us", "draft_lengths", "solo_us"}
+_NOT_SENT = {"outcomes", "batch_widths", "prepared", "draft_lengths"} | {
+    f"{name}_us" for name in ("draft", "verify", "round", "solo", "forwards")
+}
 
 
 class GrpcClient:

@@ -70,6 +70,7 @@ ONE_ROUND = GenerationStats(
     draft_us=[40],
     verify_us=[100],
     round_us=[150],
+    forwards_us=[(5, 100)],
     outcomes=Counter({(4, 4): 1}),
 )
 
@@ -81,7 +82,7 @@ def sample(repeat: int, tokens: int, seconds: float, stats: GenerationStats | No
 def rows() -> dict[str, Row]:
     stats = GenerationStats(
         draft_lengths=[4, 4],
-        solo_us=[90, 90],
+        forwards_us=[(1, 90), (5, 95), (5, 95), (1, 90)],
         outcomes=Counter({(4, 4): 1, (4, 2): 1}),
         completion_tokens=10,
         drafted=8,
@@ -122,9 +123,9 @@ def test_bytes_are_of_a_round_and_the_ceiling_of_the_rows_own_rounds() -> None:
     spec, target = rows()["spec"], rows()["target"]
     assert (spec.bytes_per_round, spec.bytes_per_token) == (120, 24)
     assert target.bytes_per_round is target.ceiling_tokens_per_s is target.share_of_ceiling is None
-    # A run: rounds of 5 and of 3 tokens that take 10 + 100 us each, half of the drafts hidden, and two tokens of 90 us.
-    assert spec.ceiling_tokens_per_s == pytest.approx(10 / 390e-6)
-    assert spec.share_of_ceiling == pytest.approx(85 / (10 / 390e-6))
+    # A run: rounds of 5 and of 3 tokens that take 10 + 95 us each, half of the drafts hidden, and two tokens of 90 us.
+    assert spec.ceiling_tokens_per_s == pytest.approx(10 / 380e-6)
+    assert spec.share_of_ceiling == pytest.approx(85 / (10 / 380e-6))
 
 
 def test_rows_that_ran_ahead_take_the_times_of_drafts_from_the_row_that_did_not() -> None:
@@ -141,7 +142,7 @@ def test_rows_that_ran_ahead_take_the_times_of_drafts_from_the_row_that_did_not(
 
 
 def test_rows_that_ran_ahead_are_compared_with_their_rivals() -> None:
-    ahead = replace(ONE_ROUND, prepared=[True], draft_us=[10], verify_us=[80], round_us=[100])
+    ahead = replace(ONE_ROUND, prepared=[True], draft_us=[10], verify_us=[80], round_us=[100], forwards_us=[(5, 80)])
     samples = {
         scheduled("hf-assisted", "default"): [sample(repeat, 30, 1.0) for repeat in range(3)],
         scheduled("hf-assisted", "gamma5"): [sample(repeat, 20, 1.0) for repeat in range(3)],
@@ -157,6 +158,16 @@ def test_rows_that_ran_ahead_are_compared_with_their_rivals() -> None:
     assert "spec+run-ahead: 1.50 × spec (1.50..1.50), 2.00 × hf-assisted (2.00..2.00)" in stream.getvalue()
     assert "after a hit drafting takes 10.0% of the round" in stream.getvalue()
     assert json.loads(json.dumps(told["spec+run-ahead"].to_object()))["ratios_to_rivals"]["spec"]["value"] == 1.5
+
+
+def test_services_that_were_lost_are_told_of() -> None:
+    shown = []
+    for num_lost in (2, 0):
+        stream, stats = io.StringIO(), replace(ONE_ROUND, drafter_failures=num_lost)
+        print_rows(Console(file=stream, width=200), rows_of({"spec": [sample(0, 80, 1.0, stats)]}), None)
+        shown.append(stream.getvalue())
+    assert "lost, or too slow to answer, 2 times" in shown[0]
+    assert "lost" not in shown[1]
 
 
 def test_the_better_schedule_is_the_row() -> None:
@@ -182,7 +193,7 @@ def test_rows_as_json() -> None:
     assert spec["run_ahead_hit_rate"] == 0.5
     assert target["ratio_to_target"] == 1.0
     assert spec["round_us"] == {"draft": 15, "verify": 100, "rest": 10}
-    assert spec["model_us"] == {"draft_us": {"4": 10}, "verify_us": {"1": 90, "5": 100}}
+    assert spec["model_us"] == {"draft_us": {"4": 10}, "forward_us": {"1": 90, "5": 95}}
     assert (spec["bytes_per_round"], spec["schedule"], target["ratio_to_target_95"]) == (120, None, None)
 
 

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.commands.bench_ceiling import ModelTimes, ceiling_of, ceiling_tokens_per_s, model_times
 from orchestrator.request import GenerationStats
 
-TIMES = ModelTimes(draft_us={3: 3000.0, 5: 5000.0}, verify_us={1: 7000.0, 4: 8000.0, 6: 9000.0})
+TIMES = ModelTimes(draft_us={3: 3000.0, 5: 5000.0}, forward_us={1: 7000.0, 4: 8000.0, 6: 9000.0})
 
 
 def test_a_round_is_a_draft_and_a_verification() -> None:
@@ -27,7 +27,7 @@ def test_run_ahead_hides_the_drafts_that_it_hits(hit_rate: float, round_ms: floa
 
 
 def test_a_draft_hides_no_longer_than_the_verification_lasts() -> None:
-    dear = ModelTimes(draft_us={3: 20_000.0}, verify_us={4: 8000.0})
+    dear = ModelTimes(draft_us={3: 20_000.0}, forward_us={4: 8000.0})
     assert ceiling_tokens_per_s({(3, 3): 1}, 0, dear, {3: 1.0}) == pytest.approx(4 / 20e-3)
 
 
@@ -42,16 +42,20 @@ def test_times_are_medians_by_width_over_all_requests() -> None:
         draft_lengths=[3, 3, 5],
         prepared=[False] * 3,
         draft_us=[10, 30, 50],
-        verify_us=[100, 200, 300],
-        solo_us=[70],
+        forwards_us=[(4, 100), (1, 70), (4, 200), (6, 300)],
         solo_tokens=1,
     )
     other = GenerationStats(
-        rounds=1, draft_lengths=[3], prepared=[False], draft_us=[90], verify_us=[900], solo_us=[80, 75], solo_tokens=2
+        rounds=1,
+        draft_lengths=[3],
+        prepared=[False],
+        draft_us=[90],
+        forwards_us=[(1, 80), (4, 900), (1, 75)],
+        solo_tokens=2,
     )
     times = model_times([one, other])
     assert times.draft_us == {3: 30, 5: 50}
-    assert times.verify_us == {1: 75, 4: 200, 6: 300}
+    assert times.forward_us == {1: 75, 4: 200, 6: 300}
     one.outcomes, other.outcomes = Counter({(3, 1): 2, (5, 5): 1}), Counter({(3, 3): 1})
     total_us = 3 * (30 + 200) + (50 + 300) + 3 * 75
     assert ceiling_of([one, other]) == pytest.approx((2 * 2 + 6 + 4 + 3) / total_us * 1e6)
@@ -63,7 +67,7 @@ def test_a_draft_that_was_prepared_tells_nothing_of_how_long_one_takes() -> None
         draft_lengths=[3, 3, 3, 5],
         prepared=[False, True, True, True],
         draft_us=[60, 1, 2, 4],
-        verify_us=[100, 100, 100, 200],
+        forwards_us=[(4, 100)] * 3 + [(6, 200)],
         outcomes=Counter({(3, 3): 3, (5, 5): 1}),
     )
     assert model_times([stats]).draft_us == {3: 60, 5: 4}
@@ -72,8 +76,8 @@ def test_a_draft_that_was_prepared_tells_nothing_of_how_long_one_takes() -> None
 
 
 def test_no_draft_takes_longer_than_on_demand() -> None:
-    waited = GenerationStats(rounds=1, draft_lengths=[3], prepared=[False], draft_us=[90], verify_us=[100])
-    on_demand = GenerationStats(rounds=1, draft_lengths=[3], prepared=[False], draft_us=[60], verify_us=[900])
+    waited = GenerationStats(rounds=1, draft_lengths=[3], prepared=[False], draft_us=[90], forwards_us=[(4, 100)])
+    on_demand = GenerationStats(rounds=1, draft_lengths=[3], prepared=[False], draft_us=[60], forwards_us=[(4, 900)])
     assert model_times([waited], [on_demand]).draft_us == {3: 60}
 
 
@@ -83,15 +87,19 @@ def test_drafts_are_timed_where_nothing_ran_ahead() -> None:
         draft_lengths=[3, 5],
         prepared=[False, True],
         draft_us=[7, 4],
-        verify_us=[100, 200],
+        forwards_us=[(4, 100), (6, 200)],
         outcomes=Counter({(3, 3): 1, (5, 5): 1}),
     )
     on_demand = GenerationStats(
-        rounds=3, draft_lengths=[3, 3, 2], prepared=[False] * 3, draft_us=[60, 66, 40], verify_us=[900] * 3
+        rounds=3,
+        draft_lengths=[3, 3, 2],
+        prepared=[False] * 3,
+        draft_us=[60, 66, 40],
+        forwards_us=[(4, 900), (4, 900), (3, 900)],
     )
     times = model_times([ahead], [on_demand])
     # What was missed was drafted in part; what waited for a guess would be longer than on demand.
     assert times.draft_us == {3: 7, 5: 5 * 20}
-    assert times.verify_us == {4: 100, 6: 200}
+    assert times.forward_us == {4: 100, 6: 200}
     total_us = 100 + 7 + 200
     assert ceiling_of([ahead], [on_demand]) == pytest.approx((4 + 6) / total_us * 1e6)

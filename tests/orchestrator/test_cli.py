@@ -74,6 +74,9 @@ def test_version_and_help(orchestrator: Cli) -> None:
         ("bench --requests 9", "--requests: is for --concurrency and --rate"),
         ("bench --long-prompt 0", "--long-prompt: 0 is outside"),
         ("bench --added-delay-ms 1,x", "--added-delay-ms: '1,x' is no list of numbers"),
+        ("bench --added-delay-ms 1 --assisted", "--assisted: does not go with --added-delay-ms"),
+        ("bench --concurrency 1 --assisted", "--assisted: does not go with --added-delay-ms"),
+        ("bench --added-delay-ms 501", "--added-delay-ms: 501.0 is outside"),
         ("bench --added-delay-ms 1 --rate 1", "--added-delay-ms: does not go with --concurrency"),
         (
             "bench --added-delay-ms 1 --tls-ca ca.pem --verifier a:1 --drafter b:1",

@@ -149,13 +149,16 @@ def test_spec_of_this_moment_opens_another_service() -> None:
 
 
 def test_round_time_is_from_the_draft_to_the_first_verdict() -> None:
-    times = iter([1.0, 1.5])
+    times = iter([1.0, 1.5, 1.6])
     session = Session(make_spec(), OutputText(None), clock=lambda: next(times))
     commit(session, (11, 12), 1, 20, last=False)
-    session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True))
+    session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True, verify_us=9, forward_us=5))
+    session.commit(Proposal(), Verdict(1, 0, None))
     assert session.stats.round_us == [500_000]
     assert session.stats.draft_us == [7]
     assert session.stats.verify_us == [11]
+    # A verifier that does not tell what the forward took; one that does; one that had nothing to say.
+    assert session.stats.forwards_us == [(3, 11), (1, 5)]
 
 
 def generate(tokenizer: TextTokenizer, ids: tuple[int, ...], stop: tuple[str, ...], sizes) -> tuple[Session, str]:
