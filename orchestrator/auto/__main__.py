@@ -1,12 +1,14 @@
 """``python -m orchestrator.auto``: a table of gates on recorded traces, or on simulated ones."""
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.auto.synthetic import DRAFT_RATIOS, KINDS, machine, trace
 from orchestrator.auto.table import HEAD, row
 from orchestrator.auto.trace import Trace, read_trace
+from specgate.errors import SpecgateError
 
 
 def main() -> None:
@@ -16,10 +18,20 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=48, help="of a simulated trace")
     parser.add_argument("--seed", type=int, default=0, help="of the simulated traces")
     options = parser.parse_args()
+    try:
+        _print_table(options)
+    except SpecgateError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+def _print_table(options: argparse.Namespace) -> None:
     print(HEAD)
     for name, one in _traces(options):
         for sessions in options.concurrency:
-            print(row(name, one, sessions), flush=True)
+            if sessions <= len(one.texts):
+                print(row(name, one, sessions), flush=True)
+            else:
+                print(f"{name}: {len(one.texts)} texts are too few for {sessions} sessions", file=sys.stderr)
 
 
 def _traces(options: argparse.Namespace) -> Iterator[tuple[str, Trace]]:

@@ -6,7 +6,7 @@ agreed on, a recovered one was not. Of a bonus token nobody knows, since no draf
 function of the text before it (greedy, shared_noise) a round that starts in the middle of an accepted run drafts the
 same tokens, so the draft tokens that survive from a position on are the run of agreements there, for every γ. A second
 run of the same text with another γ has its bonus tokens elsewhere, and fills the gaps. In rejection mode a draft
-depends on the round that it was made in: a trace is one draw of many, and no two texts can be merged.
+depends on the round that it was made in: a trace is one draw of many, no two texts can be merged, and there is one run.
 """
 
 import math
@@ -17,11 +17,9 @@ from typing import Protocol
 from orchestrator.auto.trace import Text
 from orchestrator.request import Delta, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
-from specgate.types import TokenSource
+from specgate.types import TokenSource, Verification
 
 RECORDED_GAMMAS = (8, 7)
-RUNS_DIFFER = "texts"
-"""The field of what is raised where two runs of a text are not the same: a near tie, or rejection."""
 _AGREES = {TokenSource.ACCEPTED: True, TokenSource.RECOVERED: False}
 
 
@@ -35,18 +33,22 @@ async def record(
     start: Callable[[GenerationRequest], Running],
     request: GenerationRequest,
     gammas: Sequence[int] = RECORDED_GAMMAS,
-) -> Text:
+) -> Text | None:
     """Return the text that ``request``, which needs a seed above temperature 0, is answered with; one run a γ.
 
+    In rejection mode above temperature 0 only the first γ is run. None where the runs write different texts, for a near
+    tie.
+
     Raises:
-        InvalidArgument: the runs are not of the same text.
         SpecgateError: what a run failed with.
     """
-    texts = []
-    for gamma in gammas:
+    runs = []
+    for gamma in gammas[:1] if rejects(request) else gammas:
         running = start(replace(request, gamma=gamma, gate=Gate.NONE, gate_threshold=None, logprobs=0))
-        texts.append(text_of([delta async for delta in running]))
-    return merge(texts)
+        runs.append([delta async for delta in running])
+    if len({tuple(token_id for delta in run for token_id in delta.token_ids) for run in runs}) > 1:
+        return None
+    return merge([text_of(run) for run in runs])
 
 
 def text_of(deltas: Iterable[Delta]) -> Text:
@@ -65,20 +67,13 @@ def text_of(deltas: Iterable[Delta]) -> Text:
     return Text(tuple(confidences), tuple(agrees))
 
 
+def rejects(request: GenerationRequest) -> bool:
+    """Return whether drafts of this request are accepted by rejection, so that no two runs of it are one text."""
+    return request.verification is Verification.REJECTION and not request.sampling.greedy
+
+
 def merge(texts: Sequence[Text]) -> Text:
-    """Return one text that knows what any of the runs of it knows.
-
-    Raises:
-        InvalidArgument: they are not runs of the same text.
-    """
-    first = texts[0]
-    for other in texts[1:]:
-        if len(other) != len(first) or not all(map(_alike, first.confidences, other.confidences)):
-            raise InvalidArgument(RUNS_DIFFER, "the runs differ: they are not of the same text")
+    """Return one text that knows what any of these runs of it knows; the confidences are the first one's."""
     known = zip(*(text.agrees for text in texts), strict=True)
-    return Text(first.confidences, tuple(next((one for one in votes if one is not None), None) for votes in known))
-
-
-def _alike(one: float, two: float) -> bool:
-    # Forwards of different widths round differently.
-    return math.isclose(one, two, abs_tol=1e-3)
+    agrees = tuple(next((one for one in votes if one is not None), None) for votes in known)
+    return Text(texts[0].confidences, agrees)

@@ -22,6 +22,7 @@ from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.render import output_console
 from orchestrator.commands.results import write_json
+from orchestrator.commands.tables import print_lost
 from orchestrator.gate_bench.cases import DraftKind
 from orchestrator.gate_bench.measure import Outcome, measure_case
 from orchestrator.gate_bench.report import markdown
@@ -44,7 +45,13 @@ def compare_gates(
     auto learns from its own rounds alone, from nothing in every case.
     """
     gates.prepare()
-    request = GenerationRequest((), SamplingParams(temperature=0.0), max_tokens=gates.max_tokens, seed=gates.seed)
+    request = GenerationRequest(
+        (),
+        SamplingParams(temperature=0.0),
+        max_tokens=gates.max_tokens,
+        seed=gates.seed,
+        verification=gates.verification,
+    )
     todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
     asyncio.run(_compare(models, gates, todo))
 
@@ -52,13 +59,9 @@ def compare_gates(
 def _report(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
     out = output_console()
     out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
-    if lost := sum(outcome.num_survived for outcome in outcomes):
-        told = f"Services were lost, or too slow to answer, {lost} times while this was measured: these are no rates."
-        out.print(told, style="red", soft_wrap=True)
-    if gates.out is not None:
-        _write(gates.out, outcomes)
-        if gates.draws:
-            draw(gates.out, outcomes)
+    print_lost(out, sum(outcome.num_survived for outcome in outcomes))
+    if gates.out is not None and gates.draws:
+        draw(gates.out, outcomes)
 
 
 async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> None:
@@ -75,11 +78,12 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
             kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log) for kind in gates.kinds
         }
         with counting_bar(log, "measuring", num_turns) as on_block:
-            outcomes = [
-                await measure_case(starters[case.draft], case, choices, requests, gates.blocks, gates.warm_up, on_block)
-                for case in cases
-            ]
-        # Recording may fail, and what was measured before must not be lost with it.
+            outcomes: list[Outcome] = []
+            for case in cases:
+                starter, size = starters[case.draft], (gates.blocks, gates.warm_up)
+                outcomes.append(await measure_case(starter, case, choices, requests, *size, on_block))
+                # What comes after may fail, and hours of measuring must not be lost with it.
+                _write(gates.out, outcomes)
         _report(gates, outcomes)
         if gates.traces and gates.out is not None:
             recorders = {
@@ -97,18 +101,14 @@ async def _replay(
     log: Console,
 ) -> None:
     lone = sorted({case._replace(concurrency=1) for case in gates.cases})
-    with counting_bar(log, "recording", len(lone)) as on_trace:
-        traces = {
-            f"{case.draft} draft, temperature {case.temperature:g}": await recorded(
-                starters[case.draft], case, requests, gates.traces, on_trace
-            )
-            for case in lone
-        }
+    traces = await recorded(folder, starters, lone, requests, gates.traces, log)
     table = await asyncio.to_thread(replayed, folder, traces, gates.clients)
     output_console().print(table, markup=False, soft_wrap=True, end="")
 
 
-def _write(folder: Path, outcomes: Sequence[Outcome]) -> None:
+def _write(folder: Path | None, outcomes: Sequence[Outcome]) -> None:
+    if folder is None:
+        return
     write_json(folder / "gates.json", [outcome.to_object() for outcome in outcomes])
     try:
         (folder / "gates.md").write_text(markdown(outcomes), "utf-8")

@@ -10,7 +10,7 @@ from orchestrator.commands.load_options import MAX_CONCURRENCY, can_draw, listed
 from orchestrator.gate_bench.cases import Case, Choice, DraftKind, choices_of
 from orchestrator.request import AUTO_GAMMA
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_GAMMA, check_range
+from specgate.types import MAX_GAMMA, Verification, check_range
 
 MAX_BLOCKS = 10_000
 _CASES = "Cases"
@@ -40,6 +40,10 @@ class GateOptions:
     concurrency: Annotated[
         str, typer.Option(metavar="N,N,...", help="Clients that ask at a time.", rich_help_panel=_CASES)
     ] = "1,8"
+    verification: Annotated[
+        Verification,
+        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_CASES),
+    ] = Verification.SHARED_NOISE
     gammas: Annotated[
         str, typer.Option(metavar="N,N,...", help="γ of the gate none; '' leaves it out.", rich_help_panel=_CHOICES)
     ] = ",".join(map(str, range(1, AUTO_GAMMA + 1)))

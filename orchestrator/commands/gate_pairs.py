@@ -70,6 +70,9 @@ async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
 
     Args:
         on_demand: its drafter does not run ahead.
+
+    Raises:
+        InvalidArgument: the probe is too short to time a draft.
     """
     collector = Collector()
     async with on_demand.generate(replace(probe, gamma=0, gate=Gate.NONE)) as generation:
@@ -79,8 +82,11 @@ async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
     async with on_demand.generate(replace(probe, gamma=PROBE_GAMMA, gate=Gate.NONE)) as drafting:
         async for _ in drafting:
             pass
-        token_us = median(drafting.stats.draft_us) / PROBE_GAMMA
-    return max(round(SLOW_SHARE * 1e6 / (rate or 1.0) - token_us), 0)
+        stats = drafting.stats
+    token_us = [us / length for us, length in zip(stats.draft_us, stats.draft_lengths, strict=True)]
+    if rate is None or not token_us:
+        raise InvalidArgument("max_tokens", f"{probe.max_tokens} of the first prompt are too few to time a draft by")
+    return max(round(SLOW_SHARE * 1e6 / rate - median(token_us)), 0)
 
 
 def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> Path:

@@ -1,11 +1,14 @@
-"""Traces of a comparison: recorded once the blocks are measured, kept in files, and replayed."""
+"""Traces of a comparison: recorded once the blocks are measured, kept in files as they come, and replayed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from orchestrator.auto.table import HEAD, row
 from orchestrator.auto.trace import Trace, write_trace
-from orchestrator.gate_bench.cases import Case, requests_of
+from orchestrator.commands.loading_bars import counting_bar
+from orchestrator.gate_bench.cases import Case, DraftKind, requests_of
 from orchestrator.gate_bench.measure import Starter
 from orchestrator.gate_bench.recorded import record_trace
 from orchestrator.request import GenerationRequest
@@ -13,33 +16,52 @@ from specgate.errors import InvalidArgument
 
 
 async def recorded(
-    starter: Starter,
-    case: Case,
+    folder: Path,
+    starters: Mapping[DraftKind, Starter],
+    cases: Sequence[Case],
     prompts: Sequence[GenerationRequest],
     num_texts: int,
-    on_trace: Callable[[], None],
-) -> Trace:
-    """Return what the first blocks of a case with one client are answered with.
+    log: Console,
+) -> dict[str, Trace]:
+    """Record what the first blocks of each case, which has one client, are answered with; return traces by name.
+
+    A case none of whose texts is the same in two runs is told of and left out.
 
     Raises:
-        SpecgateError: a request broke off.
+        SpecgateError: a request broke off, or a file cannot be written; the traces before it are in the folder.
     """
-    one = await record_trace(starter, [requests_of(case, prompts, block)[0] for block in range(num_texts)])
-    on_trace()
-    return one
+    traces: dict[str, Trace] = {}
+    with counting_bar(log, "recording", len(cases)) as on_trace:
+        for case in cases:
+            name = f"{case.draft} draft, temperature {case.temperature:g}"
+            requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
+            found = await record_trace(starters[case.draft], requests)
+            if found is None:
+                log.print(f"{name}: none of {num_texts} texts is the same in two runs", style="yellow", soft_wrap=True)
+            else:
+                traces[name] = found
+                _write(folder, name, found)
+            on_trace()
+    return traces
+
+
+def _write(folder: Path, name: str, one: Trace) -> None:
+    path = folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl"
+    try:
+        write_trace(path, one)
+    except OSError as error:
+        raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
 
 
 def replayed(folder: Path, traces: Mapping[str, Trace], clients: Sequence[int]) -> str:
-    """Write each trace and ``replays.md``, and return what is in that: a row a trace and number of clients.
+    """Write ``replays.md``, and return what is in it: a row a trace and number of clients.
 
     A trace of fewer texts than clients has no row for them.
 
     Raises:
-        InvalidArgument: a file cannot be written.
+        InvalidArgument: the file cannot be written.
     """
     try:
-        for name, one in traces.items():
-            write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", one)
         rows = [
             row(name, one, sessions)
             for name, one in traces.items()

@@ -95,7 +95,7 @@ async def measure_case(
 ) -> Outcome:
     """Measure ``num_blocks`` blocks of every choice. ``auto`` begins with nothing learned, but has a warm-up.
 
-    Every choice runs the first ``num_warm_up`` blocks beforehand; these are thrown away, not what ``auto`` learned.
+    Every choice runs the last ``num_warm_up`` blocks beforehand; these are thrown away, not what ``auto`` learned.
 
     Raises:
         SpecgateError: a request broke off.

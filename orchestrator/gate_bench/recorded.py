@@ -7,13 +7,12 @@ from functools import partial
 from statistics import median
 
 from orchestrator.auto.machine import Machine
-from orchestrator.auto.recording import RUNS_DIFFER, record
+from orchestrator.auto.recording import record
 from orchestrator.auto.trace import Trace
 from orchestrator.gate_bench.measure import Starter
 from orchestrator.load.arrivals import closed_loop
 from orchestrator.load.trace import trace
 from orchestrator.request import Gate, GenerationRequest, GenerationStats
-from specgate.errors import InvalidArgument
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that tell what a row of the target's forward takes."""
@@ -21,27 +20,20 @@ CROWD = 8
 """Sessions of the forwards that tell what a session takes."""
 
 
-async def record_trace(starter: Starter, requests: Sequence[GenerationRequest]) -> Trace:
+async def record_trace(starter: Starter, requests: Sequence[GenerationRequest]) -> Trace | None:
     """Return what these requests, which need seeds above temperature 0, are answered with, and what that takes.
 
     The starter's drafter should not run ahead: what is left of a draft that was prepared tells not what one takes.
 
-    A text that is not the same in two runs, for a near tie, is left out.
+    A text that is not the same in two runs, for a near tie, is left out; None where no text is left.
 
     Raises:
         SpecgateError: a request broke off.
-        InvalidArgument: no text is the same in two runs.
     """
-    machine, texts = await measure_machine(starter, requests), []
-    for request in requests:
-        try:
-            texts.append(await record(starter.generate, request))
-        except InvalidArgument as error:
-            if error.field != RUNS_DIFFER:
-                raise
-    if not texts:
-        raise InvalidArgument("traces", f"none of {len(requests)} texts is the same in two runs")
-    return Trace(machine, tuple(texts))
+    machine = await measure_machine(starter, requests)
+    texts = [await record(starter.generate, request) for request in requests]
+    same = tuple(text for text in texts if text is not None)
+    return Trace(machine, same) if same else None
 
 
 async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest]) -> Machine:

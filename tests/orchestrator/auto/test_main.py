@@ -9,6 +9,23 @@ from orchestrator.auto.synthetic import KINDS, machine, trace
 from orchestrator.auto.trace import write_trace
 
 
+def test_what_cannot_be_replayed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "few.jsonl"
+    write_trace(file, trace(KINDS["warm, good draft"], machine(0.09), 2, 16))
+    monkeypatch.setattr("sys.argv", ["replay_gates", str(file)])
+    main()
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 3
+    assert shown.err == "few.jsonl: 2 texts are too few for 8 sessions\n"
+    monkeypatch.setattr("sys.argv", ["replay_gates", str(tmp_path / "none.jsonl")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "none.jsonl cannot be read" in capsys.readouterr().err
+
+
 def test_a_row_a_trace_and_concurrency(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

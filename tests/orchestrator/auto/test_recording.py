@@ -3,16 +3,17 @@
 import json
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.auto.machine import Machine
-from orchestrator.auto.recording import merge, record, text_of
+from orchestrator.auto.recording import record, text_of
 from orchestrator.auto.trace import Text, Trace, read_trace, write_trace
 from orchestrator.request import Delta, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
-from specgate.types import TokenLogprobs, TokenSource
+from specgate.types import TokenLogprobs, TokenSource, Verification
 
 AGREES = (True, True, False, True, True, True, True, False, True, True, True, True, True, True, False, True)
 CONFIDENCES = tuple(0.5 + index / 40 for index in range(len(AGREES)))
@@ -41,6 +42,8 @@ async def test_two_runs_know_what_one_does_not() -> None:
     request = GenerationRequest((1,), gamma=5, seed=3)
     one = await record(Running, request, gammas=(3,))
     both = await record(Running, request, gammas=(3, 2))
+    assert one is not None
+    assert both is not None
     assert one.num_unknown > both.num_unknown
     assert all(known in (None, agrees) for known, agrees in zip(both.agrees, AGREES, strict=True))
     assert both.confidences == pytest.approx(CONFIDENCES)
@@ -59,12 +62,32 @@ def test_a_trace_needs_log_probabilities() -> None:
         text_of([Delta((1,), (TokenSource.SOLO,))])
 
 
-def test_runs_of_different_texts_are_refused() -> None:
-    one, other = Text((0.5, 0.9), (True, None)), Text((0.5, 0.8), (None, True))
-    with pytest.raises(InvalidArgument, match="the runs differ"):
-        merge([one, other])
-    with pytest.raises(InvalidArgument, match="the runs differ"):
-        merge([one, Text((0.5,), (True,))])
+async def test_a_text_that_is_another_one_in_the_second_run_is_no_trace() -> None:
+    class Unsteady(Running):
+        async def __aiter__(self) -> AsyncIterator[Delta]:
+            async for delta in super().__aiter__():
+                yield replace(delta, token_ids=(self._gamma,) * len(delta.token_ids))
+
+    request = GenerationRequest((1,), gamma=5, seed=3)
+    assert await record(Unsteady, request, gammas=(3, 2)) is None
+    assert await record(Unsteady, request, gammas=(3,)) is not None
+
+
+async def test_other_roundings_are_no_other_text() -> None:
+    class Rounded(Running):
+        async def __aiter__(self) -> AsyncIterator[Delta]:
+            async for delta in super().__aiter__():
+                yield replace(delta, logprobs=tuple(TokenLogprobs(one.logprob * self._gamma) for one in delta.logprobs))
+
+    text = await record(Rounded, GenerationRequest((1,), gamma=5, seed=3), gammas=(1, 2))
+    assert text is not None
+    assert text.confidences == pytest.approx(CONFIDENCES)
+
+
+async def test_in_rejection_mode_a_trace_is_one_draw() -> None:
+    request = GenerationRequest((1,), gamma=5, seed=3, verification=Verification.REJECTION)
+    one, both = [await record(Running, request, gammas=gammas) for gammas in ((3,), (3, 2))]
+    assert one == both is not None
 
 
 def test_survivors_are_the_run_of_agreements() -> None:

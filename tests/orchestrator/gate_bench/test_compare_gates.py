@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from orchestrator.auto.trace import read_trace
 from orchestrator.commands.gate_options import GateOptions
-from orchestrator.commands.gate_pairs import shuffle_weights, starter_of
+from orchestrator.commands.gate_pairs import shuffle_weights, slowness_us, starter_of
 from orchestrator.commands.launch import Capacity, open_pair
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.gate_bench.cases import AUTO, Case, DraftKind
@@ -87,6 +87,13 @@ async def test_a_slow_service_waits_in_every_forward() -> None:
     assert max(stats.draft_us) >= 3 * 20_000
 
 
+async def test_a_request_of_one_token_times_no_draft() -> None:
+    with running("verifier", PAIR / "target") as verifier, running("drafter", PAIR / "draft") as drafter:
+        async with connected([drafter], [verifier], PATIENT) as orchestrator:
+            with pytest.raises(InvalidArgument, match="max_tokens: 1 of the first prompt are too few"):
+                await slowness_us(orchestrator, GenerationRequest((1, 2, 3), max_tokens=1))
+
+
 @pytest.mark.timeout(300)
 async def test_a_slow_draft_runs_ahead_as_the_flag_says() -> None:
     models, capacity, log = ModelOptions(run_ahead=0), Capacity(2, 128), Console(file=io.StringIO())
@@ -106,7 +113,7 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     out = tmp_path / "out"
     flags = ["--drafts", "good,random", "--temperatures", "1", "--concurrency", "2", "--gammas", "2"]
     flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--traces", "2"]
-    flags += ["--out", str(out)]
+    flags += ["--out", str(out), "--verification", "rejection"]
     models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
     code, shown, _ = orchestrator("compare-gates", *flags, *models)
     assert code == 0
