@@ -67,7 +67,7 @@ class Draft:
             self.ended = False
 
     def proposal(self, num_prepared: int) -> Proposal:
-        """Return it as a proposal whose first ``num_prepared`` tokens were there when it was asked for."""
+        """Return it as a proposal whose first ``num_prepared`` tokens were there before the round."""
         return Proposal(
             tuple(self.token_ids),
             tuple(token.distribution for token in self.tokens if token.distribution is not None),

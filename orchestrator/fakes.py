@@ -64,7 +64,8 @@ class Fault(Enum):
 class FakeDrafter:
     """Drafts what the target would say, with probability ``agreement`` a token; its first proposal takes ``prefill_s``.
 
-    One that ``announces`` says each proposal but the first before it is asked. An answer takes ``delay_s``.
+    One that ``announces`` says each proposal but the first before it is asked. An answer takes ``delay_s``, and
+    ``token_s`` for each token.
     ``faults`` are by the number of proposals made before; ``told`` is what it knows to be committed.
     """
 
@@ -73,6 +74,7 @@ class FakeDrafter:
     agreement: float = 0.7
     prefill_s: float = 0.0
     delay_s: float = 0.0
+    token_s: float = 0.0
     announces: bool = False
     faults: dict[int, Fault] = field(default_factory=dict)
     told: list[int] = field(default_factory=list)
@@ -103,7 +105,9 @@ class FakeDrafter:
         self.num_proposals += 1
         if fault is not None:
             return await _misbehave(fault, Proposal((VOCAB_SIZE,)))
-        return self._propose(self.told, request)
+        proposal = self._propose(self.told, request)
+        await asyncio.sleep(self.token_s * len(proposal))
+        return replace(proposal, draft_us=proposal.draft_us + int(1e6 * self.token_s * len(proposal)))
 
     def _propose(self, committed: Sequence[int], request: DraftRequest) -> Proposal:
         tokens = list(committed)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from specgate.types import Proposal
+from specgate.types import DraftRequest, Proposal
 
 T = TypeVar("T")
 STALL_S = 0.05
@@ -42,12 +42,13 @@ class Patience:
 
 
 class DraftPatience:
-    """Waits ``first_s`` for a first draft, then for each token that is asked for ``factor`` times what the slowest one
-    took that was not prepared; ``floor_s`` in any case, and never more than ``first_s``. All in seconds.
+    """Waits ``first_s`` for a draft until it is known how long one takes, then ``factor`` times that: as long as the
+    slowest one took, or as its tokens would make of those that are told and asked for now, whichever is more.
+    ``floor_s`` in any case, else never more than ``first_s``. All in seconds.
 
     By tokens that are asked for, not by those that come: how many these are may hang on their values, and whether a
-    proposal is used must not. The first draft counts by what its drafter says that it took, since a prefill is before
-    it.
+    proposal is used must not. The first draft has a prefill before it, so it counts by what its drafter says that it
+    took. What was prepared says nothing.
     """
 
     def __init__(
@@ -57,26 +58,31 @@ class DraftPatience:
         self._floor_s = floor_s
         self._factor = factor
         self._clock = clock
-        self._token_s: float | None = None
+        self._is_first = True
+        self._slowest_s = self._token_s = 0.0
 
     def limit_s(self, num_tokens: int = 1) -> float:
-        """Return how long a draft of so many tokens may take."""
-        if self._token_s is None:
+        """Return how long a draft may take, of so many tokens with those that it is told of before."""
+        if not self._slowest_s:
             return self._first_s
-        return max(self._floor_s, min(self._first_s, self._factor * self._token_s * num_tokens))
+        expected_s = max(self._slowest_s, self._token_s * num_tokens)
+        return max(self._floor_s, min(self._first_s, self._factor * expected_s))
 
-    async def wait(self, draft: Awaitable[Proposal], num_tokens: int) -> Proposal:
-        """Return the draft of at most ``num_tokens``. Raises TimeoutError as ``Patience.wait`` does."""
-        start_s = self._clock()
-        proposal = await within(self.limit_s(num_tokens), draft)
-        self._learn(proposal, self._clock() - start_s)
+    async def wait(self, draft: Awaitable[Proposal], request: DraftRequest) -> Proposal:
+        """Return the draft that was requested. Raises TimeoutError as ``Patience.wait`` does."""
+        start_s, num_told = self._clock(), len(request.token_ids)
+        proposal = await within(self.limit_s(num_told + request.gamma), draft)
+        self._learn(proposal, self._clock() - start_s, num_told)
         return proposal
 
-    def _learn(self, proposal: Proposal, seconds: float) -> None:
-        if num_drafted := len(proposal) - proposal.num_prepared:
-            known = self._token_s is not None
-            token_s = (seconds if known else proposal.draft_us / 1e6) / num_drafted
-            self._token_s = max(self._token_s or 0.0, token_s)
+    def _learn(self, proposal: Proposal, seconds: float, num_told: int) -> None:
+        if self._is_first:
+            self._is_first, seconds = False, min(seconds, proposal.draft_us / 1e6)
+        if proposal.num_prepared == len(proposal):
+            return
+        self._slowest_s = max(self._slowest_s, seconds)
+        if not proposal.num_prepared:
+            self._token_s = max(self._token_s, seconds / (num_told + len(proposal)))
 
 
 async def within(limit_s: float, answer: Awaitable[T]) -> T:

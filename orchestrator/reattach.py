@@ -54,8 +54,9 @@ class ReattachingDrafter:
     """The port's ``Drafter`` over whatever drafter the pool has. Drafting never raises: no drafter is no proposal.
 
     A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits ten times as
-    long as all tokens that were asked for take, so whether a proposal is used does not hang on the values drawn for
-    it, nor on how many it ends after, as rejection mode needs; the second holds for no proposal of an honest drafter.
+    long as all tokens that were asked for take (half a minute, where they take over three seconds), so whether a
+    proposal is used does not hang on the values drawn for it, nor on how many it ends after, as rejection mode needs;
+    the second holds for no proposal of an honest drafter.
 
     What was announced is returned at once. Its round is told and answered behind the request's back, under the same
     patience as any, and before the next one.
@@ -174,7 +175,7 @@ class ReattachingDrafter:
                 async with asyncio.timeout(attached.patience.limit_s()):
                     await attached.drafter.draft(request)
             return NO_PROPOSAL
-        proposal = await attached.patience.wait(attached.drafter.draft(request), request.gamma)
+        proposal = await attached.patience.wait(attached.drafter.draft(request), request)
         check_proposal(self._session.opening_spec, request, proposal)
         return proposal
 

@@ -8,7 +8,7 @@ class Timeouts:
     """Waiting times of one orchestrator, in seconds.
 
     A first answer has the prefill before it and so its own limit. Afterwards a draft may take ``draft_floor_s``, or ten
-    times as long as so many tokens took at the slowest, but no longer than a first one; a verdict ``verdict_floor_s``,
+    times as long as the slowest one or its tokens took, but no longer than a first one; a verdict ``verdict_floor_s``,
     or twenty times the slowest one seen.
     ``failover_s`` bounds the search for another verifier. ``connect_drafter_s`` is short because a missing drafter is
     no error.

@@ -179,7 +179,8 @@ class Proposal:
     """Draft token ids for the positions after the committed tokens.
 
     ``draft_probs`` has one distribution a token in rejection mode above temperature 0, and is empty otherwise.
-    ``num_prepared`` tokens, the first ones, were drafted before they were asked for; ``from_run_ahead``: all of them.
+    ``num_prepared`` tokens, the first ones, were there when the drafter turned to the round; ``from_run_ahead``: all of
+    them.
     """
 
     draft_token_ids: tuple[int, ...] = ()

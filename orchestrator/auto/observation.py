@@ -23,7 +23,7 @@ class Observation:
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand, ``accepted_confidences`` the target's confidence in each of these; empty where the verifier does
     not tell. ``ready`` draft tokens had been announced, so that none of them was asked for; ``prepared`` ones, these
-    among them, were there when the drafter was asked. ``behind`` is None where no round was just before. ``chosen`` is
+    among them, were there before the round. ``behind`` is None where no round was just before. ``chosen`` is
     the number of the table by which ``auto`` had planned the round, 0 where it tried something. A ``streamed`` verdict
     followed another one without a round trip. ``round_us`` is the time from the plan to this verdict, 0 for a streamed
     one; without ``read_us``, in which the proposal lay there and the reader was busy with the verdict before.

@@ -57,6 +57,8 @@ def compare_gates(
 
 
 def _report(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
+    if not outcomes:
+        return
     out = output_console()
     out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
     print_lost(out, sum(outcome.num_survived for outcome in outcomes))
@@ -79,12 +81,14 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
         }
         with counting_bar(log, "measuring", num_turns) as on_block:
             outcomes: list[Outcome] = []
-            for case in cases:
-                starter, size = starters[case.draft], (gates.blocks, gates.warm_up)
-                outcomes.append(await measure_case(starter, case, choices, requests, *size, on_block))
-                # What comes after may fail, and hours of measuring must not be lost with it.
-                _write(gates.out, outcomes)
-        _report(gates, outcomes)
+            # What comes later may fail, and hours of measuring must not be lost with it.
+            try:
+                for case in cases:
+                    starter, size = starters[case.draft], (gates.blocks, gates.warm_up)
+                    outcomes.append(await measure_case(starter, case, choices, requests, *size, on_block))
+                    _write(gates, outcomes)
+            finally:
+                _report(gates, outcomes)
         if gates.traces and gates.out is not None:
             recorders = {
                 kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log, on_demand=True)
@@ -106,10 +110,11 @@ async def _replay(
     output_console().print(table, markup=False, soft_wrap=True, end="")
 
 
-def _write(folder: Path | None, outcomes: Sequence[Outcome]) -> None:
-    if folder is None:
+def _write(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
+    if (folder := gates.out) is None:
         return
-    write_json(folder / "gates.json", [outcome.to_object() for outcome in outcomes])
+    told = [{**outcome.to_object(), "verification": str(gates.verification)} for outcome in outcomes]
+    write_json(folder / "gates.json", told)
     try:
         (folder / "gates.md").write_text(markdown(outcomes), "utf-8")
     except OSError as error:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from orchestrator.auto.recording import rejects
 from orchestrator.auto.table import HEAD, row
 from orchestrator.auto.trace import Trace, write_trace
 from orchestrator.commands.loading_bars import counting_bar
@@ -13,6 +14,7 @@ from orchestrator.gate_bench.measure import Starter
 from orchestrator.gate_bench.recorded import record_trace
 from orchestrator.request import GenerationRequest
 from specgate.errors import InvalidArgument
+from specgate.types import Verification
 
 
 async def recorded(
@@ -33,8 +35,9 @@ async def recorded(
     traces: dict[str, Trace] = {}
     with counting_bar(log, "recording", len(cases)) as on_trace:
         for case in cases:
-            name = f"{case.draft} draft, temperature {case.temperature:g}"
             requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
+            mode = f", {Verification.REJECTION}" if rejects(requests[0]) else ""
+            name = f"{case.draft} draft, temperature {case.temperature:g}{mode}"
             found = await record_trace(starters[case.draft], requests)
             if found is None:
                 log.print(f"{name}: none of {num_texts} texts is the same in two runs", style="yellow", soft_wrap=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from orchestrator.commands.tables import WIDE, number, table_of
+from orchestrator.commands.tables import WIDE, number, print_lost, table_of
 from orchestrator.load.levels import Mode, Sweep
 from orchestrator.load.neighbour import NeighbourRow
 from orchestrator.load.summary import Percentiles, Summary
@@ -76,10 +76,7 @@ def print_neighbours(console: Console, rows: Sequence[NeighbourRow]) -> None:
 
 
 def _warn(console: Console, rows: Sequence[Summary] | Sequence[NeighbourRow]) -> None:
-    lost = sum(row.num_survived for row in rows)
-    if lost:
-        told = f"Services were lost, or too slow to answer, {lost} times while this was measured: these are no rates."
-        console.print(told, style="red", soft_wrap=True)
+    print_lost(console, sum(row.num_survived for row in rows))
 
 
 def _style(row: Summary) -> str | None:

@@ -8,7 +8,7 @@ import typer
 from orchestrator.commands.load_options import listed
 
 MAX_DELAY_MS = 500.0
-"""A draft that takes a second and more is given up."""
+"""A draft may take a second at the least before it is given up."""
 
 
 @dataclass(frozen=True, slots=True)

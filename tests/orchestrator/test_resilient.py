@@ -14,7 +14,7 @@ import pytest
 from orchestrator.failover import MAX_FAILURES_WITHOUT_PROGRESS, FailoverVerifier
 from orchestrator.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
 from orchestrator.fakes import FakeDrafter, FakeVerifier, Fault
-from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence, WithinLimits
+from orchestrator.gate import AlwaysDraft, Policy, RoundPlan, TargetAlone, TargetConfidence, WithinLimits
 from orchestrator.patience import MAX_STALLS, STALL_S, DraftPatience, Patience
 from orchestrator.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.request import Delta
@@ -556,42 +556,54 @@ async def test_patience() -> None:
     assert patience.limit_s == 5.0
 
 
-async def test_patience_with_drafts_counts_tokens_that_were_not_prepared() -> None:
+ASKED = DraftRequest(1, 0, (1, 2), gamma=8)
+
+
+async def test_patience_with_drafts_learns_from_those_that_were_not_prepared() -> None:
     now_s = 0.0
     patience = DraftPatience(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: now_s)
 
-    async def drafted(num_tokens: int, num_prepared: int, seconds: float) -> None:
+    async def drafted(num_tokens: int, num_prepared: int, seconds: float, draft_us: int = 300_000) -> None:
         async def draft() -> Proposal:
             nonlocal now_s
             now_s += seconds
-            return Proposal((7,) * num_tokens, draft_us=300_000, num_prepared=num_prepared)
+            return Proposal((7,) * num_tokens, draft_us=draft_us, num_prepared=num_prepared)
 
-        await patience.wait(draft(), 8)
+        await patience.wait(draft(), ASKED)
 
-    assert patience.limit_s(8) == 30.0
-    await drafted(2, 2, 0.001)
-    assert patience.limit_s(8) == 30.0  # what was prepared says nothing
-    await drafted(2, 0, 9.0)
-    assert patience.limit_s(8) == pytest.approx(12.0)  # the first draft has a prefill before it
-    assert patience.limit_s(1) == pytest.approx(1.5)
-    await drafted(8, 8, 0.001)
-    await drafted(4, 3, 0.01)
-    assert patience.limit_s(8) == pytest.approx(12.0)
-    await drafted(4, 2, 0.5)
-    assert patience.limit_s(8) == pytest.approx(20.0)
+    assert patience.limit_s(10) == 30.0
+    await drafted(4, 0, 9.0)
+    assert patience.limit_s(12) == pytest.approx(6.0)  # 0.3 s for 2 + 4 tokens: a prefill is before the first draft
+    assert patience.limit_s(1) == pytest.approx(3.0)  # what does not grow with the tokens may be all of it
+    await drafted(8, 8, 8.0)
+    assert patience.limit_s(12) == pytest.approx(6.0)
+    await drafted(4, 3, 0.5)
+    assert (patience.limit_s(1), patience.limit_s(12)) == (pytest.approx(5.0), pytest.approx(6.0))
+    await drafted(2, 0, 0.4)
+    assert patience.limit_s(12) == pytest.approx(12.0)
     assert patience.limit_s(64) == 30.0
 
 
+@pytest.mark.parametrize(("num_prepared", "draft_us"), [(4, 900_000), (0, 0)])
+async def test_an_answer_that_tells_nothing_teaches_no_impatience(num_prepared: int, draft_us: int) -> None:
+    patience = DraftPatience(first_s=30.0, floor_s=1.0, factor=10.0)
+
+    async def draft() -> Proposal:
+        return Proposal((7,) * 4, draft_us=draft_us, num_prepared=num_prepared)
+
+    await patience.wait(draft(), ASKED)
+    assert patience.limit_s(1) == 30.0
+
+
 async def test_a_slow_drafter_is_not_taken_for_a_hung_one() -> None:
-    """Of drafts that are prepared nobody learns how long one takes that is not."""
-    patience = DraftPatience(first_s=5.0, floor_s=0.05, factor=10.0)
-
-    async def draft(delay_s: float, num_prepared: int) -> Proposal:
-        await asyncio.sleep(delay_s)
-        return Proposal((7,) * 4, draft_us=100_000, num_prepared=num_prepared)
-
-    for delay_s, num_prepared in ((0.1, 0), (0.0, 4), (0.0, 4), (0.1, 0), (0.15, 0)):
-        assert len(await patience.wait(draft(delay_s, num_prepared), 4)) == 4
+    """Short drafts come soon; a long one may take as long as all its tokens."""
+    timeouts = replace(PATIENT, first_draft_s=5.0, draft_floor_s=0.02)
+    one = Run(FakeDialer(drafters=(partial(FakeDrafter, token_s=0.01),)), make_spec(60), timeouts=timeouts)
+    await one.drafter.open()
+    for gamma in (1, 2, 1, 32):
+        assert len(await one.drafter.draft(one.session.draft_request(RoundPlan(gamma)))) == gamma
+    await one.drafter.close()
+    assert one.session.stats.drafter_failures == 0
 
 
 async def test_patience_ends() -> None:

@@ -128,7 +128,8 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     replays = (out / "replays.md").read_text()
     assert shown.endswith(table + replays)
     traces = {path.name: read_trace(path) for path in out.glob("trace-*.jsonl")}
-    assert set(traces) == {f"trace-{one['draft']}-draft-temperature-1.jsonl" for one in told}
+    assert {one["verification"] for one in told} == {"rejection"}
+    assert set(traces) == {f"trace-{one['draft']}-draft-temperature-1-rejection.jsonl" for one in told}
     assert all([len(text) for text in one.texts] == [6, 6] for one in traces.values())
     assert all(one.machine.forward_us > one.machine.row_us >= 0 < one.machine.draft_us for one in traces.values())
     assert replays.count("\n") == 2 + len(traces)
