@@ -3,10 +3,10 @@
 
     python scripts/measure_round.py                   # as the processes are placed
     python scripts/measure_round.py --cores 0,1       # this process on one core, the echo's on another
+    python scripts/measure_round.py --cold 64         # after reading 64 MB, as the weights of a forward are read
 
 A round that was foreseen crosses one link, to the verifier and back; any other round crosses both. Medians of
-microseconds. The interpreter hands its lock over after a switch interval; how long a hand-over waits behind a thread
-that computes in Python is measured under several.
+microseconds. Between two rounds the models read their weights, so that everything else finds the caches cold.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -39,7 +39,6 @@ from specgate.v1 import verifier_service_pb2 as verifier_pb
 
 METHOD = "Echo"
 SERVICE = "specgate.Echo"
-SWITCH_INTERVALS_S = (0.005, 0.001, 0.0001)
 DRAFT = (1001, 1002, 1003, 1004, 1005)
 
 
@@ -52,7 +51,7 @@ def main() -> None:
     if own is not None:
         os.sched_setaffinity(0, {own})
     with _echoing(other) as port:
-        rows = asyncio.run(_measure(arguments.turns, port))
+        rows = asyncio.run(_measure(_Watch(arguments.turns, arguments.cold), port))
     table = Table("part", "µs, median", "90 % below")
     for name, taken in rows:
         table.add_row(name, f"{median(taken):.0f}", f"{quantiles(taken, n=10)[-1]:.0f}")
@@ -63,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--turns", type=int, default=2000, help="of each part")
     parser.add_argument("--cores", type=_two_cores, metavar="N,N", help="of this process, and of the other one")
+    parser.add_argument("--cold", type=int, default=0, metavar="MB", help="read so much before each turn")
     parser.add_argument("--echo", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -72,26 +72,40 @@ def _two_cores(given: str) -> tuple[int, int]:
     return own, other
 
 
-async def _measure(turns: int, port: int) -> list[tuple[str, list[float]]]:
+class _Watch:
+    """Times steps, each of them after memory was read that pushes everything else out of the caches."""
+
+    def __init__(self, turns: int, cold_mb: int) -> None:
+        self._turns = turns
+        self._memory = np.ones(cold_mb << 18, np.float32)
+
+    async def each(self, step: Callable[[], Awaitable[Any]]) -> list[float]:
+        """Return what each turn takes, after some that are not counted."""
+        taken = []
+        for turn in range(-max(self._turns // 10, 5), self._turns):
+            self._memory.sum()
+            start_s = time.perf_counter()
+            await step()
+            if turn >= 0:
+                taken.append((time.perf_counter() - start_s) * 1e6)
+        return taken
+
+
+async def _measure(watch: _Watch, port: int) -> list[tuple[str, list[float]]]:
     engine = Engine(cast(Any, SimpleNamespace(pool=PagePool(1, 64), forward=list)))
     engine.start()
     try:
         rows = [
-            ("messages of a round, both links: made, written, read", [_timed(_messages) for _ in range(turns)]),
-            ("a turn of the event loop", await _each(turns, lambda: asyncio.sleep(0))),
-            ("to the engine's thread and back", await _each(turns, lambda: engine.run(_nothing()))),
+            ("messages of a round, both links: made, written, read", await watch.each(_messages)),
+            ("a turn of the event loop", await watch.each(lambda: asyncio.sleep(0))),
+            ("to the engine's thread and back", await watch.each(lambda: engine.run(_nothing()))),
         ]
-        for interval_s in SWITCH_INTERVALS_S:
-            with _computing(interval_s):
-                taken = await _each(max(turns // 10, 10), lambda: engine.run(_nothing()))
-            rows.append((f"the same behind a thread that computes, switch interval {interval_s * 1e3:g} ms", taken))
-        rows.append(("to another process and back, over a bare gRPC stream", await _over_grpc(turns, port)))
     finally:
         engine.stop()
-    return rows
+    return [*rows, ("to another process and back, over a bare gRPC stream", await _over_grpc(watch, port))]
 
 
-def _messages() -> None:
+async def _messages() -> None:
     """Make, serialise and parse the messages of a foreseen round of five tokens, four guesses announced behind it."""
     ahead = tuple(AnnouncedProposal(number, 1010, DRAFT) for number in range(4))
     verdict = Verdict(9, 5, 1006, 0.9, verify_us=9000, forward_us=8800, accepted_confidences=(0.9,) * 5)
@@ -112,26 +126,6 @@ def _nothing() -> Iterator[Any]:
 
 
 @contextmanager
-def _computing(interval_s: float) -> Iterator[None]:
-    """Keep the interpreter's lock busy from another thread, under a switch interval."""
-    before_s, done = sys.getswitchinterval(), threading.Event()
-    sys.setswitchinterval(interval_s)
-    thread = threading.Thread(target=_compute, args=(done,))
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-        sys.setswitchinterval(before_s)
-
-
-def _compute(done: threading.Event) -> None:
-    while not done.is_set():
-        sum(range(1000))
-
-
-@contextmanager
 def _echoing(core: int | None) -> Iterator[int]:
     """Run the other process; yield its port."""
     command = [sys.executable, __file__, "--echo"]
@@ -142,7 +136,7 @@ def _echoing(core: int | None) -> Iterator[int]:
         cast(Any, child.stdin).close()
 
 
-async def _over_grpc(turns: int, port: int) -> list[float]:
+async def _over_grpc(watch: _Watch, port: int) -> list[float]:
     """Time messages of 60 bytes that another process sends back."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", CHANNEL_OPTIONS) as channel:
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")()
@@ -151,7 +145,7 @@ async def _over_grpc(turns: int, port: int) -> list[float]:
             await call.write(b"x" * 60)
             await call.read()
 
-        taken = await _each(turns, there_and_back)
+        taken = await watch.each(there_and_back)
         await call.done_writing()
     return taken
 
@@ -170,23 +164,6 @@ async def _echo() -> None:
     await server.start()
     await asyncio.to_thread(sys.stdin.read)
     await server.stop(0)
-
-
-async def _each(turns: int, step: Callable[[], Awaitable[Any]]) -> list[float]:
-    """Return what each of so many steps takes, after some that are not counted."""
-    taken = []
-    for turn in range(-max(turns // 10, 5), turns):
-        start_s = time.perf_counter()
-        await step()
-        if turn >= 0:
-            taken.append((time.perf_counter() - start_s) * 1e6)
-    return taken
-
-
-def _timed(step: Callable[[], None]) -> float:
-    start_s = time.perf_counter()
-    step()
-    return (time.perf_counter() - start_s) * 1e6
 
 
 if __name__ == "__main__":
