@@ -99,10 +99,10 @@ class RunAhead:
         if terms.gamma:
             # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
             self._gammas.append(terms.gamma)
-        if terms.gamma or (request.prepare and self._coming is None):
-            # A round that asks for nothing says nothing of how the next draft ends.
-            self._coming = terms
         if terms.gamma or request.prepare:
+            if terms.gamma or self._coming is None:
+                # A round that asks for nothing says nothing of how the next draft ends.
+                self._coming = terms
             # Holds for the solo tokens that follow, too: only rounds with a draft tell what guessing brought.
             self._guesses = self._account.pays()
         if self._coming is not None:

@@ -88,6 +88,11 @@ class GenerationRequest:
         return self.gamma
 
     @property
+    def rejects(self) -> bool:
+        """See ``SessionSpec.rejects``: no two runs need to be of one text."""
+        return self.verification is Verification.REJECTION and not self.sampling.greedy
+
+    @property
     def threshold(self) -> float:
         return DEFAULT_THRESHOLD[self.gate] if self.gate_threshold is None else self.gate_threshold
 

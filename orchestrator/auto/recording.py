@@ -17,7 +17,7 @@ from typing import Protocol
 from orchestrator.auto.trace import Text
 from orchestrator.request import Delta, Gate, GenerationRequest
 from specgate.errors import InvalidArgument
-from specgate.types import TokenSource, Verification
+from specgate.types import TokenSource
 
 RECORDED_GAMMAS = (8, 7)
 _AGREES = {TokenSource.ACCEPTED: True, TokenSource.RECOVERED: False}
@@ -43,7 +43,7 @@ async def record(
         SpecgateError: what a run failed with.
     """
     runs = []
-    for gamma in gammas[:1] if rejects(request) else gammas:
+    for gamma in gammas[:1] if request.rejects else gammas:
         running = start(replace(request, gamma=gamma, gate=Gate.NONE, gate_threshold=None, logprobs=0))
         runs.append([delta async for delta in running])
     if len({tuple(token_id for delta in run for token_id in delta.token_ids) for run in runs}) > 1:
@@ -65,11 +65,6 @@ def text_of(deltas: Iterable[Delta]) -> Text:
         confidences += (math.exp(entry.logprob) for entry in delta.logprobs)
         agrees += (_AGREES.get(source) for source in delta.sources)
     return Text(tuple(confidences), tuple(agrees))
-
-
-def rejects(request: GenerationRequest) -> bool:
-    """Return whether drafts of this request are accepted by rejection, so that no two runs of it are one text."""
-    return request.verification is Verification.REJECTION and not request.sampling.greedy
 
 
 def merge(texts: Sequence[Text]) -> Text:

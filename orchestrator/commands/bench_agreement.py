@@ -13,7 +13,7 @@ from orchestrator.commands.bench_samples import (
     by_schedule,
 )
 from orchestrator.request import GenerationRequest
-from specgate.types import SamplingParams, Verification
+from specgate.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Agreement:
 
 def promised_agreement(samples: Samples, requests: Sequence[GenerationRequest]) -> Agreement | None:
     """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text."""
-    if any(one.verification is Verification.REJECTION and not one.sampling.greedy for one in requests):
+    if any(one.rejects for one in requests):
         return None
     # HuggingFace draws in its own way, and its loops know nothing of penalties and biases.
     is_plain = all(one.sampling == SamplingParams(temperature=0.0) for one in requests)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.auto.recording import rejects
 from orchestrator.auto.table import HEAD, row
 from orchestrator.auto.trace import Trace, write_trace
 from orchestrator.commands.loading_bars import counting_bar
@@ -36,7 +35,7 @@ async def recorded(
     with counting_bar(log, "recording", len(cases)) as on_trace:
         for case in cases:
             requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
-            mode = f", {Verification.REJECTION}" if rejects(requests[0]) else ""
+            mode = f", {Verification.REJECTION}" if requests[0].rejects else ""
             name = f"{case.draft} draft, temperature {case.temperature:g}{mode}"
             found = await record_trace(starters[case.draft], requests)
             if found is None:
