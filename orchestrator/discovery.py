@@ -77,12 +77,17 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
 
 
 class KnownDrafters:
-    """A ``DrafterDialer`` that knows the draft model: from the start, or from the first drafter that comes up."""
+    """A ``DrafterDialer`` that asks each drafter once what it serves. ``info`` is of the one that holds the least.
+
+    Args:
+        info: what a drafter was found to serve beforehand, None while none was there.
+    """
 
     def __init__(self, dialer: GrpcDialer, target: ModelInfo, info: ModelInfo | None) -> None:
         self.info = info
         self._dialer = dialer
         self._target = target
+        self._met: set[str] = set()
 
     @property
     def context_length(self) -> int:
@@ -91,10 +96,16 @@ class KnownDrafters:
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
         """See ``ports.DrafterDialer``."""
-        if self.info is None:
-            info = await self._dialer.model_info(lease, "drafter")
-            check_pair(self._target, info)
-            self.info = info
+        if lease.endpoint not in self._met:
+            await self._meet(lease)
         if len(spec.committed_token_ids) >= self.context_length:
             raise ServiceUnavailable(f"the draft model takes {self.context_length} tokens at the most")
         return await self._dialer.open_drafter(lease, spec)
+
+    async def _meet(self, lease: Lease) -> None:
+        info = await self._dialer.model_info(lease, "drafter")
+        check_pair(self._target, info)
+        # Which drafter a session comes to is not known beforehand: it is planned for the one that holds the least.
+        if info.context_length < self.context_length:
+            self.info = info
+        self._met.add(lease.endpoint)

@@ -97,6 +97,7 @@ class Generation:
     async def aclose(self) -> None:
         """Cancel and free both sessions. Safe to call twice, and from another task than the one that iterates."""
         self._closed = True
+        self._session.leave()
         await self._drafter.close()
         await self._verifier.close()
 

@@ -97,7 +97,7 @@ class ReattachingDrafter:
         if not self._fits():
             return
         try:
-            attached = await self._attach()
+            attached = await self._attach(self._timeouts.connect_drafter_s)
         except MISCONFIGURED:
             raise
         except Exception as error:
@@ -184,12 +184,13 @@ class ReattachingDrafter:
         known, attached.num_known = attached.num_known, self._session.length
         return replace(request, position=known, token_ids=tuple(self._session.committed[known:]))
 
-    async def _attach(self) -> _Attached:
-        async with asyncio.timeout(self._timeouts.open_s):
+    async def _attach(self, timeout_s: float) -> _Attached:
+        async with asyncio.timeout(timeout_s):
             lease = await self._pool.lease()
         spec = self._session.spec
         try:
-            drafter = await self._dialer.open_drafter(lease, spec)
+            async with asyncio.timeout(timeout_s):
+                drafter = await self._dialer.open_drafter(lease, spec)
         except BaseException as error:
             self._pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
             raise
@@ -227,7 +228,7 @@ class ReattachingDrafter:
     async def _attach_warm(self) -> _Attached | None:
         """Return a session whose prefill is done, so that the request never waits for one; None: not this time."""
         try:
-            attached = await self._attach()
+            attached = await self._attach(self._timeouts.open_s)
         except Exception as error:
             _log.info("no drafter yet: %s: %s", type(error).__name__, error)
             return None

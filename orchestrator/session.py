@@ -145,6 +145,11 @@ class Session:
             finish_reason=ending.finish_reason,
         )
 
+    def leave(self) -> None:
+        """Say that nothing more will be committed, so that an unfinished session is no load to anybody's counts."""
+        if self._observer is not None:
+            self._observer.leave()
+
     def _end(self, tokens: tuple[int, ...]) -> Ending:
         kept = tokens[: self.remaining]
         reason = FinishReason.LENGTH if len(kept) == self.remaining else None

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from orchestrator.auto.learner import Learner
-from orchestrator.auto.observation import Observation, Observer
-from orchestrator.auto.replay import Gate, Replay, Result
+from orchestrator.auto.observation import Observation
+from orchestrator.auto.replay import Gate, Observe, Replay, Result
 from orchestrator.auto.trace import Trace
 from orchestrator.gate import AlwaysDraft, Policy, TargetAlone, TargetConfidence
 from orchestrator.request import AUTO_GAMMA, GenerationRequest
@@ -44,7 +44,7 @@ def auto_gate(learner: Learner, max_gamma: int = AUTO_GAMMA) -> Gate:
     """Return the gate ``auto`` for a replay: greedy requests that share what ``learner`` knows."""
     request = GenerationRequest((0,), gate=GateName.AUTO, gamma=max_gamma)
 
-    def make() -> tuple[Policy, Observer]:
+    def make() -> tuple[Policy, Observe]:
         return learner.policy(request), learner.observer(request) or _ignore
 
     return make

@@ -103,6 +103,10 @@ class Costs:
             lead_us = self._lead(seen, seen.behind, announced=announced)
             self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
 
+    def leave(self, session: int) -> None:
+        """Count a session no more."""
+        self._last_verdict.pop(session, None)
+
     def now(self, *, announced: bool = False) -> Prices | None:
         """Return the prices of this moment, None before there were rounds enough.
 
@@ -177,8 +181,8 @@ class Costs:
         self._last_verdict.pop(session, None)
         self._last_verdict[session] = self._num_verdicts
         if seen.finished:
-            del self._last_verdict[session]
-        # One that broke off tells nobody.
+            self.leave(session)
+        # One whose reader has stopped is no load.
         oldest = next(iter(self._last_verdict), session)
         if self._last_verdict.get(oldest, self._num_verdicts) < self._num_verdicts - NUM_VERDICTS_ALIVE:
             del self._last_verdict[oldest]

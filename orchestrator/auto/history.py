@@ -80,7 +80,11 @@ class History:
             self._put(session, bucket, agrees, ready)
             ready = None
         if seen.finished:
-            self._open.pop(session, None)
+            self.leave(session)
+
+    def leave(self, session: int) -> None:
+        """End a session's part."""
+        self._open.pop(session, None)
 
     def text(self) -> Text:
         """Return all that is remembered, oldest part first, as one text."""
@@ -109,6 +113,5 @@ class History:
     def _forget(self) -> None:
         session, part = self._parts.popleft()
         self._num_tokens -= len(part)
-        # One that broke off tells nobody.
         if self._open.get(session) is part:
             del self._open[session]

@@ -1,12 +1,12 @@
 """What one gateway has learned of all its sessions, and the choices that follow. One event loop, no threads."""
 
-from functools import partial
+from dataclasses import dataclass
 from itertools import count
 
 from orchestrator.auto.choice import MAX_SOLO_TOKENS, Table
 from orchestrator.auto.costs import Costs
 from orchestrator.auto.knowledge import ModeKnowledge
-from orchestrator.auto.observation import Mode, Observation, Observer
+from orchestrator.auto.observation import Mode, Observation
 from orchestrator.auto.pace import Pace, at_once
 from orchestrator.auto.policy import Auto
 from orchestrator.auto.prices import Prices
@@ -46,7 +46,7 @@ class Learner:
         """Return the policy of one session."""
         return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE))
 
-    def observer(self, request: GenerationRequest) -> Observer | None:
+    def observer(self, request: GenerationRequest) -> "SessionObserver | None":
         """Return whom to tell of a session's verdicts; None where they would teach nothing.
 
         ``draft_confidence`` ends a draft where it is unsure: the tokens that are left survive better than others.
@@ -54,7 +54,7 @@ class Learner:
         if request.gate is Gate.DRAFT_CONFIDENCE:
             return None
         gamma = min(request.max_gamma, MAX_CHOICE)
-        return partial(self.observe, _mode(request), next(self._sessions), max_gamma=gamma)
+        return SessionObserver(self, _mode(request), next(self._sessions), gamma)
 
     def observe(self, mode: Mode, session: int, seen: Observation, *, max_gamma: int = 0) -> None:
         """Learn from one verdict, of a request that allows ``max_gamma``."""
@@ -74,6 +74,11 @@ class Learner:
             return
         if is_measure and seen.chosen == in_use.table.number:
             in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
+
+    def leave(self, mode: Mode, session: int) -> None:
+        """Count a session no more; what its text taught stays."""
+        self.costs.leave(session)
+        self.knowledge(mode).history.leave(session)
 
     def knowledge(self, mode: Mode) -> ModeKnowledge:
         """Return what is known of a mode."""
@@ -122,6 +127,22 @@ class Learner:
             return False
         known.credit_us -= price_us
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class SessionObserver:
+    """Tells a learner of one session. See ``observation.Observer``."""
+
+    learner: Learner
+    mode: Mode
+    session: int
+    max_gamma: int
+
+    def __call__(self, seen: Observation, /) -> None:
+        self.learner.observe(self.mode, self.session, seen, max_gamma=self.max_gamma)
+
+    def leave(self) -> None:
+        self.learner.leave(self.mode, self.session)
 
 
 def _mode(request: GenerationRequest) -> Mode:

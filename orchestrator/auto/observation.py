@@ -1,8 +1,7 @@
 """What the learner is told of each verdict, once it is committed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from specgate.types import SamplingParams, Verification
 
@@ -54,7 +53,16 @@ class Observation:
     forward_us: int = 0
 
 
-Observer = Callable[[Observation], None]
+class Observer(Protocol):
+    """Whom one session tells of its verdicts."""
+
+    def __call__(self, seen: Observation, /) -> None:
+        """Take in a verdict that has been committed."""
+        ...
+
+    def leave(self) -> None:
+        """Take in that no verdict will follow, whether or not the last one was said to be the last. Safe to call twice."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

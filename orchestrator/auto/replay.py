@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from orchestrator.auto.machine import Clock, Device, Forward
-from orchestrator.auto.observation import Behind, Observation, Observer
+from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.trace import Text, Trace
 from orchestrator.gate import Policy, RoundPlan
 from specgate.errors import InvalidArgument
 
-Gate = Callable[[], tuple[Policy, Observer]]
+Observe = Callable[[Observation], None]
+Gate = Callable[[], tuple[Policy, Observe]]
 """Makes the policy of one session, and says whom to tell of its verdicts."""
 
 
@@ -117,12 +118,12 @@ class Replay:
 class _Session:
     """One text on its way: each step hands the next one to the clock or to a device."""
 
-    def __init__(self, replay: Replay, text: Text, policy: Policy, observer: Observer) -> None:
+    def __init__(self, replay: Replay, text: Text, policy: Policy, observe: Observe) -> None:
         self._replay = replay
         self._clock = replay.clock
         self._progress = Progressing(text)
         self._policy = policy
-        self._observer = observer
+        self._observe = observe
 
     def next_round(self) -> None:
         if not self._progress.remaining:
@@ -136,7 +137,7 @@ class _Session:
         progress.length += num_tokens
         progress.behind = None if seen.streamed else Behind(seen.proposed, seen.accepted == seen.proposed)
         self._replay.emitted(num_tokens)
-        self._observer(replace(seen, behind=behind, finished=not progress.remaining))
+        self._observe(replace(seen, behind=behind, finished=not progress.remaining))
 
     @property
     def replay(self) -> Replay:

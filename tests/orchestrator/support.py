@@ -1,5 +1,6 @@
 """What the orchestrator's tests share: a session over the fake model, and the run of a decode loop."""
 
+from orchestrator.auto.observation import Observation
 from orchestrator.decode_loop import decode
 from orchestrator.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeModel
 from orchestrator.gate import Policy
@@ -11,6 +12,16 @@ from orchestrator.text import IncrementalText
 from specgate.types import SamplingParams, SessionSpec, Verification
 
 PROMPT = (5, 17, 3)
+
+
+class Seen(list[Observation]):
+    """An observer that remembers what it was told."""
+
+    def __call__(self, seen: Observation, /) -> None:
+        self.append(seen)
+
+    def leave(self) -> None:
+        """Ask nothing."""
 
 
 def make_spec(

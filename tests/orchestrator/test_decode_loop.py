@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.auto.observation import Observation
 from orchestrator.decode_loop import decode
 from orchestrator.fakes import EOS_TOKEN_ID, FakeDrafter, FakeModel, FakeVerifier
 from orchestrator.gate import (
@@ -22,7 +21,7 @@ from orchestrator.output_text import OutputText
 from orchestrator.reattach import NoDrafter
 from orchestrator.session import Session
 from specgate.types import FinishReason, TokenSource
-from tests.orchestrator.support import PROMPT, emitted, make_session, make_spec, run, target_alone
+from tests.orchestrator.support import PROMPT, Seen, emitted, make_session, make_spec, run, target_alone
 
 
 class Drafts:
@@ -121,8 +120,8 @@ class NotKeptWarm:
 async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_asked() -> None:
     spec, model = make_spec(60), FakeModel()
     drafter, verifier = FakeDrafter(spec, model), FakeVerifier(spec, model)
-    seen = list[Observation]()
-    session = Session(spec, OutputText(None), observer=seen.append)
+    seen = Seen()
+    session = Session(spec, OutputText(None), observer=seen)
     deltas, num_heard = [], set[int]()
     async for delta in decode(session, drafter, verifier, NotKeptWarm(within(TargetConfidence(4, 0.6)))):
         deltas.append(delta)

@@ -244,6 +244,29 @@ async def test_drafter_that_comes_up_later(verifier: FakeService, drafter: FakeS
         assert orchestrator.draft_info == drafter.info
 
 
+async def test_drafters_that_hold_less_than_the_first_one_met(drafter: FakeService, verifier: FakeService) -> None:
+    def small(spec: SessionSpec) -> FakeDrafter:
+        if len(spec.committed_token_ids) >= 24:
+            raise InvalidArgument("prompt_token_ids", "more than the draft model holds")
+        return FakeDrafter(spec, FakeModel())
+
+    long, growing = GenerationRequest(tuple(range(1, 31)), seed=7, max_tokens=20), REQUEST
+    async with (
+        serving("drafter", small, context_length=24) as smaller,
+        connected([verifier], [drafter, smaller]) as orchestrator,
+    ):
+        generations = [orchestrator.generate(request) for request in (long, growing) * 4]
+        texts = await asyncio.gather(*map(run, generations))
+        assert texts == [expected(request) for request in (long, growing) * 4]
+        assert drafter.sessions
+        assert smaller.sessions
+        assert all(len(session.told) <= 24 for session in smaller.sessions)
+        assert orchestrator.draft_info == smaller.info
+        last = orchestrator.generate(long)
+        await run(last)
+        assert last.stats.drafter_failures == last.stats.accepted == 0
+
+
 async def test_stopped_drafter(verifier: FakeService) -> None:
     with silent() as endpoint:
         pool = StaticPool([endpoint])
@@ -364,6 +387,18 @@ async def test_closed_by_another_task_while_it_waits(drafter: FakeService) -> No
         assert await task == ()
         await free(verifier, drafter)
         await generation.aclose()
+
+
+async def test_requests_that_broke_off_are_no_load_for_auto(orchestrator: Orchestrator) -> None:
+    for _ in range(6):
+        async with orchestrator.generate(REQUEST) as generation:
+            async for _ in generation:
+                if len(generation.token_ids) > 9:
+                    break
+    await run(orchestrator.generate(REQUEST))
+    prices = orchestrator.learner.costs.now()
+    assert prices is not None
+    assert prices.sessions == 1
 
 
 async def test_closing_the_orchestrator_ends_what_runs(drafter: FakeService) -> None:

@@ -222,15 +222,15 @@ class SilentDialer(FakeDialer):
     """Its drafters are stopped processes: they accept and never answer."""
 
     async def open_drafter(self, lease, spec) -> FakeDrafter:
-        async with asyncio.timeout(0.05):
-            await asyncio.Event().wait()
+        await asyncio.Event().wait()
         raise AssertionError
 
 
 async def test_stopped_drafter_is_a_dead_one() -> None:
-    one = Run(SilentDialer())
+    one = Run(SilentDialer(), timeouts=replace(PATIENT, connect_drafter_s=0.05))
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.drafter_failures == 1
+    assert one.drafters.num_failed >= 1
 
 
 @pytest.mark.parametrize(

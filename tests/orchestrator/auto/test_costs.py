@@ -218,7 +218,18 @@ def test_sessions_of_other_gateways_are_seen_in_the_forwards() -> None:
     assert prices_of(*(a_round(gamma, batch=6) for gamma in GAMMAS * 2)).sessions == 6
 
 
-def test_sessions_that_broke_off_are_forgotten() -> None:
+def test_a_session_that_breaks_off_counts_no_more() -> None:
+    costs = Costs()
+    for session in range(40):
+        costs.observe(a_round(GAMMAS[session % len(GAMMAS)]), session)
+        costs.leave(session)
+    costs.leave(39)
+    prices = costs.now()
+    assert prices is not None
+    assert prices.sessions == 1
+
+
+def test_sessions_that_fell_silent_are_forgotten() -> None:
     costs = Costs()
     for session in range(4):
         costs.observe(a_round(), session)

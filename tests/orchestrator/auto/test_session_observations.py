@@ -5,7 +5,7 @@ from orchestrator.gate import RoundPlan
 from orchestrator.output_text import OutputText
 from orchestrator.session import Session
 from specgate.types import Proposal, Verdict
-from tests.orchestrator.support import make_spec
+from tests.orchestrator.support import Seen, make_spec
 
 
 class Ticks:
@@ -19,8 +19,8 @@ class Ticks:
 
 def observed(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[Observation]:
     """One round a commit, but for solo verdicts, which belong to the round before."""
-    seen: list[Observation] = []
-    session = Session(make_spec(max_tokens), OutputText(None, ()), clock=Ticks(), observer=seen.append)
+    seen = Seen()
+    session = Session(make_spec(max_tokens), OutputText(None, ()), clock=Ticks(), observer=seen)
     for proposal, verdict in commits:
         if not verdict.solo:
             session.draft_request(RoundPlan(len(proposal)))
@@ -75,8 +75,8 @@ def test_a_proposal_that_was_lost_did_not_stand() -> None:
 
 
 def test_what_streams_behind_a_round_was_chosen_for_itself() -> None:
-    seen: list[Observation] = []
-    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks(), observer=seen.append)
+    seen = Seen()
+    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks(), observer=seen)
     session.draft_request(RoundPlan(2, solo_below=0.5, max_solo_tokens=4, chosen=0, chosen_alone=7))
     session.commit(Proposal((11, 12)), Verdict(1, 2, 20, 0.1))
     session.commit(Proposal((11, 12)), Verdict(1, 0, 21, 0.7, solo=True))
