@@ -61,7 +61,7 @@ class Observer(Protocol):
         ...
 
     def leave(self) -> None:
-        """Take in that no verdict will follow, whether or not the last one was said to be the last. Safe to call twice."""
+        """Take in that no verdict will follow, finished or not. Safe to call twice."""
         ...
 
 

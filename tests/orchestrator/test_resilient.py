@@ -227,7 +227,7 @@ class SilentDialer(FakeDialer):
 
 
 async def test_stopped_drafter_is_a_dead_one() -> None:
-    one = Run(SilentDialer(), timeouts=replace(PATIENT, connect_drafter_s=0.05))
+    one = Run(SilentDialer(), timeouts=replace(PATIENT, connect_drafter_s=0.05, open_s=3600.0))
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.drafter_failures == 1
     assert one.drafters.num_failed >= 1
