@@ -1,7 +1,7 @@
 """Which verdicts are likely: how many draft tokens are accepted, and what the target's own token after them is."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 WORTH_A_ROW = 0.01
@@ -44,7 +44,11 @@ class Acceptance:
 
 
 def likeliest(
-    rows: Sequence[Sequence[Candidate]], drafted: Sequence[int], most: int, acceptance: float | None = None
+    rows: Sequence[Sequence[Candidate]],
+    drafted: Sequence[int],
+    most: int,
+    acceptance: float | None = None,
+    excluded: Set[int] = frozenset(),
 ) -> list[Outcome]:
     """Return up to ``most`` outcomes, the likeliest first.
 
@@ -52,9 +56,10 @@ def likeliest(
         rows: candidates at each draft token's position; where there is one row more, behind the last one too.
         acceptance: of a draft token; None takes the chance that its row gives it, as fits where the target accepts
             what it would have chosen.
+        excluded: own tokens behind which nothing can be drafted.
     """
     chances = dict(_chances(rows, drafted, acceptance))
-    worth = [outcome for outcome, chance in chances.items() if chance >= WORTH_A_ROW]
+    worth = [one for one, chance in chances.items() if chance >= WORTH_A_ROW and one.token_id not in excluded]
     return heapq.nlargest(most, worth, key=chances.__getitem__)
 
 

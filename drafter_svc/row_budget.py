@@ -1,17 +1,17 @@
-"""How much a drafter guesses ahead: less the more sessions draft, and nothing when there are too many."""
+"""How much a drafter guesses ahead: less the more sessions there are, and nothing when there are too many."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 RECENT_S = 0.5
-"""A session that has not drafted for so long is with a slow reader: its share goes to the others."""
+"""A session that was told nothing for so long is with a slow reader: its share goes to the others."""
 MIN_SHARE = 2
 """Less than this for each of several sessions hits too rarely for what it takes from the real drafts of the others."""
 
 
 class RowBudget:
-    """Shares the rows of one forward among the sessions that have drafted of late.
+    """Shares the rows of one forward among the sessions that were asked or told something of late.
 
     Args:
         num_rows: guesses that are drafted side by side, of all sessions together; 0 is no run-ahead.
@@ -24,7 +24,7 @@ class RowBudget:
         self._seen_s: dict[int, float] = {}
 
     def share(self, session: object) -> int:
-        """Return how many rows ``session``, which has just drafted, may use; none where there are too many sessions."""
+        """Return how many rows ``session``, which was just asked or told something, may use; 0 where too many are."""
         now_s = self._clock()
         self._seen_s[id(session)] = now_s
         self._seen_s = {key: at_s for key, at_s in self._seen_s.items() if now_s - at_s <= RECENT_S}

@@ -63,7 +63,7 @@ class RunAhead:
         self._rejects = spec.rejects
         self._acceptance = Acceptance()
         self._account = Account()
-        self._guesses = True
+        self._is_guessing = True
         self._stop_token_ids = spec.stop_token_ids
         self._pool = pool
         self._capacity = capacity
@@ -104,7 +104,7 @@ class RunAhead:
                 # A round that asks for nothing says nothing of how the next draft ends.
                 self._coming = terms
             # Holds for the solo tokens that follow, too: only rounds with a draft tell what guessing brought.
-            self._guesses = self._account.pays()
+            self._is_guessing = self._account.pays()
         if self._coming is not None:
             self._coming = self._coming._replace(
                 round=terms.round + 1, gamma=request.prepare or max(self._gammas, default=0)
@@ -118,7 +118,7 @@ class RunAhead:
             announce: told of the proposals once they are there; not in rejection mode, where they are large,
                 seldom asked for, and hold for one round alone.
         """
-        if num_rows > 0 and self._coming is not None and self._coming.gamma and self._guesses:
+        if num_rows > 0 and self._coming is not None and self._coming.gamma and self._is_guessing:
             announce = None if self._rejects else announce
             self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
 
@@ -164,9 +164,8 @@ class RunAhead:
             self._telling = Telling(position, announce)
         rows = self._candidates(torch.cat(logits), draft)
         acceptance = self._acceptance.rate if self._rejects else None
-        for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance):
-            if token_id not in self._stop_token_ids:
-                self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
+        for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance, self._stop_token_ids):
+            self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             self._pool.discard(trunk)

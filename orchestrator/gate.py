@@ -19,6 +19,9 @@ ABSENT_DRAFTER_SOLO_TOKENS = 16
 class RoundPlan:
     """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
 
+    ``gamma``, ``max_solo_tokens`` and ``prepare`` are tokens, ``stop_below`` and ``solo_below`` raw probabilities.
+    ``stop_below``: a draft ends after its own first token of less. ``solo_below``: while the target's last token had
+    less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
     ``keeps_warm``: the drafter follows a solo run token by token; else some tokens at a time, so that its work takes
     little away from the target.

@@ -10,6 +10,7 @@ from orchestrator.gate import RoundPlan
 from orchestrator.output_text import OutputText
 from orchestrator.request import Delta, GenerationStats
 from specgate.types import (
+    NO_PROPOSAL,
     DraftRequest,
     FinishReason,
     Proposal,
@@ -26,6 +27,13 @@ class Ending(NamedTuple):
     num_tokens: int
     text: str
     finish_reason: FinishReason | None
+
+
+class Judged(NamedTuple):
+    """Draft tokens of a round: ``num_judged`` up to and including the first rejection, ``num_accepted`` that stand."""
+
+    num_judged: int = 0
+    num_accepted: int = 0
 
 
 class Session:
@@ -113,10 +121,10 @@ class Session:
         position, self._num_told = self._num_told, len(self.committed)
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
 
-    def leave_out(self, seconds: float) -> None:
+    def leave_out(self, waited_s: float) -> None:
         """Count the round's time from so much later: its proposal lay there while the reader was slow."""
-        self._round_start_s += seconds
-        self._left_out_us = int(seconds * 1e6)
+        self._round_start_s += waited_s
+        self._left_out_us = int(waited_s * 1e6)
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
@@ -175,7 +183,7 @@ class Session:
         round_us = 0 if verdict.solo else int((self._clock() - self._round_start_s) * 1e6)
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
-            self._close_round(Proposal(), verdict, before, (0, 0), round_us)
+            self._close_round(NO_PROPOSAL, verdict, before, Judged(), round_us)
             stats.solo_us.append(verdict.verify_us)
             return
         accepted = min(verdict.num_accepted, num_kept)
@@ -189,49 +197,55 @@ class Session:
         stats.draft_us.append(proposal.draft_us)
         stats.verify_us.append(verdict.verify_us)
         stats.round_us.append(round_us)
-        self._close_round(proposal, verdict, before, (accepted + rejected, accepted), round_us)
-
-    def _num_ready(self, proposal: Proposal) -> int:
-        """Return how many drafted tokens nobody asked for: all of an announced proposal."""
-        announced = proposal.from_run_ahead and not proposal.draft_us
-        return len(proposal) if announced else 0
+        self._close_round(proposal, verdict, before, Judged(accepted + rejected, accepted), round_us)
 
     def _close_round(
-        self, proposal: Proposal, verdict: Verdict, before: float | None, judged: tuple[int, int], round_us: int
+        self, proposal: Proposal, verdict: Verdict, before: float | None, judged: Judged, round_us: int
     ) -> None:
         """Remember it for the next one, and tell the observer of its verdict; an empty one says nothing."""
         if not verdict.num_emitted:
             return
         # What was waited for in vain is no measure of a round, and did not stand.
         lost = self.plan.gamma > 0 and not len(proposal) and not verdict.solo
-        stood = judged[1] == len(proposal) and not lost
-        behind, now = self._behind, Behind(len(proposal), stood, self.plan.prepare or len(proposal))
-        self._behind = None if verdict.solo else now
-        if self._observer is None:
-            return
-        self._observer(
-            Observation(
-                before=before,
-                after=verdict.confidence,
-                proposed=len(proposal),
-                judged=judged[0],
-                accepted=judged[1],
-                accepted_confidences=verdict.accepted_confidences[: judged[1]],
-                ready=self._num_ready(proposal),
-                prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
-                behind=behind,
-                chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
-                streamed=verdict.solo,
-                settled=self.stats.target_forwards > 1 and not lost and (verdict.solo or not self._catches_up),
-                finished=self.finished,
-                draft_us=proposal.draft_us,
-                verify_us=verdict.verify_us,
-                round_us=round_us,
-                read_us=0 if verdict.solo else self._left_out_us,
-                batch_sessions=verdict.batch_sessions,
-                batch_rows=verdict.batch_rows,
-                forward_us=verdict.forward_us,
-            )
+        if self._observer is not None:
+            settled = self.stats.target_forwards > 1 and not lost and (verdict.solo or not self._catches_up)
+            self._observer(self._observation(proposal, verdict, before, judged, round_us, settled=settled))
+        whole = judged.num_accepted == len(proposal) and not lost
+        self._behind = None if verdict.solo else Behind(len(proposal), whole, self.plan.prepare or len(proposal))
+
+    def _observation(
+        self,
+        proposal: Proposal,
+        verdict: Verdict,
+        before: float | None,
+        judged: Judged,
+        round_us: int,
+        *,
+        settled: bool,
+    ) -> Observation:
+        # Of an announced proposal nobody has asked for any token.
+        announced = proposal.from_run_ahead and not proposal.draft_us
+        return Observation(
+            before=before,
+            after=verdict.confidence,
+            proposed=len(proposal),
+            judged=judged.num_judged,
+            accepted=judged.num_accepted,
+            accepted_confidences=verdict.accepted_confidences[: judged.num_accepted],
+            ready=len(proposal) if announced else 0,
+            prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
+            behind=self._behind,
+            chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
+            streamed=verdict.solo,
+            settled=settled,
+            finished=self.finished,
+            draft_us=proposal.draft_us,
+            verify_us=verdict.verify_us,
+            round_us=round_us,
+            read_us=0 if verdict.solo else self._left_out_us,
+            batch_sessions=verdict.batch_sessions,
+            batch_rows=verdict.batch_rows,
+            forward_us=verdict.forward_us,
         )
 
 

@@ -5,7 +5,7 @@ import json
 import sysconfig
 from pathlib import Path
 
-from train_demo_pair import HELD_OUT
+from pair_corpus import HELD_OUT
 
 NUM_PROMPTS = 50
 NUM_LINES = 8

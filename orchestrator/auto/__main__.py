@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.auto.report import HEAD, row
 from orchestrator.auto.synthetic import DRAFT_RATIOS, KINDS, machine, trace
-from orchestrator.auto.table import HEAD, row
 from orchestrator.auto.trace import Trace, read_trace
 from specgate.errors import SpecgateError
 

@@ -69,8 +69,8 @@ class ModeKnowledge:
     """How many there were when it was last found out what the target alone comes to."""
     credit_us: float = 0.0
 
-    def is_trial_due(self, sessions: int) -> bool:
-        """Say whether the target alone is to be tried now, and if so when the next time is.
+    def take_trial(self, sessions: int) -> bool:
+        """Return whether the target alone is to be tried now; if so the next time is put off.
 
         What a forward of all sessions together takes is only guessed while drafts keep them apart.
         """

@@ -116,8 +116,8 @@ class Learner:
         most = min(max(num_verdicts // VERDICTS_A_TOKEN, least), MAX_SOLO_TOKENS)
         return min(max(round(trip / ROUND_TRIP_SHARE), least), most)
 
-    def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
-        """Say whether a probe that loses ``loss_us`` is within the budget, and if so book it.
+    def book_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
+        """Return whether a probe that loses ``loss_us`` is within the budget, and if so book it.
 
         ``floor_us`` is the least that a probe is booked with: an estimate of no loss is no reason to probe always.
         """

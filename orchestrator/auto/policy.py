@@ -40,7 +40,7 @@ class Choices(Protocol):
 
     def table(self, mode: Mode, max_gamma: int) -> Table | None: ...
 
-    def may_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool: ...
+    def book_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool: ...
 
     def solo_run(self) -> int: ...
 
@@ -111,22 +111,22 @@ class Auto:
 
     def _open(self, table: Table, gamma: int, session: Progress) -> RoundPlan:
         if table.choice.closed:
-            self._may_probe(table)
+            self._probe_if_due(table)
         else:
             self._probes_left = 0
         return self._with_gate(gamma, table, session)
 
     def _closed(self, table: Table, session: Progress) -> RoundPlan:
         self._varied = 0
-        if self._may_probe(table):
+        if self._probe_if_due(table):
             self._probes_left -= 1
             # Where drafting does not pay the text counts as hard.
             return self._with_gate(table.choice.hard, table, session)
         return replace(self._with_gate(0, table, session), chosen=table.number)
 
-    def _may_probe(self, table: Table) -> bool:
+    def _probe_if_due(self, table: Table) -> bool:
         loss_us, floor_us = PROBE_ROUNDS * table.probe_loss_us, PROBE_FLOOR / table.rate
-        if not self._probes_left and self._choices.may_probe(self._mode, loss_us, floor_us):
+        if not self._probes_left and self._choices.book_probe(self._mode, loss_us, floor_us):
             self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0
 

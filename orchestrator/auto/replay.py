@@ -89,7 +89,7 @@ class Replay:
         self._concurrency = concurrency
         self._num_messages = 0
 
-    def one_way_us(self) -> float:
+    def next_one_way_us(self) -> float:
         """Return what the next message takes: half a round trip, and up to a half more or less, as it comes."""
         self._num_messages += 1
         return self.machine.network_us * (0.25 + 0.5 * (self._num_messages * GOLDEN % 1))
@@ -120,7 +120,6 @@ class _Session:
 
     def __init__(self, replay: Replay, text: Text, policy: Policy, observe: Observe) -> None:
         self._replay = replay
-        self._clock = replay.clock
         self._progress = Progressing(text)
         self._policy = policy
         self._observe = observe
@@ -165,7 +164,7 @@ class _Round:
         self._replay.result.num_rounds += self._gamma > 0
         self._replay.result.num_drafted += self._gamma
         if self._gamma:
-            self._clock.after(self._replay.one_way_us(), lambda: self._step(self._gamma))
+            self._clock.after(self._replay.next_one_way_us(), lambda: self._step(self._gamma))
         else:
             self._send()
 
@@ -176,10 +175,10 @@ class _Round:
             self._replay.drafter.submit(1, lambda _: self._step(left - 1))
         else:
             self._drafted_us = self._clock.now_us - self._lap_us
-            self._clock.after(self._replay.one_way_us(), self._send)
+            self._clock.after(self._replay.next_one_way_us(), self._send)
 
     def _send(self) -> None:
-        self._clock.after(self._replay.one_way_us(), self._verify)
+        self._clock.after(self._replay.next_one_way_us(), self._verify)
 
     def _verify(self) -> None:
         self._lap_us = self._clock.now_us
@@ -187,7 +186,7 @@ class _Round:
 
     def _judged(self, forward: Forward) -> None:
         # What is committed is known at the verifier at once; the way back counts before the next plan.
-        back_us = self._back_us = self._replay.one_way_us()
+        back_us = self._back_us = self._replay.next_one_way_us()
         progress, gamma = self._session.progress, self._gamma
         accepted = progress.text.survivors(progress.length, gamma)
         seen = Observation(

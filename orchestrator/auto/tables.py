@@ -62,7 +62,7 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     reach = 1 + known.doubt_of_alone(num_sessions) * (TRIAL_REACH - 1)
     if not table.choice.drafts:
         known.put_off_trial(num_sessions)
-    elif sessions > 1 and (trial := chooser.trial(table.choice, reach)) and known.is_trial_due(num_sessions):
+    elif sessions > 1 and (trial := chooser.trial(table.choice, reach)) and known.take_trial(num_sessions):
         table, resume, stays = trial._replace(most_solo=TRIAL_TOKENS), table.choice, False
         due_at = known.num_verdicts + TRIAL_VERDICTS * sessions
     if last is not None and stays:

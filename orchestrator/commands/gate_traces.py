@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from orchestrator.auto.table import HEAD, row
+from orchestrator.auto.report import HEAD, row
 from orchestrator.auto.trace import Trace, write_trace
 from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.gate_bench.cases import Case, DraftKind, requests_of

@@ -12,7 +12,7 @@ from orchestrator.commands.model_facts import ModelFacts
 
 BYTES = {"float32": 4, "bfloat16": 2}
 KV_TOKENS = 32_768
-"""What a service holds by default."""
+"""The least that a service started by a command holds; one by itself takes what memory allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from orchestrator.bare_loop import BareLoop
 from orchestrator.commands.launch import Pair
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.generator import Orchestrator
+from orchestrator.load.arrivals import all_of
 from orchestrator.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
 from orchestrator.proof.plan import (
     GATES,
@@ -139,12 +140,7 @@ async def record_all(
         on_text()
         return trace
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(request)) for request in requests]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return await all_of(one(request) for request in requests)
 
 
 async def record(orchestrator: Orchestrator, request: GenerationRequest) -> Trace:

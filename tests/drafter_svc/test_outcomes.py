@@ -49,6 +49,13 @@ def test_what_is_not_worth_a_row_is_left_out() -> None:
     assert likeliest(rows, [0], 100) == [(1, 0), (1, 1)]
 
 
+def test_what_ends_the_text_takes_no_row_from_others() -> None:
+    rows, drafted = [UNSURE, UNSURE, UNSURE], [1, 1]
+    others = [outcome for outcome in likeliest(rows, drafted, 100) if outcome.token_id != 0]
+    assert likeliest(rows, drafted, 3, excluded={0}) == others[:3]
+    assert len(others) > 3
+
+
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
 def test_no_more_than_asked_for(most: int) -> None:
     assert len(likeliest([UNSURE, UNSURE, UNSURE], [0, 0], most)) == most

@@ -65,10 +65,10 @@ def test_what_drafted_or_was_in_use_for_a_moment_says_nothing_of_the_target_alon
 def test_a_trial_waits_for_verdicts_of_all_sessions_and_then_for_four_times_as_many(sessions: int) -> None:
     known, first = ModeKnowledge(), TRIAL_AFTER * min(sessions, MOST_SESSIONS)
     known.num_verdicts = first - 1
-    assert not known.is_trial_due(sessions)
+    assert not known.take_trial(sessions)
     known.num_verdicts = first
-    assert known.is_trial_due(sessions)
+    assert known.take_trial(sessions)
     known.num_verdicts = TRIAL_LONGER * first - 1
-    assert not known.is_trial_due(sessions)
+    assert not known.take_trial(sessions)
     known.num_verdicts = TRIAL_LONGER * first
-    assert known.is_trial_due(sessions)
+    assert known.take_trial(sessions)
