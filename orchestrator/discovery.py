@@ -62,9 +62,13 @@ async def _ask(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> M
         pool.release(lease, failed=isinstance(error, Exception))
         raise
     pool.release(lease)
+    _check_version(role, lease, info)
+    return info
+
+
+def _check_version(role: str, lease: Lease, info: ModelInfo) -> None:
     if info.proto_version != PROTO_VERSION:
         raise InvalidArgument(role, f"{lease.endpoint} speaks {info.proto_version!r}, not {PROTO_VERSION!r}")
-    return info
 
 
 def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
@@ -77,7 +81,7 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
 
 
 class KnownDrafters:
-    """A ``DrafterDialer`` that asks each drafter once what it serves. ``info`` is of the one that holds the least.
+    """A ``DrafterDialer`` that knows what each drafter holds. It asks one before the first session there.
 
     Args:
         info: what a drafter was found to serve beforehand, None while none was there.
@@ -87,25 +91,43 @@ class KnownDrafters:
         self.info = info
         self._dialer = dialer
         self._target = target
-        self._met: set[str] = set()
+        self._context_lengths: dict[str, int] = {}
 
     @property
     def context_length(self) -> int:
         """See ``ports.DrafterDialer``."""
-        return UNKNOWN_CONTEXT_LENGTH if self.info is None else self.info.context_length
+        known = UNKNOWN_CONTEXT_LENGTH if self.info is None else self.info.context_length
+        return max(self._context_lengths.values(), default=known)
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
+    def context_length_at(self, lease: Lease) -> int:
         """See ``ports.DrafterDialer``."""
-        if lease.endpoint not in self._met:
+        return self._context_lengths[lease.endpoint]
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter | None:
+        """See ``ports.DrafterDialer``."""
+        if lease.endpoint not in self._context_lengths:
             await self._meet(lease)
-        if len(spec.committed_token_ids) >= self.context_length:
-            raise ServiceUnavailable(f"the draft model takes {self.context_length} tokens at the most")
-        return await self._dialer.open_drafter(lease, spec)
+        if not self._holds(lease, spec):
+            return None
+        try:
+            return await self._dialer.open_drafter(lease, spec)
+        except InvalidArgument:
+            # It may have come back with less memory than it had.
+            await self._meet(lease)
+            if self._holds(lease, spec):
+                raise
+            return None
+
+    def _holds(self, lease: Lease, spec: SessionSpec) -> bool:
+        return len(spec.committed_token_ids) < self.context_length_at(lease)
 
     async def _meet(self, lease: Lease) -> None:
-        info = await self._dialer.model_info(lease, "drafter")
+        try:
+            info = await self._dialer.model_info(lease, "drafter")
+            _check_version("drafter", lease, info)
+        except InvalidArgument as error:
+            # One endpoint of several that is not what it should be is no fault of the request.
+            raise ServiceUnavailable(str(error)) from None
         check_pair(self._target, info)
-        # Which drafter a session comes to is not known beforehand: it is planned for the one that holds the least.
-        if info.context_length < self.context_length:
-            self.info = info
-        self._met.add(lease.endpoint)
+        self.info = self.info or info
+        self._context_lengths[lease.endpoint] = info.context_length

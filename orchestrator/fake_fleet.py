@@ -51,6 +51,10 @@ class FakeDialer:
     num_drafter_dials: int = 0
     num_verifier_dials: int = 0
 
+    def context_length_at(self, lease: Lease) -> int:
+        """See ``ports.DrafterDialer``."""
+        return self.context_length
+
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> FakeDrafter:
         """See ``ports.DrafterDialer``."""
         make = self.drafters[min(self.num_drafter_dials, len(self.drafters) - 1)]

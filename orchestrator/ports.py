@@ -68,7 +68,7 @@ class DrafterState(Protocol):
 
     @property
     def context_length(self) -> int:
-        """The longest sequence that the draft model can hold, in tokens."""
+        """The longest sequence that the drafter in use can hold, in tokens; without one, any that was met."""
         ...
 
 
@@ -85,11 +85,17 @@ class DrafterDialer(Protocol):
 
     @property
     def context_length(self) -> int:
-        """The longest sequence that the draft model can hold, in tokens; very large until a drafter was met."""
+        """The longest sequence that any drafter met so far can hold, in tokens; very large until one was met."""
         ...
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> DraftLink:
+    def context_length_at(self, lease: Lease) -> int:
+        """Return the longest sequence that the drafter of a lease can hold, in tokens, once a session was opened."""
+        ...
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> DraftLink | None:
         """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+
+        None: that drafter holds fewer tokens than are committed. Another one may hold more.
 
         Raises:
             SpecgateError: it could not be opened, or not in time.

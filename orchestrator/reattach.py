@@ -9,8 +9,8 @@ from orchestrator.patience import DraftPatience
 from orchestrator.ports import DrafterDialer, DraftLink, Lease, Pool
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
-from specgate.errors import InvalidArgument, TokenizerMismatch, UnsupportedArchitecture
-from specgate.types import NO_PROPOSAL, DraftRequest, Proposal
+from specgate.errors import InvalidArgument, ServiceUnavailable, TokenizerMismatch, UnsupportedArchitecture
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, SessionSpec
 
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
 """What another attempt would not mend: it is told, where it is met first."""
@@ -28,6 +28,7 @@ class _Attached:
 
     lease: Lease
     drafter: DraftLink
+    context_length: int
     num_known: int
     patience: DraftPatience
 
@@ -86,7 +87,7 @@ class ReattachingDrafter:
     @property
     def context_length(self) -> int:
         """See ``ports.DrafterState``."""
-        return self._dialer.context_length
+        return self._dialer.context_length if self._attached is None else self._attached.context_length
 
     async def open(self) -> None:
         """Attach for the first time; where that fails, go on trying behind the request.
@@ -102,10 +103,11 @@ class ReattachingDrafter:
             raise
         except Exception as error:
             self._report(error)
-            self._start_reattaching()
-            return
+            attached = None
         self._attached = attached
-        if self._closed:
+        if attached is None:
+            self._start_reattaching()
+        elif self._closed:
             await self.close()
 
     async def draft(self, request: DraftRequest) -> Proposal:
@@ -184,18 +186,30 @@ class ReattachingDrafter:
         known, attached.num_known = attached.num_known, self._session.length
         return replace(request, position=known, token_ids=tuple(self._session.committed[known:]))
 
-    async def _attach(self, timeout_s: float) -> _Attached:
+    async def _attach(self, timeout_s: float) -> _Attached | None:
+        """Return an open session; None: the drafter that was leased holds too little for it."""
         async with asyncio.timeout(timeout_s):
             lease = await self._pool.lease()
         spec = self._session.spec
         try:
-            async with asyncio.timeout(timeout_s):
-                drafter = await self._dialer.open_drafter(lease, spec)
+            drafter = await self._open_on(lease, spec, timeout_s)
         except BaseException as error:
             self._pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
             raise
+        if drafter is None:
+            self._pool.release(lease)
+            return None
         patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
-        return _Attached(lease, drafter, len(spec.committed_token_ids), patience)
+        context_length = self._dialer.context_length_at(lease)
+        return _Attached(lease, drafter, context_length, len(spec.committed_token_ids), patience)
+
+    async def _open_on(self, lease: Lease, spec: SessionSpec, timeout_s: float) -> DraftLink | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._dialer.open_drafter(lease, spec)
+        except TimeoutError:
+            message = f"the drafter at {lease.endpoint} opened no session within {timeout_s:g} s"
+            raise ServiceUnavailable(message) from None
 
     async def _detach(self, attached: _Attached) -> None:
         """Give the session back, if it is still ours to give."""
@@ -231,6 +245,8 @@ class ReattachingDrafter:
             attached = await self._attach(self._timeouts.open_s)
         except Exception as error:
             _log.info("no drafter yet: %s: %s", type(error).__name__, error)
+            return None
+        if attached is None:
             return None
         try:
             await self._warm_up(attached)
