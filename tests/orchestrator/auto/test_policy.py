@@ -374,3 +374,6 @@ def test_where_nothing_is_doubted_nothing_is_tried(monkeypatch: pytest.MonkeyPat
 def test_it_is_not_tried_where_nothing_can_be_learned_or_won(sessions: int, accepted: int) -> None:
     plans = plans_of(Learner(), 200, sessions, accepted)
     assert all(plan.gamma for plan in plans)
+    # Once more than a few rounds are known nothing is left to the target, by a gate either.
+    settled = plans[10:] if sessions > 1 else plans
+    assert not any(plan.max_solo_tokens > 1 for plan in settled)
