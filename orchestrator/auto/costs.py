@@ -185,7 +185,7 @@ class Costs:
         # One whose reader has stopped is no load.
         oldest = next(iter(self._last_verdict), session)
         if self._last_verdict.get(oldest, self._num_verdicts) < self._num_verdicts - NUM_VERDICTS_ALIVE:
-            del self._last_verdict[oldest]
+            self.leave(oldest)
 
     @property
     def _sessions(self) -> int:

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from orchestrator.auto.learner import Learner
-from orchestrator.auto.observation import Observation
+from orchestrator.auto.observation import Mode, Observation
 from orchestrator.request import Gate, GenerationRequest
 
 REQUEST = GenerationRequest((1,), gate=Gate.AUTO, gamma=8)
+MODE = Mode.of(REQUEST.verification, REQUEST.sampling)
+GAMMAS = (3, 1, 5, 2, 8, 4)
 
 
 @dataclass

@@ -8,9 +8,7 @@ from orchestrator.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs
 from orchestrator.auto.forwards import PRICED_FROM
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.prices import Prices
-from tests.orchestrator.auto.support import a_round, solo
-
-GAMMAS = (3, 1, 5, 2, 8, 4)
+from tests.orchestrator.auto.support import GAMMAS, a_round, solo
 
 
 def prices_of(*seen: Observation, costs: Costs | None = None) -> Prices:

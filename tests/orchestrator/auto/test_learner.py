@@ -6,17 +6,14 @@ import pytest
 
 from orchestrator.auto.choice import MAX_SOLO_TOKENS
 from orchestrator.auto.learner import FIRST_ROUND_TRIP_SHARE, MIN_SOLO_TOKENS, ROUND_TRIP_SHARE, Learner
-from orchestrator.auto.observation import Mode
-from tests.orchestrator.auto.support import REQUEST, a_round, taught
-
-GAMMAS = (3, 1, 5, 2, 8, 4)
+from tests.orchestrator.auto.support import GAMMAS, MODE, a_round, taught
 
 
 def learner_at(trip_us: int, num_rounds: int) -> Learner:
     """One that has seen rounds in which so much went by on the way."""
     seen = [a_round(gamma, 0) for gamma in GAMMAS * (num_rounds // len(GAMMAS))]
     learner = taught(*(replace(one, round_us=one.round_us + trip_us) for one in seen))
-    learner.table(Mode.of(REQUEST.verification, REQUEST.sampling), 8)
+    learner.table(MODE, 8)
     return learner
 
 

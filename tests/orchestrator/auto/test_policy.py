@@ -13,7 +13,7 @@ from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
 from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, InUse, ModeKnowledge
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
-from orchestrator.auto.observation import Behind, Mode, Observation
+from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.options import Choice, even
 from orchestrator.auto.policy import ALONE_AFTER, ALONE_EVERY, FIRST_ROUNDS, VARIED_BY, VARY_EVERY, VARY_EVERY_AT_FIRST
 from orchestrator.auto.promises import Promises
@@ -21,12 +21,10 @@ from orchestrator.auto.tables import TRIAL_TOKENS, TRIAL_VERDICTS, VERDICTS_SKIP
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO, SamplingParams
-from tests.orchestrator.auto.support import REQUEST, Progress, a_round, solo, taught
+from tests.orchestrator.auto.support import GAMMAS, MODE, REQUEST, Progress, a_round, solo, taught
 
-GAMMAS = (3, 1, 5, 2, 8, 4)
 SURE, UNSURE = 0.99, 0.1
 LONE = GenerationRequest((1,), gate=Gate.AUTO, gamma=1)
-MODE = Mode.of(REQUEST.verification, REQUEST.sampling)
 
 
 def rounds(accepted: Callable[[int], int], times: int = 60, confidence: float = SURE) -> list[Observation]:

@@ -4,13 +4,10 @@ import pytest
 
 from orchestrator.auto.knowledge import InUse, ModeKnowledge
 from orchestrator.auto.learner import Learner
-from orchestrator.auto.observation import Mode
 from orchestrator.auto.prices import Prices
 from orchestrator.auto.tables import MOST_VERDICTS_A_TABLE, VERDICTS_A_TABLE, search
-from specgate.types import SamplingParams, Verification
-from tests.orchestrator.auto.support import a_round, taught
+from tests.orchestrator.auto.support import MODE, a_round, taught
 
-MODE = Mode.of(Verification.SHARED_NOISE, SamplingParams())
 MAX_GAMMA = 8
 
 
