@@ -40,7 +40,7 @@ def bench(
     load: LoadOptions,
     network: NetworkOptions,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON lines. [default: short Python beginnings]")
+        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
     ] = None,
     repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")] = None,

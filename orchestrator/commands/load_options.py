@@ -47,7 +47,8 @@ class LoadOptions:
         int | None,
         typer.Option(
             metavar="N",
-            help="Requests of one measurement. [default: 3 a client, at least 8; 10 s at a rate, at least 32]",
+            help="Requests of one measurement.",
+            show_default="3 a client, at least 8; 10 s at a rate, at least 32",
             rich_help_panel=_LOAD,
         ),
     ] = None
@@ -62,7 +63,7 @@ class LoadOptions:
     ] = None
     plots: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Draw the tables as PNG; needs specgate[bench].", rich_help_panel=_LOAD),
+        typer.Option(metavar="FOLDER", help="Draw the tables as PNG; needs the extra 'bench'.", rich_help_panel=_LOAD),
     ] = None
 
     def __post_init__(self) -> None:

@@ -41,13 +41,13 @@ class ModelOptions:
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Target model, a folder or a hub id. [default: bundled]", rich_help_panel=_MODELS
+            metavar="PATH", help="Target model, a folder or a hub id.", show_default="bundled", rich_help_panel=_MODELS
         ),
     ] = None
     draft: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="Draft model, a folder or a hub id. [default: bundled]", rich_help_panel=_MODELS
+            metavar="PATH", help="Draft model, a folder or a hub id.", show_default="bundled", rich_help_panel=_MODELS
         ),
     ] = None
     verifier: Annotated[
@@ -75,7 +75,8 @@ class ModelOptions:
         int | None,
         typer.Option(
             metavar="N",
-            help="Tokens of prompts in one forward while others decode. [default: 64 on the CPU, 512 on CUDA]",
+            help="Tokens of prompts in one forward while others decode.",
+            show_default="64 on the CPU, 512 on CUDA",
             rich_help_panel=_MODELS,
         ),
     ] = None
@@ -83,7 +84,8 @@ class ModelOptions:
         int | None,
         typer.Option(
             metavar="ROWS",
-            help="Outcomes that the drafter prepares while the target judges; 0 is off. [default: the drafter's own]",
+            help="Outcomes that the drafter prepares while the target judges; 0 is off.",
+            show_default="the drafter's own",
             rich_help_panel=_MODELS,
         ),
     ] = None

@@ -37,7 +37,7 @@ def prove(
     prompts: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="JSON lines with 'prompt' or 'token_ids'. [default: short Python beginnings]"
+            metavar="FILE", help="JSON lines with 'prompt' or 'token_ids'.", show_default="short Python beginnings"
         ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens of each text that is compared.")] = DEFAULT_TOKENS,

@@ -32,21 +32,22 @@ class DraftingOptions:
         int | None,
         typer.Option(
             metavar="N",
-            help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. --gate auto picks up to N. "
-            f"[default: {AUTO_GAMMA} for auto; {FIXED_GAMMA} for the others, {BUNDLED_GAMMA} with the bundled pair]",
+            help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. --gate auto picks up to N.",
+            show_default=f"{AUTO_GAMMA} for auto; {FIXED_GAMMA} for the others, {BUNDLED_GAMMA} with the bundled pair",
             rich_help_panel=_DRAFTING,
         ),
     ] = None
     gate: Annotated[
-        Gate | None, typer.Option(help=f"When the draft is asked. [default: {DEFAULT_GATE}]", rich_help_panel=_DRAFTING)
+        Gate | None,
+        typer.Option(help="When the draft is asked.", show_default=DEFAULT_GATE.value, rich_help_panel=_DRAFTING),
     ] = None
     gate_threshold: Annotated[
         float | None,
         typer.Option(
             metavar="P",
-            help="The gate's confidence, 0 to 1. "
-            f"[default: {DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]} for target_confidence, "
-            f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence; the others have none]",
+            help="The gate's confidence, 0 to 1.",
+            show_default=f"{DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]} for target_confidence, "
+            f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence; the others have none",
             rich_help_panel=_DRAFTING,
         ),
     ] = None
@@ -76,7 +77,9 @@ class SamplingOptions:
     seed: Annotated[
         int | None,
         typer.Option(
-            help="The same seed gives the same text, but in rejection. [default: random]", rich_help_panel=_SAMPLING
+            help="The same seed gives the same text, but in rejection.",
+            show_default="random",
+            rich_help_panel=_SAMPLING,
         ),
     ] = None
     logprobs: Annotated[
@@ -87,7 +90,7 @@ class SamplingOptions:
     ] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(help=f"The most tokens to emit. [default: {DEFAULT_MAX_TOKENS}]", rich_help_panel=_LENGTH),
+        typer.Option(help="The most tokens to emit.", show_default=str(DEFAULT_MAX_TOKENS), rich_help_panel=_LENGTH),
     ] = None
     stop: Annotated[
         tuple[str, ...],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from orchestrator import cli
 from specgate import __version__
@@ -39,9 +40,23 @@ def test_version_and_help(orchestrator: Cli) -> None:
     code, shown, _ = orchestrator("--help")
     assert code == 0
     assert all(command in shown for command in ("generate", "bench", "doctor", "demo"))
+
+
+def test_help_tells_the_flags_and_their_defaults(orchestrator: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     code, shown, _ = orchestrator("generate", "--help")
     assert code == 0
     assert "--gate-threshold" in shown
+    assert "[default: (bundled)]" in shown
+    assert "[default: (8 for auto; 5 for the others, 3 with the bundled pair)]" in shown
+
+
+def test_no_text_of_the_help_has_brackets_which_would_be_read_as_markup() -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    texts = [command.help or "" for command in commands.values()]
+    texts += [getattr(flag, "help", None) or "" for command in commands.values() for flag in command.params]
+    assert len(texts) > 100
+    assert [text for text in texts if "[" in text] == []
 
 
 @pytest.mark.parametrize(
