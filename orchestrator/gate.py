@@ -131,7 +131,7 @@ class TargetAlone:
     """The target by itself: one round streams everything."""
 
     def plan(self, session: Progress) -> RoundPlan:
-        return _target_alone(session.remaining)
+        return replace(_target_alone(session.remaining), keeps_warm=False)
 
 
 def _target_alone(max_solo_tokens: int) -> RoundPlan:

@@ -237,6 +237,7 @@ class Session:
             behind=self._behind,
             chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
             streamed=verdict.solo,
+            warm=verdict.solo and self.plan.keeps_warm,
             settled=settled,
             finished=self.finished,
             draft_us=proposal.draft_us,

@@ -34,13 +34,15 @@ LEAST_ALONE = 0.01
 class Table(NamedTuple):
     """What is chosen; ``rate`` in tokens per microsecond.
 
-    ``probe_loss_us`` is what a round loses that drafts where the choice is closed. ``number`` counts a mode's tables,
-    from 1 on; one that does the same as the one before has its number. ``most_solo`` tokens are the most of a solo run.
+    ``probe_loss_us`` is what a round loses that drafts where the choice is closed, ``catch_up_us`` what the first such
+    one waits besides. ``number`` counts a mode's tables, from 1 on; one that does the same as the one before has its
+    number. ``most_solo`` tokens are the most of a solo run.
     """
 
     choice: Choice
     rate: float
     probe_loss_us: float
+    catch_up_us: float = 0.0
     number: int = 0
     most_solo: int = MAX_SOLO_TOKENS
 
@@ -70,8 +72,8 @@ class Chooser:
         self._max_gamma = max_gamma
         self._may_close = may_close
         self._ahead = ahead
-        self._times: dict[int, Times] = {}
-        """By the most draft tokens of a choice."""
+        self._times: dict[tuple[int, bool], Times] = {}
+        """By the most draft tokens of a choice, and whether it drafts."""
         self._promises = promises or Promises()
         self._known: dict[Choice, Load] = {}
 
@@ -103,23 +105,28 @@ class Chooser:
     def load(self, choice: Choice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""
         if choice not in self._known:
-            if choice.easy not in self._times:
-                self._times[choice.easy] = _times(self._prices, choice.easy)
-            outcome = rehearse(self._text, choice, self._times[choice.easy], self._ahead)
+            kind = choice.easy, choice.drafts
+            if kind not in self._times:
+                self._times[kind] = _times(self._prices, *kind)
+            outcome = rehearse(self._text, choice, self._times[kind], self._ahead)
             self._known[choice] = load(outcome, self._prices)
         return self._known[choice]
 
     def _table(self, choice: Choice) -> Table:
-        if choice.drafts:
-            opened = choice._replace(closed=0)
-        else:
-            # As far as would be drafted if anything were, where text is hard.
-            opened = even(max((one for one in self._known if not one.closed), key=self._promise).hard)
-            choice = opened._replace(closed=choice.closed)
-        found, tried = self.load(choice), self.load(opened)
+        if not choice.drafts:
+            return self._table_alone(choice)
+        found, tried = self.load(choice), self.load(choice._replace(closed=0))
         # It is lost where the choice is closed, nowhere else.
         share_lost = max(1 - tried.rate / found.rate, 0.0)
         return Table(choice, found.rate, share_lost * tried.cycle_us / max(found.alone, LEAST_ALONE))
+
+    def _table_alone(self, alone: Choice) -> Table:
+        # As far as would be drafted if anything were, where text is hard.
+        opened = even(max((one for one in self._known if not one.closed), key=self._promise).hard)
+        alone = opened._replace(closed=alone.closed)
+        share_lost = max(1 - self._promise(opened) / self._promise(alone), 0.0)
+        loss_us = share_lost * self.load(opened).cycle_us
+        return Table(alone, self.load(alone).rate, loss_us, self._prices.catch_up_us)
 
     def _next(self, choice: Choice) -> Choice:
         """Return the best of what is one move away."""
@@ -149,10 +156,11 @@ class Chooser:
             yield choice._replace(closed=closed)
 
 
-def _times(prices: Prices, longest: int) -> Times:
+def _times(prices: Prices, longest: int, drafts: bool) -> Times:
     gammas = range(longest + 1)
     none_us = prices.asked(0, longest)
     asked_us = [none_us + prices.token_us * gamma for gamma in gammas]
     begun_us = [prices.begun(gamma, longest) for gamma in gammas]
     lone_us = [prices.forwards.lone_us(gamma + 1) for gamma in gammas]
-    return Times(asked_us, begun_us, prices.solo_us, prices.wait, lone_us)
+    solo_us = prices.solo_us if drafts or prices.sessions > 1 else prices.alone_us
+    return Times(asked_us, begun_us, solo_us, prices.wait, lone_us)

@@ -45,8 +45,11 @@ class Costs:
         # Drafts take nothing but their tokens, until more is seen.
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
+        self._warm_us, self._quiet_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
+        """Of the same, where the drafter worked beside it, and where it did not."""
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._forward_us, self._meeting = Mean(HALF_LIFE), Meeting(HALF_LIFE)
+        self._catch_up_us = Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
         self._num_verdicts = 0
@@ -61,7 +64,10 @@ class Costs:
             announced: the drafter tells of what is there.
         """
         self._count_session(session, seen)
-        if not seen.settled or not seen.verify_us:
+        if not seen.verify_us:
+            return
+        if not seen.settled:
+            self._observe_catching_up(seen)
             return
         if seen.forward_us and not seen.batch_rows:
             # A prompt ran along: no measure of a round, and far enough off to bend the line.
@@ -76,6 +82,7 @@ class Costs:
         waited_us = max(seen.verify_us - forward_us, 0)
         if seen.streamed:
             self._solo_us.add(waited_us, weight=weight)
+            (self._warm_us if seen.warm else self._quiet_us).add(waited_us, weight=weight)
         else:
             self._wait_us.add(waited_us, weight=weight)
         if seen.proposed:
@@ -103,6 +110,15 @@ class Costs:
             lead_us = self._lead(seen, seen.behind, announced=announced)
             self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
 
+    def _observe_catching_up(self, seen: Observation) -> None:
+        """Take in what a round took longer whose drafter had to read a solo run; a first one had its prompt to read."""
+        if seen.proposed and seen.before is not None and seen.batch_rows:
+            draft_us, token_us = self._draft.lately
+            usual_us = self._rest_us.value + draft_us + token_us * seen.proposed
+            more_us = seen.round_us + seen.read_us - seen.verify_us - usual_us
+            # One that was held up otherwise must not put all probes off.
+            self._catch_up_us.add(min(max(more_us, 0), self._forward_us.value))
+
     def leave(self, session: int) -> None:
         """Count a session no more."""
         self._last_verdict.pop(session, None)
@@ -122,7 +138,9 @@ class Costs:
             there_us = self._there_us.drawn(THERE_SHARE * rest_us, THERE_COUNT)
         return Prices(
             forwards=self._forwards.prices,
-            solo_us=self._solo_us.value,
+            solo_us=self._solo_us_of(self._warm_us),
+            alone_us=self._solo_us_of(self._quiet_us),
+            catch_up_us=self._catch_up_us.value,
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),
             rest_us=rest_us,
             draft_us=draft_us,
@@ -134,6 +152,10 @@ class Costs:
             jitter_us=JITTER * mean_us,
             prepares=self._prepares,
         )
+
+    def _solo_us_of(self, kind: Mean) -> float:
+        """Return what a token of one kind takes besides its forward; of a crowd each session is beside all drafts."""
+        return (kind if kind.known and self._sessions == 1 else self._solo_us).value
 
     def _preparing(self) -> Preparing:
         mean_us = max(self._forward_us.value, 1.0)

@@ -125,7 +125,8 @@ class Auto:
         return replace(self._with_gate(0, table, session), chosen=table.number)
 
     def _probe_if_due(self, table: Table) -> bool:
-        loss_us, floor_us = PROBE_ROUNDS * table.probe_loss_us, PROBE_FLOOR / table.rate
+        loss_us = PROBE_ROUNDS * table.probe_loss_us + table.catch_up_us
+        floor_us = PROBE_FLOOR / table.rate
         if not self._probes_left and self._choices.book_probe(self._mode, loss_us, floor_us):
             self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0

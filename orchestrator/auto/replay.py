@@ -224,6 +224,7 @@ class _Round:
             before=progress.confidence,
             after=progress.text.confidences[progress.length],
             streamed=True,
+            warm=self._plan.keeps_warm,
             chosen=self._plan.chosen_alone,
             verify_us=round(self._clock.now_us - self._lap_us),
             batch_sessions=forward.sessions,

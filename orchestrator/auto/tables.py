@@ -1,5 +1,6 @@
 """The search for a table, in steps, and how long one stays in use."""
 
+import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
@@ -18,11 +19,13 @@ NEW_SHARE = 4
 """One verdict in so many of those that were seen is new when a search is worth its time."""
 VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 """Of each other session, which are held against no promise when the table changes. A solo run goes on for longer."""
-TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
-"""Of each session: how long a trial is, and its solo runs, so that it ends soon."""
-TRIAL_REACH = 1.35
+TRIAL_VERDICTS, LONE_TRIAL_VERDICTS, TRIAL_TOKENS = 24, 40, 16
+"""Of each session, or of a lone one: how long a trial is, enough to say anything; and its solo runs, so that it ends
+soon."""
+TRIAL_REACH, LONE_TRIAL_REACH = 1.35, 1.15
 """A trial is worth it if so many times what the target alone promises were better than what is in use, as long as the
-forward of all sessions is only guessed; the less doubt is left, the nearer to once."""
+forward of all sessions is only guessed, or what a busy drafter takes from a lone one; the less doubt is left, the
+nearer to once."""
 
 
 def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
@@ -59,15 +62,23 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
     most = (MOST_VERDICTS_A_TABLE if stays and may_rest else VERDICTS_A_TABLE) * sessions
     due_at = known.num_verdicts + min(max(known.num_verdicts // NEW_SHARE, FIRST_VERDICTS_A_TABLE), most)
     resume = None
-    reach = 1 + known.doubt_of_alone(num_sessions) * (TRIAL_REACH - 1)
+    most_reach, trial_verdicts = _trial(sessions)
+    reach = 1 + known.doubt_of_alone(num_sessions) * (most_reach - 1)
     if not table.choice.drafts:
         known.put_off_trial(num_sessions)
-    elif sessions > 1 and (trial := chooser.trial(table.choice, reach)) and known.take_trial(num_sessions):
-        table, resume, stays = trial._replace(most_solo=TRIAL_TOKENS), table.choice, False
-        due_at = known.num_verdicts + TRIAL_VERDICTS * sessions
+    elif (trial := chooser.trial(table.choice, reach)) and known.take_trial(num_sessions):
+        # It is short: drafts that are tried within it would be most of what is seen.
+        trial = trial._replace(most_solo=TRIAL_TOKENS, probe_loss_us=math.inf)
+        table, resume, stays = trial, table.choice, False
+        due_at = known.num_verdicts + trial_verdicts
     if last is not None and stays:
         return replace(last, table=table._replace(number=last.table.number), due_at=due_at, resume=None)
     known.num_tables += 1
     skipped = VERDICTS_SKIPPED if last is None or last.table.choice.drafts else VERDICTS_SKIPPED_BEHIND_ALONE
     counts_from = known.num_verdicts + skipped * (sessions - 1)
     return InUse(table._replace(number=known.num_tables), due_at, counts_from, num_sessions, resume=resume)
+
+
+def _trial(sessions: int) -> tuple[float, int]:
+    """Return how far a trial of the target alone reaches, and how many verdicts it takes."""
+    return (TRIAL_REACH, TRIAL_VERDICTS * sessions) if sessions > 1 else (LONE_TRIAL_REACH, LONE_TRIAL_VERDICTS)

@@ -54,7 +54,8 @@ def test_draft_confidence_stops_the_draft() -> None:
 
 
 def test_target_alone_streams_everything() -> None:
-    assert TargetAlone().plan(Progress()) == RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=30)
+    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=30, keeps_warm=False)
+    assert TargetAlone().plan(Progress()) == expected
 
 
 @pytest.mark.parametrize(("remaining", "gamma"), [(30, 5), (6, 5), (5, 4), (2, 1)])

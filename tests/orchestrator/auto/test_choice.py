@@ -133,6 +133,27 @@ def test_probes_of_the_target_alone_are_of_what_would_be_drafted_if_anything_wer
     assert table.choice.hard == table.choice.easy == 1
 
 
+def test_the_target_alone_is_priced_without_a_drafter_beside_it() -> None:
+    busy = CHEAP._replace(solo_us=1500)
+    drafting, alone = Choice(2, 2, 2), Choice(7, 2, 2)
+    slow, quiet = (Chooser(text_of(0.05, 0.1, 0.9), prices, 8) for prices in (busy, busy._replace(alone_us=300)))
+    assert quiet.load(drafting) == slow.load(drafting)
+    assert quiet.load(alone).cycle_us == pytest.approx(8300)
+    crowd = Chooser(text_of(0.1), busy._replace(alone_us=300, sessions=4, groups=4.0), 8)
+    assert crowd.load(alone) == Chooser(text_of(0.1), busy._replace(sessions=4, groups=4.0), 8).load(alone)
+
+
+def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_with_what_is_to_be_read() -> None:
+    promises, prices = Promises(), DEAR._replace(catch_up_us=2500)
+    chooser, drafting = Chooser(text_of(0.1), prices, 8, promises=promises), even(1)
+    before = settled(chooser, Choice(7, 1, 1))
+    assert (before.choice.drafts, before.catch_up_us) == (False, 2500)
+    rate, tally = chooser.load(drafting).rate, Tally()
+    tally.add(10, round(10 / (0.8 * rate)))
+    promises.settle(drafting, rate, tally)
+    assert settled(chooser, before.choice).probe_loss_us > 1.1 * before.probe_loss_us
+
+
 def test_about_as_good_is_no_reason_to_change() -> None:
     chooser = Chooser(text_of(0.7), CHEAP, 8)
     best = settled(chooser).choice

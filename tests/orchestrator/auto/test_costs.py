@@ -140,8 +140,60 @@ def test_what_waited_for_a_prefill_is_left_out() -> None:
     rounds = [a_round(gamma) for gamma in GAMMAS * 2]
     slow = replace(a_round(4), verify_us=500_000, forward_us=500_000, round_us=600_000)
     expected = prices_of(*rounds)
-    assert prices_of(replace(slow, settled=False), *rounds) == expected
+    assert prices_of(replace(slow, before=None, settled=False), *rounds) == expected
     assert prices_of(replace(slow, batch_rows=0), *rounds) == expected
+
+
+def catching_up(more_us: int) -> Observation:
+    """A round whose drafter had to read for so long."""
+    seen = a_round(4)
+    return replace(seen, settled=False, draft_us=seen.draft_us + more_us, round_us=seen.round_us + more_us)
+
+
+def test_what_a_drafter_reads_before_it_drafts_has_a_price_of_its_own() -> None:
+    rounds = [a_round(gamma) for gamma in GAMMAS * 2]
+    prices = prices_of(*rounds, *[catching_up(3000)] * 4)
+    assert prices.catch_up_us == pytest.approx(3000, rel=0.05)
+    assert prices._replace(catch_up_us=0) == prices_of(*rounds)
+
+
+def test_one_that_was_held_up_otherwise_is_no_measure_of_reading() -> None:
+    rounds = [a_round(gamma) for gamma in GAMMAS * 2]
+    prices = prices_of(*rounds, catching_up(900_000))
+    assert prices.catch_up_us <= prices.forward(5)
+
+
+def beside(us: int, *, warm: bool) -> Observation:
+    """A solo token that takes so much besides its forward."""
+    return replace(solo(), verify_us=solo().forward_us + us, warm=warm)
+
+
+def test_a_token_beside_a_busy_drafter_is_priced_apart_from_one_of_the_target_alone() -> None:
+    rounds = [a_round(gamma) for gamma in GAMMAS * 2]
+    for first, second in ((False, True), (True, False)):
+        solos = [
+            *[beside(1200 if first else 400, warm=first)] * 30,
+            *[beside(1200 if second else 400, warm=second)] * 30,
+        ]
+        prices = prices_of(*rounds, *solos)
+        assert (prices.solo_us, prices.alone_us) == (pytest.approx(1200), pytest.approx(400))
+
+
+def test_as_long_as_one_of_them_was_not_seen_it_is_priced_as_the_other() -> None:
+    rounds = [a_round(gamma) for gamma in GAMMAS * 2]
+    for warm in (True, False):
+        prices = prices_of(*rounds, *[beside(700, warm=warm)] * 8)
+        assert (prices.solo_us, prices.alone_us) == (pytest.approx(700), pytest.approx(700))
+
+
+def test_in_a_crowd_all_are_beside_each_others_drafts() -> None:
+    costs = Costs()
+    for session in (0, 1):
+        for seen in (*(a_round(gamma) for gamma in GAMMAS * 2), beside(1200, warm=True), beside(400, warm=False)):
+            costs.observe(seen, session)
+    prices = costs.now()
+    assert prices is not None
+    assert prices.solo_us == prices.alone_us
 
 
 def test_a_verifier_that_tells_nothing_of_its_forwards_is_taken_at_the_rounds_word() -> None:

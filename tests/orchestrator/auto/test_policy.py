@@ -12,12 +12,20 @@ from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
 from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, InUse, ModeKnowledge
-from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, Learner
+from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, PROBE_HORIZON, Learner
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.options import Choice, even
-from orchestrator.auto.policy import ALONE_AFTER, ALONE_EVERY, FIRST_ROUNDS, VARIED_BY, VARY_EVERY, VARY_EVERY_AT_FIRST
-from orchestrator.auto.promises import Promises
-from orchestrator.auto.tables import TRIAL_TOKENS, TRIAL_VERDICTS, VERDICTS_SKIPPED
+from orchestrator.auto.policy import (
+    ALONE_AFTER,
+    ALONE_EVERY,
+    FIRST_ROUNDS,
+    PROBE_ROUNDS,
+    VARIED_BY,
+    VARY_EVERY,
+    VARY_EVERY_AT_FIRST,
+)
+from orchestrator.auto.promises import MIN_VERDICTS, Promises
+from orchestrator.auto.tables import LONE_TRIAL_VERDICTS, TRIAL_TOKENS, TRIAL_VERDICTS, VERDICTS_SKIPPED
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO, SamplingParams
@@ -133,6 +141,17 @@ def test_a_probe_is_two_rounds_and_the_second_finds_something_prepared() -> None
     assert [plan.max_solo_tokens > 0 for plan in plans] == [False, True, True]
     assert [plan.prepare for plan in plans] == [plans[0].gamma, 1, 1]
     assert [plan.chosen > 0 for plan in plans] == [False, False, True]
+
+
+def test_what_a_drafter_has_to_read_first_is_booked_too() -> None:
+    learner = useless()
+    known = learner.knowledge(MODE)
+    assert plan_of(learner).gamma == 0
+    table = known.tables[8].table._replace(catch_up_us=5000.0)
+    known.tables[8].table, known.credit_us = table, 1e9
+    assert learner.policy(REQUEST).plan(Progress(SURE)).gamma > 0
+    booked_us = PROBE_ROUNDS * table.probe_loss_us + 5000
+    assert known.credit_us == pytest.approx((PROBE_HORIZON - 1) * booked_us)
 
 
 def test_it_comes_back_when_drafts_survive_again() -> None:
@@ -330,7 +349,7 @@ def test_a_probe_that_waits_for_an_unsure_place_keeps_no_round_from_counting() -
     assert policy.plan(Progress(UNSURE)).gamma
 
 
-# The target alone is tried in a crowd.
+# The target alone is tried in a crowd, and where one session's draft is worth little more.
 
 
 def plans_of(learner: Learner, num_rounds: int, sessions: int, accepted: int) -> list[RoundPlan]:
@@ -359,6 +378,19 @@ def test_in_a_crowd_the_target_alone_is_tried_and_less_often_later(monkeypatch: 
     assert TRIAL_AFTER <= first < second / (TRIAL_LONGER - 1)
     assert all(plans[index].max_solo_tokens <= TRIAL_TOKENS for index in tried)
     assert len(tried) < 4 * TRIAL_VERDICTS
+    assert plans[-1].gamma
+
+
+def test_a_lone_session_tries_it_for_long_enough_to_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LONE_TRIAL_REACH", 3.0)
+    learner = Learner()
+    plans = plans_of(learner, 400, 1, accepted=1)
+    tried = [index for index, plan in enumerate(plans) if plan.max_solo_tokens > 1]
+    assert tried[0] >= TRIAL_AFTER
+    # Nothing else is tried meanwhile.
+    assert tried[:MIN_VERDICTS] == [*range(tried[0], tried[0] + MIN_VERDICTS)]
+    assert not any(plans[index].max_solo_tokens for index in range(tried[0] + LONE_TRIAL_VERDICTS, tried[0] + 100))
+    assert learner.knowledge(MODE).doubt_of_alone(1) < 1
     assert plans[-1].gamma
 
 

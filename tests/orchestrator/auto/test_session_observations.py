@@ -1,5 +1,7 @@
 """What a session tells the learner of its verdicts."""
 
+import pytest
+
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.gate import RoundPlan
 from orchestrator.output_text import OutputText
@@ -17,13 +19,13 @@ class Ticks:
         return self.now_s
 
 
-def observed(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[Observation]:
+def observed(*commits: tuple[Proposal, Verdict], max_tokens: int = 40, keeps_warm: bool = True) -> list[Observation]:
     """One round a commit, but for solo verdicts, which belong to the round before."""
     seen = Seen()
     session = Session(make_spec(max_tokens), OutputText(None, ()), clock=Ticks(), observer=seen)
     for proposal, verdict in commits:
         if not verdict.solo:
-            session.draft_request(RoundPlan(len(proposal)))
+            session.draft_request(RoundPlan(len(proposal), keeps_warm=keeps_warm))
         session.commit(proposal, verdict)
     return seen
 
@@ -43,7 +45,16 @@ def test_solo_tokens_are_streamed_and_judge_nothing() -> None:
     draft = Proposal((11, 12), draft_us=7)
     first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)))
     assert (first.judged, first.accepted, first.streamed) == (2, 2, False)
-    assert second == Observation(before=0.1, after=0.7, streamed=True, verify_us=3, behind=Behind(2, True, 2))
+    assert second == Observation(
+        before=0.1, after=0.7, streamed=True, warm=True, verify_us=3, behind=Behind(2, True, 2)
+    )
+
+
+@pytest.mark.parametrize("keeps_warm", [True, False])
+def test_it_is_told_whether_a_drafter_worked_beside_a_solo_token(keeps_warm: bool) -> None:
+    draft, told = Proposal((11, 12), draft_us=7), Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)
+    first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, told), keeps_warm=keeps_warm)
+    assert (first.warm, second.warm) == (False, keeps_warm)
 
 
 def test_a_round_without_a_proposal_had_its_round_trip() -> None:
