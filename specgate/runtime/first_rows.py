@@ -19,11 +19,11 @@ def meet_rows(model: nn.Module, progress: Progress) -> None:
     layers = {_shape(layer): layer for layer in model.modules() if type(layer) is nn.Linear}
     if not layers or next(model.parameters()).device.type != "cpu":
         return
+    progress("kernels", 0, 1)
     for num_rows in range(1, MOST_ROWS + 1):
-        progress("kernels", num_rows - 1, MOST_ROWS)
         for layer in layers.values():
             layer(torch.ones(1, num_rows, layer.in_features, dtype=layer.weight.dtype))
-    progress("kernels", MOST_ROWS, MOST_ROWS)
+    progress("kernels", 1, 1)
 
 
 def _shape(layer: nn.Linear) -> tuple[torch.Size, bool]:

@@ -170,20 +170,17 @@ def beside(us: int, *, warm: bool) -> Observation:
 
 def test_a_token_beside_a_busy_drafter_is_priced_apart_from_one_of_the_target_alone() -> None:
     rounds = [a_round(gamma) for gamma in GAMMAS * 2]
-    for first, second in ((False, True), (True, False)):
-        solos = [
-            *[beside(1200 if first else 400, warm=first)] * 30,
-            *[beside(1200 if second else 400, warm=second)] * 30,
-        ]
+    warm, quiet = [beside(1200, warm=True)] * 30, [beside(400, warm=False)] * 30
+    for solos in ([*warm, *quiet], [*quiet, *warm]):
         prices = prices_of(*rounds, *solos)
-        assert (prices.solo_us, prices.alone_us) == (pytest.approx(1200), pytest.approx(400))
+        assert [prices.solo_us, prices.alone_us] == pytest.approx([1200, 400])
 
 
 def test_as_long_as_one_of_them_was_not_seen_it_is_priced_as_the_other() -> None:
     rounds = [a_round(gamma) for gamma in GAMMAS * 2]
     for warm in (True, False):
         prices = prices_of(*rounds, *[beside(700, warm=warm)] * 8)
-        assert (prices.solo_us, prices.alone_us) == (pytest.approx(700), pytest.approx(700))
+        assert [prices.solo_us, prices.alone_us] == pytest.approx([700, 700])
 
 
 def test_in_a_crowd_all_are_beside_each_others_drafts() -> None:
