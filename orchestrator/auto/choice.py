@@ -35,8 +35,8 @@ class Table(NamedTuple):
     """What is chosen; ``rate`` in tokens per microsecond.
 
     ``probe_loss_us`` is what a round loses that drafts where the choice is closed, ``catch_up_us`` what the first such
-    one waits besides. ``number`` counts a mode's tables, from 1 on; one that does the same as the one before has its
-    number. ``most_solo`` tokens are the most of a solo run.
+    one waits besides; without ``probes`` there are none. ``number`` counts a mode's tables, from 1 on; one that does
+    the same as the one before has its number. ``most_solo`` tokens are the most of a solo run.
     """
 
     choice: Choice
@@ -45,6 +45,7 @@ class Table(NamedTuple):
     catch_up_us: float = 0.0
     number: int = 0
     most_solo: int = MAX_SOLO_TOKENS
+    probes: bool = True
 
 
 class Chooser:
@@ -124,9 +125,15 @@ class Chooser:
         # As far as would be drafted if anything were, where text is hard.
         opened = even(max((one for one in self._known if not one.closed), key=self._promise).hard)
         alone = opened._replace(closed=alone.closed)
-        share_lost = max(1 - self._promise(opened) / self._promise(alone), 0.0)
-        loss_us = share_lost * self.load(opened).cycle_us
-        return Table(alone, self.load(alone).rate, loss_us, self._prices.catch_up_us)
+        is_lone = self._prices.sessions == 1
+        # A crowd's promises are of all sessions that draft, a probe is one of them.
+        rate, tried_rate = map(self._promise if is_lone else self._rate, (alone, opened))
+        tried, catch_up_us = self.load(opened), self._prices.catch_up_us if is_lone else 0.0
+        loss_us = max(1 - tried_rate / rate, 0.0) * tried.cycle_us * tried.rate / tried_rate
+        return Table(alone, self.load(alone).rate, loss_us, catch_up_us)
+
+    def _rate(self, choice: Choice) -> float:
+        return self.load(choice).rate
 
     def _next(self, choice: Choice) -> Choice:
         """Return the best of what is one move away."""

@@ -27,6 +27,8 @@ THERE_SHARE, THERE_COUNT = 0.6, 8.0
 """Of what a round takes that asks, what one takes that need not; as long as that was seen less often than so."""
 LATE = 0.3
 """The chance that an announcement came late, beyond which its round tells of waiting."""
+SOLO_COUNT = 4.0
+"""Solo tokens of one kind until they weigh as much as those of all kinds."""
 MIN_ROUNDS = 8
 """Rounds before costs count as known."""
 MAX_WAIT = 0.4
@@ -45,8 +47,8 @@ class Costs:
         # Drafts take nothing but their tokens, until more is seen.
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
         self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._warm_us, self._quiet_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        """Of the same, where the drafter worked beside it, and where it did not."""
+        self._warm_solo_us, self._quiet_solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
+        """Of a lone session's solo tokens, where the drafter followed each of them, and where it did not."""
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._forward_us, self._meeting = Mean(HALF_LIFE), Meeting(HALF_LIFE)
         self._catch_up_us = Mean(HALF_LIFE)
@@ -82,7 +84,8 @@ class Costs:
         waited_us = max(seen.verify_us - forward_us, 0)
         if seen.streamed:
             self._solo_us.add(waited_us, weight=weight)
-            (self._warm_us if seen.warm else self._quiet_us).add(waited_us, weight=weight)
+            if self._sessions == 1:
+                (self._warm_solo_us if seen.warm else self._quiet_solo_us).add(waited_us)
         else:
             self._wait_us.add(waited_us, weight=weight)
         if seen.proposed:
@@ -112,12 +115,13 @@ class Costs:
 
     def _observe_catching_up(self, seen: Observation) -> None:
         """Take in what a round took longer whose drafter had to read a solo run; a first one had its prompt to read."""
-        if seen.proposed and seen.before is not None and seen.batch_rows:
+        is_measure = seen.proposed and seen.before is not None and (seen.batch_rows or not seen.forward_us)
+        if is_measure and self._rest_us.known:
             draft_us, token_us = self._draft.lately
             usual_us = self._rest_us.value + draft_us + token_us * seen.proposed
-            more_us = seen.round_us + seen.read_us - seen.verify_us - usual_us
+            more_us, most_us = seen.round_us + seen.read_us - seen.verify_us - usual_us, self._forward_us.value
             # One that was held up otherwise must not put all probes off.
-            self._catch_up_us.add(min(max(more_us, 0), self._forward_us.value))
+            self._catch_up_us.add(min(max(more_us, -most_us), most_us), within=most_us)
 
     def leave(self, session: int) -> None:
         """Count a session no more."""
@@ -138,9 +142,9 @@ class Costs:
             there_us = self._there_us.drawn(THERE_SHARE * rest_us, THERE_COUNT)
         return Prices(
             forwards=self._forwards.prices,
-            solo_us=self._solo_us_of(self._warm_us),
-            alone_us=self._solo_us_of(self._quiet_us),
-            catch_up_us=self._catch_up_us.value,
+            solo_us=self._solo_us_of(self._warm_solo_us),
+            alone_us=self._solo_us_of(self._quiet_solo_us),
+            catch_up_us=max(self._catch_up_us.value, 0.0),
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),
             rest_us=rest_us,
             draft_us=draft_us,
@@ -154,8 +158,9 @@ class Costs:
         )
 
     def _solo_us_of(self, kind: Mean) -> float:
-        """Return what a token of one kind takes besides its forward; of a crowd each session is beside all drafts."""
-        return (kind if kind.known and self._sessions == 1 else self._solo_us).value
+        """Return what a token of one kind takes besides its forward; a crowd's are all beside somebody's drafts."""
+        of_all_us = self._solo_us.value
+        return kind.drawn(of_all_us, SOLO_COUNT) if self._sessions == 1 else of_all_us
 
     def _preparing(self) -> Preparing:
         mean_us = max(self._forward_us.value, 1.0)

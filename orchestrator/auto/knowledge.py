@@ -13,8 +13,8 @@ MOST_SESSIONS = 8
 ALIKE = 1.5
 """So many times as many sessions are another load."""
 TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART = 64, 4, 2048
-"""Verdicts of each session before the target alone is tried in a crowd, so many times as many before each next trial,
-and the most between two of them."""
+"""Verdicts of each session before the target alone is tried, so many times as many before each next trial, and the most
+between two of them."""
 
 
 def is_same_load(sessions: int, others: int) -> bool:
@@ -38,6 +38,11 @@ class InUse:
     tally: Tally = field(default_factory=Tally)
     is_found_out: bool = False
     resume: Choice | None = None
+
+    def is_due(self, num_verdicts: int) -> bool:
+        """Return whether to search again: a lone session's trial is over once it says anything."""
+        is_found_out = self.resume is not None and self.sessions == 1 and self.tally.is_enough(1)
+        return num_verdicts >= self.due_at or is_found_out
 
     def settle(self, promises: Promises, rate: float, sessions: int) -> bool:
         """Tell ``promises`` what the table came to, if that is known, while it would promise ``rate``; say whether."""
@@ -72,8 +77,11 @@ class ModeKnowledge:
     def take_trial(self, sessions: int) -> bool:
         """Return whether the target alone is to be tried now; if so the next time is put off.
 
-        What a forward of all sessions together takes is only guessed while drafts keep them apart.
+        While drafts keep sessions apart it is only guessed what a forward of all of them takes, and while a drafter
+        works beside a lone one what its target takes without that.
         """
+        # A crowd puts it off for longer than is good for the session that it leaves behind.
+        self.trial_at = min(self.trial_at, self.num_verdicts + TRIALS_APART * min(sessions, MOST_SESSIONS))
         if self.num_verdicts < max(self.trial_at, TRIAL_AFTER * min(sessions, MOST_SESSIONS)):
             return False
         self.put_off_trial(sessions)

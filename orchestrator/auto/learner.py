@@ -90,14 +90,18 @@ class Learner:
         """Return the choices of this moment; None while no cost is known."""
         known = self.knowledge(mode)
         in_use = known.tables.get(max_gamma)
-        is_due = in_use is None or known.num_verdicts >= in_use.due_at
+        is_due = in_use is None or in_use.is_due(known.num_verdicts)
         if is_due and max_gamma not in known.searched and (prices := self.costs.now(announced=mode.is_announced)):
             self._prices = prices
             steps = search(known, max_gamma, prices)
             next(steps)
             self._pace(steps)
             in_use = known.tables.get(max_gamma)
-        return in_use.table if in_use else None
+        if in_use is None:
+            return None
+        # A trial that is over goes on for as long as the search takes, no longer.
+        is_over = in_use.resume is not None and in_use.is_due(known.num_verdicts)
+        return in_use.table._replace(most_solo=1) if is_over else in_use.table
 
     def next_round(self, mode: Mode) -> int:
         """Return the number of a mode's round that is planned now, over all its sessions."""

@@ -125,6 +125,9 @@ class Auto:
         return replace(self._with_gate(0, table, session), chosen=table.number)
 
     def _probe_if_due(self, table: Table) -> bool:
+        if not table.probes:
+            self._probes_left = 0
+            return False
         loss_us = PROBE_ROUNDS * table.probe_loss_us + table.catch_up_us
         floor_us = PROBE_FLOOR / table.rate
         if not self._probes_left and self._choices.book_probe(self._mode, loss_us, floor_us):

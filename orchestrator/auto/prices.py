@@ -11,8 +11,8 @@ class Prices(NamedTuple):
     """The costs of this moment, in microseconds; ``sessions`` is how many share the verifier.
 
     A solo token takes ``solo_us`` besides its forward; where sessions share the verifier, so does a round. A lone
-    session's takes ``alone_us`` where nothing is drafted: a drafter that works beside it takes from what both share. A
-    round behind that takes ``catch_up_us`` more, in which the drafter reads what it was not told of before.
+    session's takes ``alone_us`` where nothing is drafted: a drafter that works beside it takes time from the cores and
+    the memory that both use. A round behind such tokens takes ``catch_up_us`` more: the drafter has them to read.
     A round waits ``wait`` forwards before its own one where no other session is there; else see ``wait_us``.
     It waits ``rest_us`` for the network and the loop, or ``there_us`` where it need not ask the drafter for what it
     uses; a draft takes ``draft_us`` and ``token_us`` for each token. One that is prepared has a lead of ``lead_us``,
@@ -29,7 +29,7 @@ class Prices(NamedTuple):
     token_us: float
     sessions: int
     groups: float
-    alone_us: float = 0.0
+    alone_us: float
     catch_up_us: float = 0.0
     there_us: float = 0.0
     lead_us: float = 0.0

@@ -1,12 +1,12 @@
 """The search for a table, in steps, and how long one stays in use."""
 
-import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from orchestrator.auto.choice import Chooser, Table
 from orchestrator.auto.knowledge import MOST_SESSIONS, InUse, ModeKnowledge
 from orchestrator.auto.prices import Prices
+from orchestrator.auto.promises import MIN_VERDICTS
 
 MIN_VERDICTS_CLOSED = 24
 """Of a mode, before anything is left to the target alone: of few rounds many are odd ones."""
@@ -19,13 +19,14 @@ NEW_SHARE = 4
 """One verdict in so many of those that were seen is new when a search is worth its time."""
 VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 """Of each other session, which are held against no promise when the table changes. A solo run goes on for longer."""
-TRIAL_VERDICTS, LONE_TRIAL_VERDICTS, TRIAL_TOKENS = 24, 40, 16
-"""Of each session, or of a lone one: how long a trial is, enough to say anything; and its solo runs, so that it ends
-soon."""
+TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
+"""Of each session: how long a trial is, and its solo runs, so that it ends soon."""
+LONE_TRIAL_VERDICTS = 4 * MIN_VERDICTS
+"""Of a lone session: a trial ends at the first ``MIN_VERDICTS`` of its own, or if by then there were not as many."""
 TRIAL_REACH, LONE_TRIAL_REACH = 1.35, 1.15
-"""A trial is worth it if so many times what the target alone promises were better than what is in use, as long as the
-forward of all sessions is only guessed, or what a busy drafter takes from a lone one; the less doubt is left, the
-nearer to once."""
+"""A trial is worth it if so many times what the target alone promises were better than what is in use, as long as
+nothing is known of it; the less doubt is left, the nearer to once. Drafts of others make a guess of the forward that
+all sessions would share, which is farther off than what a lone one's drafter takes from its target."""
 
 
 def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
@@ -68,7 +69,7 @@ def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: 
         known.put_off_trial(num_sessions)
     elif (trial := chooser.trial(table.choice, reach)) and known.take_trial(num_sessions):
         # It is short: drafts that are tried within it would be most of what is seen.
-        trial = trial._replace(most_solo=TRIAL_TOKENS, probe_loss_us=math.inf)
+        trial = trial._replace(most_solo=TRIAL_TOKENS if sessions > 1 else MIN_VERDICTS, probes=False)
         table, resume, stays = trial, table.choice, False
         due_at = known.num_verdicts + trial_verdicts
     if last is not None and stays:

@@ -1,8 +1,11 @@
-"""Kernels that torch makes when it first meets a matrix with a number of rows: made before anybody waits for them.
+"""Products that torch compiles when it first meets a number of rows: met before anybody waits for them.
 
-On the CPU oneDNN compiles a product for each shape, 10 to 15 ms for all of a small model's in bfloat16 where running it
-takes three. A verification of five rows would wait for that in the middle of somebody's text, and so would a draft.
+On the CPU oneDNN makes one for each shape of weights and number of rows. All shapes of a small model take 10 to 15 ms,
+where its forward takes 6 (bfloat16; in float32 it does so for a few shapes). A verification of five rows would wait for
+that in the middle of somebody's text, and so would a draft.
 """
+
+import time
 
 import torch
 from torch import nn
@@ -10,21 +13,20 @@ from torch import nn
 from specgate.runtime.loading import Progress
 
 MOST_ROWS = 32
-"""Some sessions' verifications together; wider ones are long enough for it not to matter."""
+"""A few sessions' verifications together. Wider ones are met when they come."""
+BUDGET_S = 2.0
+"""A large model's products take long by themselves; then the rest is met when it comes."""
 
 
 @torch.inference_mode()
-def meet_rows(model: nn.Module, progress: Progress) -> None:
-    """Run one plain linear layer of every shape on 1 to ``MOST_ROWS`` rows; models on other devices are left alone."""
-    layers = {_shape(layer): layer for layer in model.modules() if type(layer) is nn.Linear}
-    if not layers or next(model.parameters()).device.type != "cpu":
-        return
-    progress("kernels", 0, 1)
+def warm_up(model: nn.Module, progress: Progress, budget_s: float = BUDGET_S) -> None:
+    """Run one plain linear layer of every shape on 1 to ``MOST_ROWS`` rows; those on other devices are left alone."""
+    plain = [layer for layer in model.modules() if type(layer) is nn.Linear and layer.weight.device.type == "cpu"]
+    layers = {(layer.weight.shape, layer.weight.dtype, layer.bias is not None): layer for layer in plain}
+    progress("warm-up", 0, 1)
+    end_s = time.monotonic() + budget_s
     for num_rows in range(1, MOST_ROWS + 1):
         for layer in layers.values():
-            layer(torch.ones(1, num_rows, layer.in_features, dtype=layer.weight.dtype))
-    progress("kernels", 1, 1)
-
-
-def _shape(layer: nn.Linear) -> tuple[torch.Size, bool]:
-    return layer.weight.shape, layer.bias is not None
+            if time.monotonic() < end_s:
+                layer(torch.ones(1, num_rows, layer.in_features, dtype=layer.weight.dtype))
+    progress("warm-up", 1, 1)

@@ -1,9 +1,9 @@
-"""From a loaded model to the runner that serves it: attention checked, kernels made, pages sized, graphs recorded."""
+"""From a loaded model to the runner that serves it: attention checked, products warm, pages sized, graphs."""
 
 from collections.abc import Sequence as List
 
 from specgate.runtime.attention import Kernel
-from specgate.runtime.first_rows import meet_rows
+from specgate.runtime.first_rows import warm_up
 from specgate.runtime.graph_check import add_graphs
 from specgate.runtime.graphs import Capturer
 from specgate.runtime.loading import LoadedModel, Progress
@@ -39,7 +39,7 @@ def build(
     # Until the check has told how much memory a page takes.
     to_check = kv_tokens or kv_tokens_to_check(loaded, page_size)
     runner = prepare(loaded, to_check, page_size, progress, kernels)
-    meet_rows(loaded.model, progress)
+    warm_up(loaded.model, progress)
     if kv_tokens is None:
         runner.resize(fitting_kv_tokens(runner, max_sessions))
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):

@@ -15,7 +15,7 @@ from orchestrator.auto.promises import Promises, Tally
 from orchestrator.auto.rehearsal import Ahead
 
 FORWARDS = ForwardPrices(8000, (240,) * len(PRICED_FROM), 240)
-CHEAP = Prices(FORWARDS, 0, 0, 400, 0, 720, sessions=1, groups=1.0)
+CHEAP = Prices(FORWARDS, 0, 0, 400, 0, 720, sessions=1, groups=1.0, alone_us=0)
 DEAR = CHEAP._replace(token_us=2640)
 NUM_TOKENS = 1500
 
@@ -134,7 +134,7 @@ def test_probes_of_the_target_alone_are_of_what_would_be_drafted_if_anything_wer
 
 
 def test_the_target_alone_is_priced_without_a_drafter_beside_it() -> None:
-    busy = CHEAP._replace(solo_us=1500)
+    busy = CHEAP._replace(solo_us=1500, alone_us=1500)
     drafting, alone = Choice(2, 2, 2), Choice(7, 2, 2)
     slow, quiet = (Chooser(text_of(0.05, 0.1, 0.9), prices, 8) for prices in (busy, busy._replace(alone_us=300)))
     assert quiet.load(drafting) == slow.load(drafting)
@@ -151,7 +151,20 @@ def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_wit
     rate, tally = chooser.load(drafting).rate, Tally()
     tally.add(10, round(10 / (0.8 * rate)))
     promises.settle(drafting, rate, tally)
-    assert settled(chooser, before.choice).probe_loss_us > 1.1 * before.probe_loss_us
+    alone, kept = chooser.load(before.choice), promises.kept(drafting)
+    assert kept < 0.9
+    expected_us = (1 / (kept * rate) - 1 / alone.rate) * rate * chooser.load(drafting).cycle_us
+    assert settled(chooser, before.choice).probe_loss_us == pytest.approx(expected_us)
+
+
+def test_a_crowds_probes_are_booked_with_what_a_rehearsal_says() -> None:
+    crowd, promises = DEAR._replace(sessions=4, groups=4.0, catch_up_us=2500), Promises()
+    before = settled(Chooser(text_of(0.1), crowd, 8), Choice(7, 1, 1))
+    rate, tally = Chooser(text_of(0.1), crowd, 8).load(even(1)).rate, Tally()
+    tally.add(10, round(10 / (0.8 * rate)))
+    promises.settle(even(1), rate, tally)
+    assert settled(Chooser(text_of(0.1), crowd, 8, promises=promises), Choice(7, 1, 1)) == before
+    assert before.catch_up_us == 0
 
 
 def test_about_as_good_is_no_reason_to_change() -> None:

@@ -173,7 +173,7 @@ def test_a_token_beside_a_busy_drafter_is_priced_apart_from_one_of_the_target_al
     warm, quiet = [beside(1200, warm=True)] * 30, [beside(400, warm=False)] * 30
     for solos in ([*warm, *quiet], [*quiet, *warm]):
         prices = prices_of(*rounds, *solos)
-        assert [prices.solo_us, prices.alone_us] == pytest.approx([1200, 400])
+        assert [prices.solo_us, prices.alone_us] == pytest.approx([1200, 400], rel=0.15)
 
 
 def test_as_long_as_one_of_them_was_not_seen_it_is_priced_as_the_other() -> None:

@@ -11,7 +11,7 @@ from orchestrator.auto import tables
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
-from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, InUse, ModeKnowledge
+from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART, InUse, ModeKnowledge
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, PROBE_HORIZON, Learner
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.options import Choice, even
@@ -25,7 +25,13 @@ from orchestrator.auto.policy import (
     VARY_EVERY_AT_FIRST,
 )
 from orchestrator.auto.promises import MIN_VERDICTS, Promises
-from orchestrator.auto.tables import LONE_TRIAL_VERDICTS, TRIAL_TOKENS, TRIAL_VERDICTS, VERDICTS_SKIPPED
+from orchestrator.auto.tables import (
+    LONE_TRIAL_REACH,
+    LONE_TRIAL_VERDICTS,
+    TRIAL_TOKENS,
+    TRIAL_VERDICTS,
+    VERDICTS_SKIPPED,
+)
 from orchestrator.gate import RoundPlan
 from orchestrator.request import Gate, GenerationRequest
 from specgate.types import ALWAYS_SOLO, SamplingParams
@@ -389,9 +395,69 @@ def test_a_lone_session_tries_it_for_long_enough_to_find_out(monkeypatch: pytest
     assert tried[0] >= TRIAL_AFTER
     # Nothing else is tried meanwhile.
     assert tried[:MIN_VERDICTS] == [*range(tried[0], tried[0] + MIN_VERDICTS)]
-    assert not any(plans[index].max_solo_tokens for index in range(tried[0] + LONE_TRIAL_VERDICTS, tried[0] + 100))
+    assert not any(plans[index].max_solo_tokens > 1 for index in range(tried[0] + MIN_VERDICTS + 1, tried[0] + 100))
     assert learner.knowledge(MODE).doubt_of_alone(1) < 1
     assert plans[-1].gamma
+
+
+def test_a_lone_session_tries_it_where_its_draft_brings_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It brings about a tenth.
+    seen = [a_round(1, accepted, token_us=6000) for accepted in (1, 0, 1)] * 60
+    for reach, is_tried in ((1.0, False), (LONE_TRIAL_REACH, True)):
+        monkeypatch.setattr(tables, "LONE_TRIAL_REACH", reach)
+        plan = taught(*seen, *[solo()] * 4, request=LONE).policy(LONE).plan(Progress(SURE))
+        assert (plan.max_solo_tokens > 1) is is_tried
+
+
+def in_trial(sessions: int = 1) -> tuple[Learner, InUse]:
+    """Return a learner that tries the target alone."""
+    learner = taught(*rounds(lambda gamma: 1))
+    learner.policy(REQUEST).plan(Progress(SURE))
+    known = learner.knowledge(MODE)
+    drafting = known.tables[8]
+    alone = drafting.table._replace(choice=Choice(7, 3, 3), number=9, probes=False, most_solo=MIN_VERDICTS)
+    known.put_off_trial(sessions)
+    due_at = known.num_verdicts + LONE_TRIAL_VERDICTS
+    known.tables[8] = InUse(alone, due_at, 0, sessions, resume=drafting.table.choice)
+    return learner, known.tables[8]
+
+
+def test_a_trial_ends_when_it_is_known_what_it_came_to_whoever_else_is_heard() -> None:
+    learner, trial = in_trial()
+    taught(*[solo()] * MIN_VERDICTS, learner=learner)
+    assert learner.table(MODE, 8) == trial.table
+    taught(*[replace(solo(), chosen=9)] * MIN_VERDICTS, learner=learner)
+    assert learner.table(MODE, 8) != trial.table
+    assert learner.knowledge(MODE).tables[8].resume is None
+
+
+def test_a_trial_does_not_go_on_while_the_next_table_is_searched_for() -> None:
+    learner, trial = in_trial()
+    assert learner.policy(REQUEST).plan(Progress(SURE)).max_solo_tokens > 1
+    learner.knowledge(MODE).searched.add(8)
+    taught(*[replace(solo(), chosen=9)] * MIN_VERDICTS, learner=learner)
+    assert learner.policy(REQUEST).plan(Progress(SURE)).max_solo_tokens == 1
+    assert learner.knowledge(MODE).tables[8] is trial
+
+
+def test_nothing_is_probed_within_a_trial() -> None:
+    learner, trial = in_trial()
+    learner.knowledge(MODE).credit_us = 1e9
+    policy = learner.policy(REQUEST)
+    assert policy.plan(Progress(SURE)).gamma == 0
+    trial.table = trial.table._replace(probes=True)
+    assert policy.plan(Progress(SURE)).gamma > 0
+    trial.table = trial.table._replace(probes=False)
+    assert policy.plan(Progress(SURE)).gamma == 0, "one that had begun is over"
+
+
+def test_what_a_crowd_put_off_a_lone_session_does_not_wait_for() -> None:
+    known = ModeKnowledge(num_verdicts=10_000)
+    known.put_off_trial(8)
+    assert known.trial_at > 10_000 + TRIALS_APART
+    assert not known.take_trial(1)
+    known.num_verdicts += TRIALS_APART
+    assert known.take_trial(1)
 
 
 def test_where_nothing_is_doubted_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

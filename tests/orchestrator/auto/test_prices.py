@@ -19,7 +19,7 @@ NUM_TURNS = 400
 
 
 def prices_for(sessions: int, groups: float) -> Prices:
-    return Prices(FORWARDS, 0, 0.0, 0, 0, 0, sessions=sessions, groups=groups)
+    return Prices(FORWARDS, 0, 0.0, 0, 0, 0, sessions=sessions, groups=groups, alone_us=0)
 
 
 def simulated_cycle_us(sessions: int, away_us: float, solo_every: int = 0, meeting: Meeting | None = None) -> float:

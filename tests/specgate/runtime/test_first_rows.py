@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from specgate.runtime.first_rows import MOST_ROWS, meet_rows
+from specgate.runtime.first_rows import MOST_ROWS, warm_up
 
 
 class Seen(nn.Linear):
@@ -24,14 +24,14 @@ def test_every_shape_meets_every_number_of_rows_once(dtype: torch.dtype) -> None
     met: list[tuple[int, int]] = []
     model = nn.ModuleList(spy(nn.Linear(width, 8, dtype=dtype), met) for width in (4, 4, 16))
     told: list[tuple[str, int, int]] = []
-    meet_rows(model, lambda *stage: told.append(stage))
+    warm_up(model, lambda *stage: told.append(stage))
     assert sorted(met) == sorted((rows, width) for rows in range(1, MOST_ROWS + 1) for width in (4, 16))
-    assert told == [("kernels", 0, 1), ("kernels", 1, 1)]
+    assert told == [("warm-up", 0, 1), ("warm-up", 1, 1)]
 
 
 def test_layers_with_and_without_a_bias_are_two_kinds() -> None:
     met: list[tuple[int, int]] = []
-    meet_rows(nn.ModuleList(spy(nn.Linear(4, 8, bias=bias), met) for bias in (True, False)), lambda *_: None)
+    warm_up(nn.ModuleList(spy(nn.Linear(4, 8, bias=bias), met) for bias in (True, False)), lambda *_: None)
     assert len(met) == 2 * MOST_ROWS
 
 
@@ -39,5 +39,11 @@ def test_what_is_no_plain_layer_or_not_on_a_processor_is_left_alone() -> None:
     met: list[tuple[int, int]] = []
     special, elsewhere = spy(Seen(4, 8), met), spy(nn.Linear(4, 8, device="meta"), met)
     for layer in (special, elsewhere):
-        meet_rows(nn.ModuleList([layer]), lambda *_: None)
+        warm_up(nn.ModuleList([layer]), lambda *_: None)
+    assert met == []
+
+
+def test_it_ends_when_its_time_is_over() -> None:
+    met: list[tuple[int, int]] = []
+    warm_up(nn.ModuleList([spy(nn.Linear(4, 8), met)]), lambda *_: None, budget_s=0.0)
     assert met == []
