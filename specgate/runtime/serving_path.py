@@ -1,4 +1,4 @@
-"""From a loaded model to the runner that serves it: attention checked, products warm, pages sized, graphs."""
+"""From a loaded model to the runner that serves it: attention checked, products warm, pages sized, graphs made."""
 
 from collections.abc import Sequence as List
 
