@@ -22,8 +22,8 @@ VERDICTS_SKIPPED, VERDICTS_SKIPPED_BEHIND_ALONE = 3, 16
 TRIAL_VERDICTS, TRIAL_TOKENS = 24, 16
 """Of each session: how long a trial is, and its solo runs, so that it ends soon."""
 LONE_TRIAL_VERDICTS = 4 * MIN_VERDICTS
-"""Of a lone session: a trial ends at the first ``MIN_VERDICTS`` of its own; or after so many of its mode, if most of them
-were other requests' or too early in their texts to count."""
+"""Of a lone session: a trial ends at the first ``MIN_VERDICTS`` of its own; or after so many of its mode, if most of
+them were other requests' or too early in their texts to count."""
 TRIAL_REACH, LONE_TRIAL_REACH = 1.35, 1.15
 """A trial is worth it if so many times what the target alone promises were better than what is in use, as long as
 nothing is known of it; the less doubt is left, the nearer to once. Drafts of others make a guess of the forward that
