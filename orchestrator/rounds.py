@@ -58,6 +58,8 @@ class Rounds:
         self._begun, wanted_s = None, self._clock()
         proposal, drafted_s = await drafting
         self._session.leave_out(max(0.0, wanted_s - drafted_s))
+        # Once the target has been asked: whatever is done before that, the round waits for.
+        asyncio.get_running_loop().call_soon(self._session.report)
         return plan, proposal
 
     async def aclose(self) -> None:

@@ -43,7 +43,7 @@ class Session:
         spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
-        observer: told of every verdict once it is committed.
+        observer: told of every verdict once it is committed, and the next one asked for.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Session:
         self._output = output
         self._clock = clock
         self._observer = observer
+        self._unreported: list[Observation] = []
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
@@ -102,7 +103,8 @@ class Session:
     def draft_request(self, plan: RoundPlan) -> DraftRequest:
         """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
         self.round += 1
-        self._round_start_s = self._clock()
+        if self.round == 1:
+            self._round_start_s = self._clock()
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
         return self._tell(plan.gamma, plan.stop_below)
@@ -155,8 +157,19 @@ class Session:
 
     def leave(self) -> None:
         """Say that nothing more will be committed, so that an unfinished session is no load to anybody's counts."""
+        self.report()
         if self._observer is not None:
             self._observer.leave()
+
+    def report(self) -> None:
+        """Tell the observer of the rounds that it has not heard of.
+
+        Not as they are committed: it takes a part of a millisecond, in which the next request is better on its way.
+        """
+        unreported, self._unreported = self._unreported, []
+        for seen in unreported:
+            if self._observer is not None:
+                self._observer(seen)
 
     def _end(self, tokens: tuple[int, ...]) -> Ending:
         kept = tokens[: self.remaining]
@@ -180,7 +193,9 @@ class Session:
         if verdict.num_emitted:
             rows = 1 if verdict.solo else len(proposal) + 1
             stats.forwards_us.append((rows, verdict.forward_us or verdict.verify_us))
-        round_us = 0 if verdict.solo else int((self._clock() - self._round_start_s) * 1e6)
+        # From one verdict to the next: what is done between them is of the round, too.
+        round_start_s, self._round_start_s = self._round_start_s, self._clock()
+        round_us = 0 if verdict.solo else int((self._round_start_s - round_start_s) * 1e6)
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
             self._close_round(NO_PROPOSAL, verdict, before, Judged(), round_us)
@@ -202,14 +217,17 @@ class Session:
     def _close_round(
         self, proposal: Proposal, verdict: Verdict, before: float | None, judged: Judged, round_us: int
     ) -> None:
-        """Remember it for the next one, and tell the observer of its verdict; an empty one says nothing."""
+        """Remember it for the next one, and what its verdict tells the observer; an empty one says nothing."""
         if not verdict.num_emitted:
             return
         # What was waited for in vain is no measure of a round, and did not stand.
         lost = self.plan.gamma > 0 and not len(proposal) and not verdict.solo
         if self._observer is not None:
             settled = self.stats.target_forwards > 1 and not lost and (verdict.solo or not self._catches_up)
-            self._observer(self._observation(proposal, verdict, before, judged, round_us, settled=settled))
+            seen = self._observation(proposal, verdict, before, judged, round_us, settled=settled)
+            self._unreported.append(seen)
+            if verdict.solo or self.finished:
+                self.report()
         whole = judged.num_accepted == len(proposal) and not lost
         self._behind = None if verdict.solo else Behind(len(proposal), whole, self.plan.prepare or len(proposal))
 

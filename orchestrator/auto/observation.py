@@ -25,8 +25,8 @@ class Observation:
     among them, were there before the round. ``behind`` is None where no round was just before. ``chosen`` is
     the number of the table by which ``auto`` had planned the round, 0 where it tried something. A ``streamed`` verdict
     followed another one without a round trip; it is ``warm`` where the drafter followed each of these tokens and worked
-    ahead. ``round_us`` is the time from the plan to this verdict, 0 for a streamed one; without ``read_us``, in which
-    the proposal lay there and the reader was busy with the verdict before.
+    ahead. ``round_us`` is the time since the verdict before, or since the first plan; 0 for a streamed one; without
+    ``read_us``, in which the proposal lay there and the reader was busy with that.
     ``forward_us`` and ``batch_rows`` are of the forward that it was decided in, 0 where the verifier does not tell.
     ``settled`` is False where a prefill may have been waited for, or a drafter that had to read a solo run;
     ``finished`` is True for a session's last verdict.

@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
+from orchestrator.auto.observation import Observation
 from orchestrator.decode_loop import decode
 from orchestrator.fakes import FakeDrafter, FakeModel, FakeVerifier, Fault
 from orchestrator.gate import AlwaysDraft, Progress, RoundPlan, TargetConfidence
@@ -13,7 +14,7 @@ from orchestrator.rounds import Rounds
 from orchestrator.session import Session
 from specgate.errors import ServiceUnavailable
 from specgate.types import DraftRequest, Proposal, Verdict
-from tests.orchestrator.support import emitted, make_session, make_spec, run, target_alone
+from tests.orchestrator.support import Seen, emitted, make_session, make_spec, run, target_alone
 
 SPEC, MODEL = make_spec(60), FakeModel()
 
@@ -41,6 +42,26 @@ async def test_the_next_proposal_is_drafted_while_the_reader_is_busy() -> None:
             await asyncio.sleep(0)
         assert drafter.num_proposals == 2
         assert len(verifier.requests) == 1
+
+
+async def test_the_target_is_asked_before_the_learner_hears_of_the_round_before() -> None:
+    """What it does with that takes a part of a millisecond."""
+    _, drafter, verifier = parties()
+    asked_before: list[int] = []
+
+    class Watching(Seen):
+        def __call__(self, seen: Observation, /) -> None:
+            super().__call__(seen)
+            asked_before.append(len(verifier.requests))
+
+    observer = Watching()
+    session = Session(SPEC, OutputText(None), observer=observer)
+    async for _ in decode(session, drafter, verifier, AlwaysDraft(3)):
+        await asyncio.sleep(0)
+    session.leave()
+    num_rounds = len(verifier.requests)
+    assert len(observer) == num_rounds
+    assert asked_before == [min(number + 2, num_rounds) for number in range(num_rounds)]
 
 
 async def test_no_round_is_begun_behind_the_end() -> None:

@@ -10,7 +10,7 @@ from orchestrator.request import Delta
 from orchestrator.session import Session
 from orchestrator.text import TextTokenizer
 from specgate.types import FinishReason, Proposal, TokenLogprobs, TokenSource, Verdict
-from tests.orchestrator.support import PROMPT, make_session, make_spec
+from tests.orchestrator.support import PROMPT, Seen, make_session, make_spec
 
 ACCEPTED, RECOVERED, BONUS, SOLO = (
     TokenSource.ACCEPTED,
@@ -149,7 +149,7 @@ def test_spec_of_this_moment_opens_another_service() -> None:
 
 
 def test_round_time_is_from_the_draft_to_the_first_verdict() -> None:
-    times = iter([1.0, 1.5, 1.6])
+    times = iter([1.0, 1.5, 1.6, 1.7])
     session = Session(make_spec(), OutputText(None), clock=lambda: next(times))
     commit(session, (11, 12), 1, 20, last=False)
     session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True, verify_us=9, forward_us=5))
@@ -159,6 +159,30 @@ def test_round_time_is_from_the_draft_to_the_first_verdict() -> None:
     assert session.stats.verify_us == [11]
     # A verifier that does not tell what the forward took; one that does; one that had nothing to say.
     assert session.stats.forwards_us == [(3, 11), (1, 5)]
+
+
+def test_what_is_done_between_two_verdicts_is_of_the_later_round() -> None:
+    times = iter([1.0, 1.5, 2.25])
+    session = Session(make_spec(), OutputText(None), clock=lambda: next(times))
+    commit(session, (11, 12), 1, 20)
+    commit(session, (13,), 1, 21)
+    assert session.stats.round_us == [500_000, 750_000]
+
+
+def test_the_observer_is_told_when_the_next_request_is_on_its_way() -> None:
+    seen = Seen()
+    session = Session(make_spec(), OutputText(None), observer=seen)
+    commit(session, (11, 12), 1, 20)
+    assert seen == []
+    session.report()
+    session.report()
+    assert len(seen) == 1
+    # In a solo run nobody waits for it, and nothing else would say when to.
+    session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True))
+    assert len(seen) == 2
+    commit(session, (13,), 1, 22)
+    session.leave()
+    assert len(seen) == 3
 
 
 def generate(tokenizer: TextTokenizer, ids: tuple[int, ...], stop: tuple[str, ...], sizes) -> tuple[Session, str]:

@@ -27,6 +27,7 @@ def observed(*commits: tuple[Proposal, Verdict], max_tokens: int = 40, keeps_war
         if not verdict.solo:
             session.draft_request(RoundPlan(len(proposal), keeps_warm=keeps_warm))
         session.commit(proposal, verdict)
+    session.report()
     return seen
 
 
