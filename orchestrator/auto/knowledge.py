@@ -12,9 +12,9 @@ MOST_SESSIONS = 8
 """Many sessions have so many verdicts in the time of one: up to so many times as many are waited for."""
 ALIKE = 1.5
 """So many times as many sessions are another load."""
-TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART = 64, 4, 2048
-"""Verdicts of each session before the target alone is tried, so many times as many before each next trial, and the most
-between two of them."""
+TRIAL_AFTER, LONE_TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART = 64, 32, 4, 2048
+"""Verdicts of each session before the target alone is tried (of a lone one fewer: its trial is short, and until then
+the target alone seems slower than it is), so many times as many before each next trial, and the most between two."""
 
 
 def is_same_load(sessions: int, others: int) -> bool:
@@ -82,7 +82,8 @@ class ModeKnowledge:
         """
         # A crowd puts it off for longer than is good for the session that it leaves behind.
         self.trial_at = min(self.trial_at, self.num_verdicts + TRIALS_APART * min(sessions, MOST_SESSIONS))
-        if self.num_verdicts < max(self.trial_at, TRIAL_AFTER * min(sessions, MOST_SESSIONS)):
+        first = TRIAL_AFTER * min(sessions, MOST_SESSIONS) if sessions > 1 else LONE_TRIAL_AFTER
+        if self.num_verdicts < max(self.trial_at, first):
             return False
         self.put_off_trial(sessions)
         return True

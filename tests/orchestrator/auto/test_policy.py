@@ -11,7 +11,14 @@ from orchestrator.auto import tables
 from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.ahead import Readiness
 from orchestrator.auto.choice import Table
-from orchestrator.auto.knowledge import TRIAL_AFTER, TRIAL_LONGER, TRIALS_APART, InUse, ModeKnowledge
+from orchestrator.auto.knowledge import (
+    LONE_TRIAL_AFTER,
+    TRIAL_AFTER,
+    TRIAL_LONGER,
+    TRIALS_APART,
+    InUse,
+    ModeKnowledge,
+)
 from orchestrator.auto.learner import MAX_CHOICE, PROBE_BUDGET, PROBE_HORIZON, Learner
 from orchestrator.auto.observation import Behind, Observation
 from orchestrator.auto.options import Choice, even
@@ -392,7 +399,7 @@ def test_a_lone_session_tries_it_for_long_enough_to_find_out(monkeypatch: pytest
     learner = Learner()
     plans = plans_of(learner, 400, 1, accepted=1)
     tried = [index for index, plan in enumerate(plans) if plan.max_solo_tokens > 1]
-    assert tried[0] >= TRIAL_AFTER
+    assert LONE_TRIAL_AFTER <= tried[0] < TRIAL_AFTER
     # Nothing else is tried meanwhile.
     assert tried[:MIN_VERDICTS] == [*range(tried[0], tried[0] + MIN_VERDICTS)]
     assert not any(plans[index].max_solo_tokens > 1 for index in range(tried[0] + MIN_VERDICTS + 1, tried[0] + 100))
