@@ -92,7 +92,8 @@ def new_model(shape: Shape, args: argparse.Namespace, role: str) -> LlamaForCaus
         eos_token_id=EOS_ID,
         **shape,
     )
-    return LlamaForCausalLM(config).to(args.device)
+    with torch.device(args.device):
+        return LlamaForCausalLM(config)
 
 
 def optimizers(model: LlamaForCausalLM, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
@@ -253,7 +254,8 @@ def batches_of(lessons: Lessons, tokens: int, generator: torch.Generator) -> Ite
 
 def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCausalLM:
     generator = torch.Generator().manual_seed(args.seed + 2)
-    own, corpus = (batches_of(part, 4096, generator) for part in lessons_of(target, stream, args))
+    tokens = args.batch * CONTEXT_LENGTH // 2
+    own, corpus = (batches_of(part, tokens, generator) for part in lessons_of(target, stream, args))
     torch.manual_seed(args.seed + 2)
     model = new_model(PAIRS[args.shapes].draft, args, "draft")
 
