@@ -97,9 +97,12 @@ class Generation:
     async def aclose(self) -> None:
         """Cancel and free both sessions. Safe to call twice, and from another task than the one that iterates."""
         self._closed = True
-        self._session.leave()
-        await self._drafter.close()
-        await self._verifier.close()
+        try:
+            self._session.leave()
+        finally:
+            # Whatever learns from requests, what this one holds is given back.
+            await self._drafter.close()
+            await self._verifier.close()
 
     async def __aenter__(self) -> Self:
         return self

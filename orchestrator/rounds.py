@@ -54,6 +54,8 @@ class Rounds:
 
     async def next(self) -> tuple[RoundPlan, Proposal]:
         """Return the next round's plan and its proposal. Raises SpecgateError where the drafter is lost for good."""
+        if self._begun is None:
+            self._session.restart_round_time()
         plan, drafting = self._begun or self._begin()
         self._begun, wanted_s = None, self._clock()
         proposal, drafted_s = await drafting

@@ -43,7 +43,7 @@ class Session:
         spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
-        observer: told of every verdict once it is committed, and the next one asked for.
+        observer: told of every verdict that is committed; of one that ends a round once the next one is asked for.
     """
 
     def __init__(
@@ -103,8 +103,6 @@ class Session:
     def draft_request(self, plan: RoundPlan) -> DraftRequest:
         """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
         self.round += 1
-        if self.round == 1:
-            self._round_start_s = self._clock()
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
         return self._tell(plan.gamma, plan.stop_below)
@@ -122,6 +120,10 @@ class Session:
         plan = self.plan
         position, self._num_told = self._num_told, len(self.committed)
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
+
+    def restart_round_time(self) -> None:
+        """Count the round's time from now: it is the first one, or the one before it broke off, who knows when."""
+        self._round_start_s = self._clock()
 
     def leave_out(self, waited_s: float) -> None:
         """Count the round's time from so much later: its proposal lay there while the reader was slow."""
@@ -157,9 +159,11 @@ class Session:
 
     def leave(self) -> None:
         """Say that nothing more will be committed, so that an unfinished session is no load to anybody's counts."""
-        self.report()
-        if self._observer is not None:
-            self._observer.leave()
+        try:
+            self.report()
+        finally:
+            if self._observer is not None:
+                self._observer.leave()
 
     def report(self) -> None:
         """Tell the observer of the rounds that it has not heard of.
@@ -226,7 +230,7 @@ class Session:
             settled = self.stats.target_forwards > 1 and not lost and (verdict.solo or not self._catches_up)
             seen = self._observation(proposal, verdict, before, judged, round_us, settled=settled)
             self._unreported.append(seen)
-            if verdict.solo or self.finished:
+            if self.finished or not verdict.last:
                 self.report()
         whole = judged.num_accepted == len(proposal) and not lost
         self._behind = None if verdict.solo else Behind(len(proposal), whole, self.plan.prepare or len(proposal))

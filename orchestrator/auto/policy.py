@@ -1,10 +1,11 @@
 """``auto`` for one session: follows the learner's choice, and tries now and then what is not chosen.
 
 Lossless by what it may look at: the target's confidence in committed tokens, the length of the text, and the rounds of
-all sessions that are over: how many of their tokens were judged and stood, how long they took, how many sessions
-shared their forwards. A pending proposal has no way in: ``plan`` is called before the draft is asked for, and nothing
-is observed before a verdict is committed. So neither the values of a proposal nor the time that they took, nor whether
-it was prepared, decide whether it is used; they decide about later rounds alone, whose draft randomness is another.
+all sessions that are over, but for those that the learner was not told of yet: how many of their tokens were judged and
+stood, how long they took, how many sessions shared their forwards. A pending proposal has no way in: ``plan`` is
+called before the draft is asked for, and nothing is observed before a verdict is committed. So neither the values of a
+proposal nor the time that they took, nor whether it was prepared, decide whether it is used; they decide about later
+rounds alone, whose draft randomness is another.
 
 When to try what is not chosen is counted, not drawn: the policy has no randomness that could meet the text's.
 """

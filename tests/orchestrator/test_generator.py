@@ -431,6 +431,20 @@ async def test_requests_that_broke_off_are_no_load_for_auto(orchestrator: Orches
     assert prices.sessions == 1
 
 
+async def test_a_learner_that_breaks_keeps_no_session_open(
+    orchestrator: Orchestrator, verifier: FakeService, drafter: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    generation = orchestrator.generate(REQUEST)
+    await anext(aiter(generation))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(orchestrator.learner, "leave", breaks)
+        await generation.aclose()
+    await free(verifier, drafter)
+
+
 async def test_closing_the_orchestrator_ends_what_runs(drafter: FakeService) -> None:
     async with serving("verifier", Hanging) as verifier:
         async with connected([verifier], [drafter]) as orchestrator:

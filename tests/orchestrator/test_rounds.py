@@ -145,17 +145,35 @@ async def test_a_round_does_not_take_longer_because_its_reader_does(
             return await super().draft(request)
 
     rounds = Rounds(session, Drafting(SPEC, MODEL), AlwaysDraft(3), clock)
-    await rounds.follow(Verdict(0, token_id=4))
-    waiting = None
-    for moment, event in sorted([(draft_s, "drafted"), (reader_s, "back")]):
-        clock.now_s = moment
-        if event == "drafted":
-            may_answer.set()
-        else:
-            waiting = asyncio.create_task(rounds.next())
-        for _ in range(5):
-            await asyncio.sleep(0)
-    assert waiting is not None
-    _, proposal = await waiting
-    session.commit(proposal, Verdict(1, token_id=4))
-    assert session.stats.round_us == [round_s * 1e6]
+    for number in range(3):
+        start_s = clock.now_s
+        may_answer.clear()
+        await rounds.follow(Verdict(number, token_id=4))
+        waiting = None
+        for moment, event in sorted([(draft_s, "drafted"), (reader_s, "back")]):
+            clock.now_s = start_s + moment
+            if event == "drafted":
+                may_answer.set()
+            else:
+                waiting = asyncio.create_task(rounds.next())
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert waiting is not None
+        _, proposal = await waiting
+        session.commit(proposal, Verdict(number + 1, token_id=4))
+    assert session.stats.round_us == [round_s * 1e6] * 3
+
+
+async def test_a_round_behind_one_that_broke_off_begins_when_it_is_asked_for() -> None:
+    """The reader was away, or the verifier was given up, for nobody knows how long."""
+    clock = Clock()
+    session = Session(SPEC, OutputText(None), clock)
+    rounds = Rounds(session, FakeDrafter(SPEC, MODEL), AlwaysDraft(3), clock)
+    for moment_s in (7.0, 90.0):
+        clock.now_s = moment_s
+        _, proposal = await rounds.next()
+        clock.now_s += 2.0
+        in_part = Verdict(session.round, token_id=4, last=False)
+        session.commit(proposal, in_part)
+        await rounds.follow(in_part)
+    assert session.stats.round_us == [2e6, 2e6]

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from orchestrator.auto.observation import Observation
 from orchestrator.gate import RoundPlan
 from orchestrator.output_text import OutputText
 from orchestrator.request import Delta
@@ -151,6 +152,7 @@ def test_spec_of_this_moment_opens_another_service() -> None:
 def test_round_time_is_from_the_draft_to_the_first_verdict() -> None:
     times = iter([1.0, 1.5, 1.6, 1.7])
     session = Session(make_spec(), OutputText(None), clock=lambda: next(times))
+    session.restart_round_time()
     commit(session, (11, 12), 1, 20, last=False)
     session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True, verify_us=9, forward_us=5))
     session.commit(Proposal(), Verdict(1, 0, None))
@@ -164,6 +166,7 @@ def test_round_time_is_from_the_draft_to_the_first_verdict() -> None:
 def test_what_is_done_between_two_verdicts_is_of_the_later_round() -> None:
     times = iter([1.0, 1.5, 2.25])
     session = Session(make_spec(), OutputText(None), clock=lambda: next(times))
+    session.restart_round_time()
     commit(session, (11, 12), 1, 20)
     commit(session, (13,), 1, 21)
     assert session.stats.round_us == [500_000, 750_000]
@@ -177,12 +180,32 @@ def test_the_observer_is_told_when_the_next_request_is_on_its_way() -> None:
     session.report()
     session.report()
     assert len(seen) == 1
-    # In a solo run nobody waits for it, and nothing else would say when to.
-    session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True))
+    # Within a solo run nobody waits for it; behind the run's last token the next round does.
+    session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True, last=False))
+    assert len(seen) == 2
+    session.commit(Proposal((11, 12)), Verdict(1, 0, 23, solo=True))
     assert len(seen) == 2
     commit(session, (13,), 1, 22)
     session.leave()
-    assert len(seen) == 3
+    assert len(seen) == 4
+
+
+def test_a_learner_that_breaks_is_told_that_the_session_ends() -> None:
+    class Broken(Seen):
+        num_left = 0
+
+        def __call__(self, seen: Observation, /) -> None:
+            raise ZeroDivisionError
+
+        def leave(self) -> None:
+            self.num_left += 1
+
+    observer = Broken()
+    session = Session(make_spec(), OutputText(None), observer=observer)
+    commit(session, (11, 12), 1, 20)
+    with pytest.raises(ZeroDivisionError):
+        session.leave()
+    assert observer.num_left == 1
 
 
 def generate(tokenizer: TextTokenizer, ids: tuple[int, ...], stop: tuple[str, ...], sizes) -> tuple[Session, str]:

@@ -55,7 +55,7 @@ HISTORY = st.lists(
     st.tuples(
         st.integers(1, 8), st.integers(0, 8), st.floats(0, 1), st.integers(100, 50_000), st.integers(100, 50_000)
     ),
-    min_size=10,
+    min_size=24,
     max_size=60,
 )
 
@@ -77,7 +77,19 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
             pending = Proposal(draft, probs, from_run_ahead=draft_us % 2 == 0, draft_us=draft_us)
             session.verify_request(pending, told[-1])
             kept = min(accepted, proposed)
-            session.commit(pending, Verdict(session.round, kept, 5 + offset % 7, confidence, verify_us=verify_us))
+            verdict = Verdict(
+                session.round,
+                kept,
+                5 + offset % 7,
+                confidence,
+                verify_us=verify_us,
+                batch_sessions=1,
+                batch_rows=len(draft) + 1,
+                forward_us=verify_us,
+            )
+            session.commit(pending, verdict)
+            session.report()
+        assert any(plan.chosen for plan in told)
         plans.append(told)
     assert plans[0] == plans[1]
 

@@ -92,6 +92,7 @@ def test_what_streams_behind_a_round_was_chosen_for_itself() -> None:
     session.draft_request(RoundPlan(2, solo_below=0.5, max_solo_tokens=4, chosen=0, chosen_alone=7))
     session.commit(Proposal((11, 12)), Verdict(1, 2, 20, 0.1))
     session.commit(Proposal((11, 12)), Verdict(1, 0, 21, 0.7, solo=True))
+    session.report()
     assert [one.chosen for one in seen] == [0, 7]
 
 
