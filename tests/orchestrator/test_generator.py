@@ -438,11 +438,14 @@ async def test_a_learner_that_breaks_keeps_no_session_open(
         raise ZeroDivisionError
 
     generation = orchestrator.generate(REQUEST)
-    await anext(aiter(generation))
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+    deltas = aiter(generation)
+    await anext(deltas)
+    with monkeypatch.context() as patch:
         patch.setattr(orchestrator.learner, "leave", breaks)
-        await generation.aclose()
-    await free(verifier, drafter)
+        with pytest.raises(ZeroDivisionError):
+            await generation.aclose()
+        await free(verifier, drafter)
+    assert [delta async for delta in deltas] == []
 
 
 async def test_closing_the_orchestrator_ends_what_runs(drafter: FakeService) -> None:
