@@ -43,7 +43,7 @@ class Session:
         spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
-        observer: told of every verdict that is committed; of one that ends a round once the next one is asked for.
+        observer: told of every verdict that is committed; of one that ends a round, once the next one is asked for.
     """
 
     def __init__(

@@ -245,7 +245,7 @@ def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Na
 
 def batches_of(lessons: Lessons, tokens: int, generator: torch.Generator) -> Iterator[Lessons]:
     """Yield batches of about ``tokens`` tokens, all rows in random order, then again, forever."""
-    size = tokens // lessons.ids.shape[1]
+    size = min(tokens // lessons.ids.shape[1], len(lessons.ids))
     while True:
         for chosen in torch.randperm(len(lessons.ids), generator=generator).split(size):
             if len(chosen) == size:

@@ -165,7 +165,7 @@ async def test_a_round_does_not_take_longer_because_its_reader_does(
 
 
 async def test_a_round_behind_one_that_broke_off_begins_when_it_is_asked_for() -> None:
-    """The reader was away, or the verifier was given up, for nobody knows how long."""
+    """The reader was away meanwhile, for nobody knows how long."""
     clock = Clock()
     session = Session(SPEC, OutputText(None), clock)
     rounds = Rounds(session, FakeDrafter(SPEC, MODEL), AlwaysDraft(3), clock)

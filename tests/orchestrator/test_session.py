@@ -186,8 +186,13 @@ def test_the_observer_is_told_when_the_next_request_is_on_its_way() -> None:
     session.commit(Proposal((11, 12)), Verdict(1, 0, 23, solo=True))
     assert len(seen) == 2
     commit(session, (13,), 1, 22)
+    assert len(seen) == 2
+    # Solo tokens stream behind this one already.
+    commit(session, (14,), 1, 24, last=False)
+    assert len(seen) == 5
+    commit(session, (15,), 1, 25)
     session.leave()
-    assert len(seen) == 4
+    assert len(seen) == 6
 
 
 def test_a_learner_that_breaks_is_told_that_the_session_ends() -> None:
