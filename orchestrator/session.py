@@ -70,6 +70,7 @@ class Session:
         self._catches_up = False
         """The drafter has a solo run to read before it drafts for this round."""
         self._left_out_us = 0
+        self._num_failovers = 0
         self._behind: Behind | None = None
 
     @property
@@ -226,8 +227,10 @@ class Session:
             return
         # What was waited for in vain is no measure of a round, and did not stand.
         lost = self.plan.gamma > 0 and not len(proposal) and not verdict.solo
+        moved, self._num_failovers = self.stats.verifier_failovers > self._num_failovers, self.stats.verifier_failovers
         if self._observer is not None:
-            settled = self.stats.target_forwards > 1 and not lost and (verdict.solo or not self._catches_up)
+            usual = self.stats.target_forwards > 1 and not (lost or moved)
+            settled = usual and (verdict.solo or not self._catches_up)
             seen = self._observation(proposal, verdict, before, judged, round_us, settled=settled)
             self._unreported.append(seen)
             if self.finished or not verdict.last:

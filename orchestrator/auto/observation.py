@@ -28,8 +28,8 @@ class Observation:
     ahead. ``round_us`` is the time since the verdict before, or since the first plan; 0 for a streamed one; without
     ``read_us``, in which the proposal lay there and the reader was busy with that.
     ``forward_us`` and ``batch_rows`` are of the forward that it was decided in, 0 where the verifier does not tell.
-    ``settled`` is False where a prefill may have been waited for, or a drafter that had to read a solo run;
-    ``finished`` is True for a session's last verdict.
+    ``settled`` is False where a prefill may have been waited for, another verifier, or a drafter that had to read a
+    solo run; ``finished`` is True for a session's last verdict.
     """
 
     before: float | None

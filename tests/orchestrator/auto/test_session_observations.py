@@ -101,3 +101,15 @@ def test_behind_solo_tokens_there_was_no_round() -> None:
     verdicts = Verdict(1, 2, 20, 0.1), Verdict(1, 0, 21, 0.7, solo=True), Verdict(2, 0, 22, 0.1)
     seen = observed(*((draft, verdict) for verdict in verdicts))
     assert [one.behind for one in seen] == [None, Behind(2, True, 2), None]
+
+
+def test_a_round_that_lost_its_verifier_is_no_measure() -> None:
+    """It waited for another one to be found, and to read the text."""
+    seen = Seen()
+    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks(), observer=seen)
+    for number in (1, 2, 3, 4):
+        session.draft_request(RoundPlan(2))
+        session.stats.verifier_failovers += number == 3
+        session.commit(Proposal((11, 12)), Verdict(number, 1, 20, 0.5))
+        session.report()
+    assert [one.settled for one in seen] == [False, True, False, True]
