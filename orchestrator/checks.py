@@ -7,7 +7,7 @@ token out that nobody decided, and a proposal that the verifier would refuse nev
 import math
 
 from specgate.errors import InternalError
-from specgate.types import DraftRequest, Proposal, SessionSpec, Verdict, VerifyRequest
+from specgate.types import DraftRequest, FollowUps, Proposal, SessionSpec, Verdict, VerifyRequest
 
 MAX_CONFIDENCE = 1.001
 """A probability computed in float32 may pass 1 by its rounding."""
@@ -52,6 +52,24 @@ def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *
         )
     if spec.logprobs is not None and len(verdict.logprobs) != verdict.num_emitted:
         raise InternalError(f"{len(verdict.logprobs)} log-probabilities for {verdict.num_emitted} tokens")
+
+
+def check_follow_up(verdict: Verdict, expected: FollowUps | None, position: int) -> None:
+    """Raise InternalError unless the verifier may go on behind ``verdict`` as it says.
+
+    Args:
+        expected: what it was told of last.
+        position: the committed length before the verdict.
+    """
+    number = verdict.follow_up
+    if not number:
+        return
+    if expected is None or (expected.round, expected.position) != (verdict.round + 1, position):
+        raise InternalError(f"round {verdict.round} is followed by one that nobody spoke of")
+    told = expected.proposals[number - 1 : number]
+    outcomes = [(one.num_accepted, one.token_id) for one in told]
+    if outcomes != [(verdict.num_accepted, verdict.token_id)] or not verdict.last or verdict.finish_reason is not None:
+        raise InternalError(f"round {verdict.round} is followed by number {number}, which is for another outcome")
 
 
 def _check_ids(spec: SessionSpec, ids: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from orchestrator.session import Session
 
 async def decode(session: Session, drafter: Drafter, verifier: Verifier, policy: Policy) -> AsyncGenerator[Delta, None]:
     """Yield what each verdict commits, until the session is finished."""
-    async with aclosing(Rounds(session, drafter, policy)) as rounds:
+    async with aclosing(Rounds(session, drafter, verifier, policy)) as rounds:
         while not session.finished:
             plan, proposal = await rounds.next()
             async with aclosing(verifier.verify(session.verify_request(proposal, plan))) as verdicts:

@@ -3,6 +3,7 @@
 import asyncio
 
 from orchestrator.announced import Announced
+from orchestrator.ports import Hear
 from orchestrator.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
 from specgate.rpc.convert import announcement_from_pb, draft_response_from_pb, draft_round_to_pb
@@ -18,14 +19,19 @@ class GrpcDrafter:
         self._last_draft_token_ids: tuple[int, ...] = ()
         self._announced = Announced()
         self._num_unannounced = 0
+        self._tell: Hear | None = None
         self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
         self._lost: Exception | None = None
         self._listening = asyncio.create_task(self._listen())
 
     def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.DraftLink``."""
+        """See ``ports.Drafter``."""
         with answered_by(self._stream.peer):
             return self._announced.answer(request, self._last_draft_token_ids)
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``."""
+        self._tell = hear
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
@@ -77,4 +83,7 @@ class GrpcDrafter:
         if self._num_unannounced < 0:
             raise InternalError(f"{self._stream.peer} announces more than once a round")
         with answered_by(self._stream.peer):
-            self._announced.hear(announcement_from_pb(message.announced))
+            announcement = announcement_from_pb(message.announced)
+        self._announced.hear(announcement)
+        if self._tell is not None:
+            self._tell(announcement)

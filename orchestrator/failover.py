@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from orchestrator.checks import check_verdict
+from orchestrator.checks import check_follow_up, check_verdict
 from orchestrator.patience import Patience
 from orchestrator.ports import Lease, Pool, Verifier, VerifierDialer
 from orchestrator.reattach import MISCONFIGURED
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError
-from specgate.types import Verdict, VerifyRequest
+from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
 MAX_FAILURES_WITHOUT_PROGRESS = 3
@@ -43,6 +43,7 @@ class FailoverVerifier:
         self._session = session
         self._timeouts = timeouts
         self._attached: _Attached | None = None
+        self._expected: FollowUps | None = None
         self._num_failures = 0
         self._closed = False
 
@@ -80,12 +81,19 @@ class FailoverVerifier:
                     while not last:
                         verdict = await self._next(attached, verdicts)
                         check_verdict(self._session.opening_spec, request, verdict, first=not answered)
+                        check_follow_up(verdict, self._expected, self._session.length)
                         answered, last, self._num_failures = True, verdict.last, 0
                         yield verdict
                     self._check_ending(verdict)
                     return
             except SpecgateError as error:
                 await self._lose(attached, error)
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """See ``ports.Verifier``."""
+        if self._attached is not None:
+            self._expected = follow_ups
+            self._attached.verifier.expect(follow_ups)
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""
@@ -166,7 +174,7 @@ class FailoverVerifier:
         """Give the session back; return whether it was still ours to give."""
         if self._attached is not attached:
             return False
-        self._attached = None
+        self._attached = self._expected = None
         self._pool.release(attached.lease, failed=failed)
         await attached.verifier.close()
         return True

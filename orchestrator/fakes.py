@@ -9,8 +9,19 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
+from orchestrator.ports import Hear
 from specgate.errors import OutOfSync, ServiceUnavailable
-from specgate.types import DraftRequest, FinishReason, Proposal, SessionSpec, Verdict, VerifyRequest
+from specgate.types import (
+    AnnouncedProposal,
+    Announcement,
+    DraftRequest,
+    FinishReason,
+    FollowUps,
+    Proposal,
+    SessionSpec,
+    Verdict,
+    VerifyRequest,
+)
 
 VOCAB_SIZE = 97
 EOS_TOKEN_ID = 0
@@ -64,8 +75,8 @@ class Fault(Enum):
 class FakeDrafter:
     """Drafts what the target would say, with probability ``agreement`` a token; its first proposal takes ``prefill_s``.
 
-    One that ``announces`` says each proposal but the first before it is asked. An answer takes ``delay_s``, and
-    ``token_s`` for each token.
+    One that ``announces`` says each proposal but the first before it is asked, and tells who listens of two outcomes:
+    the one that comes true and another one. An answer takes ``delay_s``, and ``token_s`` for each token.
     ``faults`` are by the number of proposals made before; ``told`` is what it knows to be committed.
     """
 
@@ -81,12 +92,13 @@ class FakeDrafter:
     requests: list[DraftRequest] = field(default_factory=list)
     closed: bool = False
     num_proposals: int = 0
+    hear: Hear | None = None
 
     def __post_init__(self) -> None:
         self.told.extend(self.spec.committed_token_ids)
 
     def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.DraftLink``."""
+        """See ``ports.Drafter``."""
         if not (self.announces and request.gamma and self.num_proposals):
             return None
         proposal = self._propose([*self.told, *request.token_ids], request)
@@ -107,7 +119,25 @@ class FakeDrafter:
             return await _misbehave(fault, Proposal((VOCAB_SIZE,)))
         proposal = self._propose(self.told, request)
         await asyncio.sleep(self.token_s * len(proposal))
+        if self.announces and self.hear is not None:
+            self.hear(self._announcement(proposal.draft_token_ids, request))
         return replace(proposal, draft_us=proposal.draft_us + int(1e6 * self.token_s * len(proposal)))
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``."""
+        self.hear = hear
+
+    def _announcement(self, drafted: tuple[int, ...], request: DraftRequest) -> Announcement:
+        accepted, own = list[int](), self.model.next_token(self.told)
+        while len(accepted) < len(drafted) and own == drafted[len(accepted)]:
+            accepted.append(own)
+            own = self.model.next_token([*self.told, *accepted])
+        told = [*self.told, *accepted]
+        proposals = [
+            AnnouncedProposal(len(accepted), token_id, self._propose([*told, token_id], request).draft_token_ids)
+            for token_id in (1 + own % (VOCAB_SIZE - 1), own)
+        ]
+        return Announcement(len(self.told), tuple(proposals))
 
     def _propose(self, committed: Sequence[int], request: DraftRequest) -> Proposal:
         tokens = list(committed)
@@ -141,6 +171,9 @@ class FakeVerifier:
     closed: bool = False
     num_verdicts: int = 0
     committed: list[int] = field(default_factory=list)
+    expected: FollowUps | None = None
+    followed: VerifyRequest | None = None
+    num_followed: int = 0
 
     def __post_init__(self) -> None:
         self.committed.extend(self.spec.committed_token_ids)
@@ -150,6 +183,9 @@ class FakeVerifier:
         self.requests.append(request)
         if request.position != len(self.committed):
             raise OutOfSync(f"the round starts at {request.position}, the verifier is at {len(self.committed)}")
+        followed, self.followed = self.followed, None
+        if followed is not None and _draft(request) != _draft(followed):
+            raise OutOfSync(f"round {request.round} is not the one that was begun: {followed}")
         draft, solo, budget, last = request.proposal.draft_token_ids, False, request.max_solo_tokens, False
         while not last:
             fault = self.faults.get(self.num_verdicts)
@@ -157,7 +193,8 @@ class FakeVerifier:
             if fault is not None:
                 yield await _misbehave(fault, Verdict(request.round, num_accepted=len(draft) + 1, token_id=1))
             await asyncio.sleep(self.delay_s)
-            verdict = self._judge(request, draft, solo, budget)
+            start = len(self.committed)
+            verdict = self._follow(self._judge(request, draft, solo, budget), start)
             last = verdict.last
             yield verdict
             draft, solo, budget = (), True, budget - 1
@@ -190,6 +227,26 @@ class FakeVerifier:
             accepted_confidences=tuple(confidences[:num_accepted]),
         )
 
+    def expect(self, follow_ups: FollowUps) -> None:
+        """See ``ports.Verifier``."""
+        self.expected = follow_ups
+
+    def _follow(self, verdict: Verdict, start: int) -> Verdict:
+        expected = self.expected
+        if expected is None or not verdict.last or verdict.finish_reason is not None:
+            return verdict
+        if (expected.round, expected.position) != (verdict.round + 1, start):
+            return verdict
+        for number, one in enumerate(expected.proposals, 1):
+            outcome = one.num_accepted, one.token_id
+            if outcome == (verdict.num_accepted, verdict.token_id) and verdict.confidence >= one.least_confidence:
+                gate = expected.solo_below, expected.max_solo_tokens
+                proposal = Proposal(one.draft_token_ids)
+                self.followed = VerifyRequest(expected.round, len(self.committed), proposal, *gate)
+                self.num_followed += 1
+                return replace(verdict, follow_up=number)
+        return verdict
+
     def _finish_reason(self, start: int) -> FinishReason | None:
         if len(self.committed) > start and self.committed[-1] in self.spec.stop_token_ids:
             return FinishReason.STOP
@@ -198,6 +255,10 @@ class FakeVerifier:
     async def close(self) -> None:
         """See ``ports.Verifier``."""
         self.closed = True
+
+
+def _draft(request: VerifyRequest) -> tuple[int, int, tuple[int, ...]]:
+    return request.round, request.position, request.proposal.draft_token_ids
 
 
 async def _misbehave(fault: Fault, nonsense: T) -> T:

@@ -5,7 +5,7 @@ is still to come. That is what keeps every policy lossless in rejection mode too
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from orchestrator.ports import DrafterState
 from orchestrator.request import Gate, GenerationRequest
@@ -63,10 +63,27 @@ class Progress(Protocol):
         ...
 
 
+class Foreseen(NamedTuple):
+    """The plan of a round behind a verdict that is still to come, if its confidence is ``least_confidence`` or more."""
+
+    plan: RoundPlan
+    least_confidence: float = 0.0
+
+
 class Policy(Protocol):
     """Plans the next round."""
 
     def plan(self, session: Progress) -> RoundPlan: ...
+
+    def foresee(self, session: Progress) -> Foreseen | None:
+        """Return what ``plan`` would return, as far as is known by now; None: nothing is.
+
+        Whatever comes of it, ``plan`` is called for every round.
+
+        Args:
+            session: as it would be then, but for its confidence, which nobody knows yet.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,9 @@ class AlwaysDraft:
 
     def plan(self, session: Progress) -> RoundPlan:
         return RoundPlan(self.gamma)
+
+    def foresee(self, session: Progress) -> Foreseen:
+        return Foreseen(self.plan(session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +112,12 @@ class TargetConfidence:
 
     def plan(self, session: Progress) -> RoundPlan:
         closed = session.confidence is not None and session.confidence < self.threshold
-        gamma = 0 if closed else self.gamma
+        return self._plan(0 if closed else self.gamma, session)
+
+    def foresee(self, session: Progress) -> Foreseen:
+        return Foreseen(self._plan(self.gamma, session), self.threshold)
+
+    def _plan(self, gamma: int, session: Progress) -> RoundPlan:
         return RoundPlan(gamma, solo_below=self.threshold, max_solo_tokens=session.remaining)
 
 
@@ -106,6 +131,9 @@ class DraftConfidence:
     def plan(self, session: Progress) -> RoundPlan:
         return RoundPlan(self.gamma, stop_below=self.threshold)
 
+    def foresee(self, session: Progress) -> Foreseen:
+        return Foreseen(self.plan(session))
+
 
 @dataclass(frozen=True, slots=True)
 class WithinLimits:
@@ -118,12 +146,21 @@ class WithinLimits:
         plan = self.policy.plan(session)
         if plan.gamma == 0:
             return plan
-        # A verdict emits up to gamma + 1 tokens.
-        gamma = min(plan.gamma, session.remaining - 1, self.drafter.context_length - session.length)
+        gamma = self._within(plan.gamma, session)
         if gamma > 0 and self.drafter.available:
             return replace(plan, gamma=gamma)
         waits = gamma > 0 and self.drafter.may_return
         return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
+
+    def foresee(self, session: Progress) -> Foreseen | None:
+        foreseen = self.policy.foresee(session)
+        if foreseen is None or (gamma := self._within(foreseen.plan.gamma, session)) <= 0:
+            return None
+        return foreseen._replace(plan=replace(foreseen.plan, gamma=gamma))
+
+    def _within(self, gamma: int, session: Progress) -> int:
+        # A verdict emits up to gamma + 1 tokens.
+        return min(gamma, session.remaining - 1, self.drafter.context_length - session.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +169,9 @@ class TargetAlone:
 
     def plan(self, session: Progress) -> RoundPlan:
         return replace(_target_alone(session.remaining), keeps_warm=False)
+
+    def foresee(self, session: Progress) -> None:
+        """Nothing: it goes on alone to the end."""
 
 
 def _target_alone(max_solo_tokens: int) -> RoundPlan:

@@ -1,6 +1,8 @@
 """gRPC adapters of the ports: one bidirectional stream is one session."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +12,11 @@ from orchestrator.drafter_link import GrpcDrafter
 from orchestrator.ports import Lease
 from orchestrator.streams import ChannelCache, SessionStream, answered_by, check_round
 from orchestrator.traffic import Traffic
-from specgate.errors import InvalidArgument
-from specgate.rpc.convert import verdict_from_pb, verify_round_to_pb
+from specgate.errors import InvalidArgument, SpecgateError
+from specgate.rpc.convert import follow_ups_to_pb, verdict_from_pb, verify_round_to_pb
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.status import from_rpc_error
-from specgate.types import ModelInfo, SessionSpec, Verdict, VerifyRequest
+from specgate.types import FollowUps, ModelInfo, SessionSpec, Verdict, VerifyRequest
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
@@ -82,19 +84,36 @@ class GrpcVerifier:
 
     def __init__(self, stream: SessionStream) -> None:
         self._stream = stream
+        self._goes_on = False
+        """It has begun with the next round by itself."""
+        self._expecting: asyncio.Task[None] | None = None
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
         """See ``ports.Verifier``."""
-        await self._stream.write(verifier_service_pb2.VerifyRequest(round=verify_round_to_pb(request)))
-        last = False
+        if not self._goes_on:
+            await self._stream.write(verifier_service_pb2.VerifyRequest(round=verify_round_to_pb(request)))
+        last = self._goes_on = False
         while not last:
             answer = await self._stream.read()
             with answered_by(self._stream.peer):
                 check_round(answer.round, request.round)
                 verdict = verdict_from_pb(answer, len(request.proposal))
-            last = verdict.last
+            last, self._goes_on = verdict.last, verdict.follow_up > 0
             yield verdict
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """See ``ports.Verifier``."""
+        # Where even the last ones are still on their way to it, these come too late.
+        if self._expecting is None or self._expecting.done():
+            self._expecting = asyncio.create_task(self._send(follow_ups))
+
+    async def _send(self, follow_ups: FollowUps) -> None:
+        # What is wrong with the stream is met where it is read.
+        with suppress(SpecgateError):
+            await self._stream.write(verifier_service_pb2.VerifyRequest(follow_ups=follow_ups_to_pb(follow_ups)))
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""
         self._stream.close()
+        if self._expecting is not None:
+            await asyncio.wait((self._expecting,))

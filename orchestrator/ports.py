@@ -1,10 +1,13 @@
 """The protocols that the decode loop stands on, and the pool they get their services from."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from specgate.types import DraftRequest, Proposal, SessionSpec, Verdict, VerifyRequest
+from specgate.types import Announcement, DraftRequest, FollowUps, Proposal, SessionSpec, Verdict, VerifyRequest
+
+Hear = Callable[[Announcement], None]
+"""Told of what a drafter announces, as it comes."""
 
 
 class Drafter(Protocol):
@@ -20,20 +23,20 @@ class Drafter(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Give the session back. Safe to call twice."""
-        ...
-
-
-class DraftLink(Drafter, Protocol):
-    """One session on a drafter that may say what it will propose before it is asked."""
-
     def announced(self, request: DraftRequest) -> Proposal | None:
         """Return what ``draft(request)`` would return, if that is known by now. Never waits.
 
         Raises:
             InvalidArgument, InternalError: what was announced makes no sense.
         """
+        ...
+
+    def listen(self, hear: Hear) -> None:
+        """Have ``hear`` told of every announcement from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Give the session back. Safe to call twice."""
         ...
 
 
@@ -45,6 +48,13 @@ class Verifier(Protocol):
 
         Raises:
             SpecgateError: the session is lost; nothing but ``close()`` may follow.
+        """
+        ...
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """Say what may come behind the round that runs. Never waits and never raises.
+
+        Where its last verdict names one of them that round runs already: ``verify`` has its verdicts.
         """
         ...
 
@@ -92,7 +102,7 @@ class DrafterDialer(Protocol):
         """Return the longest sequence that the drafter of a lease can hold, in tokens, once a session was opened."""
         ...
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> DraftLink | None:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter | None:
         """Return the session as soon as its memory is reserved; the prefill goes on behind it.
 
         None: that drafter holds fewer tokens than are committed. Another one may hold more.

@@ -6,10 +6,16 @@ from dataclasses import dataclass, replace
 
 from orchestrator.checks import check_proposal
 from orchestrator.patience import DraftPatience
-from orchestrator.ports import DrafterDialer, DraftLink, Lease, Pool
+from orchestrator.ports import Drafter, DrafterDialer, Hear, Lease, Pool
 from orchestrator.session import Session
 from orchestrator.timeouts import Timeouts
-from specgate.errors import InvalidArgument, ServiceUnavailable, TokenizerMismatch, UnsupportedArchitecture
+from specgate.errors import (
+    InvalidArgument,
+    ServiceUnavailable,
+    SpecgateError,
+    TokenizerMismatch,
+    UnsupportedArchitecture,
+)
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, SessionSpec
 
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
@@ -27,7 +33,7 @@ class _Attached:
     """An open session; ``num_known`` committed tokens have been told to it."""
 
     lease: Lease
-    drafter: DraftLink
+    drafter: Drafter
     context_length: int
     num_known: int
     patience: DraftPatience
@@ -46,6 +52,13 @@ class NoDrafter:
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``: an empty proposal."""
         return NO_PROPOSAL
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``: nothing."""
+        return None
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``: nothing will be heard."""
 
     async def close(self) -> None:
         """See ``ports.Drafter``."""
@@ -72,6 +85,7 @@ class ReattachingDrafter:
         self._reattaching: asyncio.Task[None] | None = None
         self._answering: asyncio.Task[Proposal] | None = None
         self._num_attempts = 0
+        self._hear: Hear | None = None
         self._closed = False
 
     @property
@@ -109,6 +123,25 @@ class ReattachingDrafter:
             self._start_reattaching()
         elif self._closed:
             await self.close()
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``. Never raises: what makes no sense is found out when it is asked for."""
+        attached = self._attached
+        if attached is None or attached.num_known != request.position:
+            return None
+        try:
+            proposal = attached.drafter.announced(request)
+            if proposal is not None:
+                check_proposal(self._session.opening_spec, request, proposal)
+        except SpecgateError:
+            return None
+        return proposal
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``. Whatever drafter is attached later is listened to as well."""
+        self._hear = hear
+        if self._attached is not None:
+            self._attached.drafter.listen(hear)
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``. Never raises."""
@@ -199,11 +232,13 @@ class ReattachingDrafter:
         if drafter is None:
             self._pool.release(lease)
             return None
+        if self._hear is not None:
+            drafter.listen(self._hear)
         patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         context_length = self._dialer.context_length_at(lease)
         return _Attached(lease, drafter, context_length, len(spec.committed_token_ids), patience)
 
-    async def _open_on(self, lease: Lease, spec: SessionSpec, timeout_s: float) -> DraftLink | None:
+    async def _open_on(self, lease: Lease, spec: SessionSpec, timeout_s: float) -> Drafter | None:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._dialer.open_drafter(lease, spec)

@@ -3,39 +3,57 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
+from orchestrator.follow_ups import Followed, Foresight
 from orchestrator.gate import Policy, RoundPlan
-from orchestrator.ports import Drafter
+from orchestrator.ports import Drafter, Verifier
 from orchestrator.session import Session
-from specgate.types import DraftRequest, Proposal, Verdict
+from specgate.types import NO_PROPOSAL, Announcement, DraftRequest, Proposal, Verdict
 
 MOST_UNTOLD = 16
 """Tokens that a drafter which need not be ready hears of at a time: few enough for one forward beside others'."""
 
 
 class _Begun(NamedTuple):
-    """A round's plan, and the drafting that goes on behind the reader's back; its result is when it ended, too."""
+    """A round's plan, and the drafting that goes on behind the reader's back; its result is when it ended, too.
+
+    ``followed`` is what the target has begun with by itself.
+    """
 
     plan: RoundPlan
     drafting: asyncio.Task[tuple[Proposal, float]]
+    followed: Followed | None
 
 
 class Rounds:
     """Plans rounds and has them drafted. A plan is made of what is committed; no later one changes it.
+
+    What the drafter announces meanwhile is handed on to the verifier, which goes on with it where it comes true.
 
     Args:
         clock: seconds.
     """
 
     def __init__(
-        self, session: Session, drafter: Drafter, policy: Policy, clock: Callable[[], float] = time.perf_counter
+        self,
+        session: Session,
+        drafter: Drafter,
+        verifier: Verifier,
+        policy: Policy,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._session = session
         self._drafter = drafter
+        self._verifier = verifier
         self._policy = policy
         self._clock = clock
         self._begun: _Begun | None = None
+        self._running = NO_PROPOSAL
+        self._announcement: Announcement | None = None
+        self._foresight = Foresight(session, drafter, policy)
+        drafter.listen(self._hear)
 
     async def follow(self, verdict: Verdict) -> None:
         """Tell the drafter what was committed, before anything else happens with it.
@@ -45,7 +63,7 @@ class Rounds:
         if self._session.finished:
             return
         if verdict.last:
-            self._begin()
+            self._begin(self._foresight.followed(verdict))
             # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
             # out behind that, when the target is asked.)
             await asyncio.sleep(0)
@@ -56,10 +74,14 @@ class Rounds:
         """Return the next round's plan and its proposal. Raises SpecgateError where the drafter is lost for good."""
         if self._begun is None:
             self._session.restart_round_time()
-        plan, drafting = self._begun or self._begin()
+        plan, drafting, followed = self._begun or self._begin()
         self._begun, wanted_s = None, self._clock()
         proposal, drafted_s = await drafting
-        self._session.leave_out(max(0.0, wanted_s - drafted_s))
+        if followed is not None:
+            proposal = followed.proposal
+        self._session.leave_out(max(0.0, wanted_s - drafted_s), beside_target=followed is not None)
+        self._running = proposal
+        self._hand_on()
         # Once the target has been asked: whatever is done before that, the round waits for.
         asyncio.get_running_loop().call_soon(self._session.report)
         return plan, proposal
@@ -71,11 +93,25 @@ class Rounds:
             await asyncio.gather(self._begun.drafting, return_exceptions=True)
             self._begun = None
 
-    def _begin(self) -> _Begun:
+    def _begin(self, followed: Followed | None = None) -> _Begun:
         plan = self._policy.plan(self._session)
+        if followed is not None:
+            plan = replace(followed.plan, prepare=plan.prepare)
         request = self._session.draft_request(plan)
-        self._begun = _Begun(plan, asyncio.create_task(self._draft(request)))
+        self._begun = _Begun(plan, asyncio.create_task(self._draft(request)), followed)
         return self._begun
 
     async def _draft(self, request: DraftRequest) -> tuple[Proposal, float]:
         return await self._drafter.draft(request), self._clock()
+
+    def _hear(self, announcement: Announcement) -> None:
+        self._announcement = announcement
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        # Not while the reader is away: the target is at most one round ahead of him.
+        if self._announcement is not None and self._begun is None:
+            announcement, self._announcement = self._announcement, None
+            follow_ups = self._foresight.follow_ups(self._running, announcement)
+            if follow_ups is not None:
+                self._verifier.expect(follow_ups)

@@ -70,6 +70,7 @@ class Session:
         self._catches_up = False
         """The drafter has a solo run to read before it drafts for this round."""
         self._left_out_us = 0
+        self._is_beside_target = False
         self._num_failovers = 0
         self._behind: Behind | None = None
 
@@ -126,10 +127,13 @@ class Session:
         """Count the round's time from now: it is the first one, or the one before it broke off, who knows when."""
         self._round_start_s = self._clock()
 
-    def leave_out(self, waited_s: float) -> None:
-        """Count the round's time from so much later: its proposal lay there while the reader was slow."""
-        self._round_start_s += waited_s
-        self._left_out_us = int(waited_s * 1e6)
+    def leave_out(self, waited_s: float, *, beside_target: bool = False) -> None:
+        """Count the round's time from so much later: its proposal lay there while the reader was slow.
+
+        Args:
+            beside_target: the target was at work on it meanwhile; what it took is not left out.
+        """
+        self._left_out_us, self._is_beside_target = int(waited_s * 1e6), beside_target
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
@@ -200,7 +204,11 @@ class Session:
             stats.forwards_us.append((rows, verdict.forward_us or verdict.verify_us))
         # From one verdict to the next: what is done between them is of the round, too.
         round_start_s, self._round_start_s = self._round_start_s, self._clock()
-        round_us = 0 if verdict.solo else int((self._round_start_s - round_start_s) * 1e6)
+        round_us = 0
+        if not verdict.solo:
+            if self._is_beside_target:
+                self._left_out_us = max(0, self._left_out_us - verdict.verify_us)
+            round_us = int((self._round_start_s - round_start_s) * 1e6) - self._left_out_us
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept
             self._close_round(NO_PROPOSAL, verdict, before, Judged(), round_us)

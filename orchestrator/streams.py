@@ -52,6 +52,7 @@ class SessionStream:
         self._call = call
         self.peer = peer
         self.traffic: Traffic | None = None
+        self._writing = asyncio.Lock()
 
     async def open(self, opening: Any, timeout_s: float) -> None:
         """Send ``opening`` and wait for its answer.
@@ -78,7 +79,9 @@ class SessionStream:
             self.traffic.add(message)
         try:
             with self._translated():
-                await self._call.write(message)
+                # gRPC takes one at a time.
+                async with self._writing:
+                    await self._call.write(message)
         except asyncio.InvalidStateError:
             # The call has a status already: reading raises it, unless it is OK.
             await self.read()

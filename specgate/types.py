@@ -226,6 +226,32 @@ class VerifyRequest:
     max_solo_tokens: int = 0
 
 
+class FollowUp(NamedTuple):
+    """What is verified next if a verdict commits ``num_accepted`` draft tokens, then ``token_id``, and is sure enough.
+
+    ``least_confidence`` of that verdict; with less the verifier waits to be asked.
+    """
+
+    num_accepted: int
+    token_id: int
+    draft_token_ids: tuple[int, ...]
+    least_confidence: float = 0.0
+
+
+class FollowUps(NamedTuple):
+    """Rounds that may come next, said while the one before them is verified.
+
+    ``round`` is theirs, ``position`` the committed length that their outcomes come after; the gate as in a
+    ``VerifyRequest``.
+    """
+
+    round: int
+    position: int
+    proposals: tuple[FollowUp, ...]
+    solo_below: float = 0.0
+    max_solo_tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
     """The raw log-probability of an emitted token, and of the likeliest ones, best first."""
@@ -244,7 +270,8 @@ class Verdict:
     ``accepted_confidences`` that of each accepted one; empty where the verifier does not tell. ``near_ties``
     counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how many sessions
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
-    took; each 0 where the verifier does not tell.
+    took; each 0 where the verifier does not tell. ``follow_up`` is the number, from 1, of the follow-up that the
+    verifier has gone on with; 0 where it waits to be asked.
     """
 
     round: int
@@ -261,6 +288,7 @@ class Verdict:
     batch_rows: int = 0
     forward_us: int = 0
     accepted_confidences: tuple[float, ...] = ()
+    follow_up: int = 0
 
     @property
     def num_emitted(self) -> int:

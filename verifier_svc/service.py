@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from specgate.rpc.convert import verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert import follow_ups_from_pb, verdict_to_pb, verify_round_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
 from specgate.service.stream import Stopwatch, open_spec, round_of
-from specgate.types import Verdict, VerifyRequest
+from specgate.types import FollowUps, Verdict, VerifyRequest
 from specgate.v1 import types_pb2, verifier_service_pb2_grpc
 from specgate.v1 import verifier_service_pb2 as pb
 from verifier_svc.verifier import VerifySession
@@ -49,7 +49,10 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         outbox: Outbox,
         stopwatch: Stopwatch,
     ) -> None:
-        """Run each round on the engine. One that arrives while another runs ends that one's solo run."""
+        """Run each round on the engine. One that arrives while another runs ends that one's solo run.
+
+        Follow-ups are for the round that runs, which goes on with one of them by itself.
+        """
         loop, engine = asyncio.get_running_loop(), self._model.engine
 
         def emit(verdict: Verdict) -> None:
@@ -67,6 +70,9 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         running = asyncio.create_task(_reporting(outbox, engine.run(session.prefill())))
         try:
             async for message in requests:
+                if message.WhichOneof("message") == "follow_ups":
+                    session.expect(self._follow_ups(message.follow_ups))
+                    continue
                 stopwatch.start()
                 request = self._request(round_of(message))
                 session.interrupt()
@@ -84,6 +90,12 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         for distribution in request.proposal.draft_probs:
             check_token_ids("proposal.draft_probs.token_ids", distribution.token_ids, vocab_size)
         return request
+
+    def _follow_ups(self, message: pb.FollowUps) -> FollowUps:
+        follow_ups = follow_ups_from_pb(message)
+        for one in follow_ups.proposals:
+            check_token_ids("follow_ups.draft_token_ids", one.draft_token_ids, self._model.vocab_size)
+        return follow_ups
 
     async def GetModelInfo(
         self, request: types_pb2.GetModelInfoRequest, context: Any

@@ -1,6 +1,7 @@
 """One verifying session: judge proposals, go on alone under the gate, stop where the request stops."""
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import (
     FinishReason,
+    FollowUps,
     Proposal,
     SessionSpec,
     TokenLogprobs,
@@ -33,7 +35,8 @@ class Judgement(NamedTuple):
 
 
 class VerifySession:
-    """A session's tokens and pages on the target model. Lives on the engine's thread, but for ``interrupt``.
+    """A session's tokens and pages on the target model. Lives on the engine's thread, but for ``interrupt`` and
+    ``expect``.
 
     Raises:
         InvalidArgument: prompt plus max_tokens pass the target's context length.
@@ -52,6 +55,7 @@ class VerifySession:
         self._pool = pool
         self.sequence = pool.open(spec.committed_token_ids, spec.max_length, spec.cache_salt)
         self._interrupted = False
+        self._expected: FollowUps | None = None
         self._solo_start = len(self.sequence)
         self._last_round = -1
         self._finished = False
@@ -67,6 +71,16 @@ class VerifySession:
         """Let the next round run. Called before it is given to the engine, so that no interrupt is lost."""
         self._interrupted = False
 
+    def expect(self, follow_ups: FollowUps) -> None:
+        """Go on with one of these where a verdict is its outcome, without being asked. Called from any thread.
+
+        Raises:
+            InvalidArgument: the session is in rejection mode, whose proposals come with their distributions.
+        """
+        if self.spec.rejects:
+            raise InvalidArgument("follow_ups", "are not taken in rejection mode above temperature 0")
+        self._expected = follow_ups
+
     @property
     def num_remaining(self) -> int:
         return self.spec.max_length - len(self.sequence)
@@ -79,26 +93,53 @@ class VerifySession:
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
 
+        Behind the last one comes the follow-up whose outcome it is, if there is one.
+
         Raises:
             OutOfSync: the round starts from another length than the session's.
             InvalidArgument: more draft tokens than may still be emitted, or the session has ended.
         """
+        following: VerifyRequest | None = request
+        while following is not None:
+            following = yield from self._verify_one(following, emit)
+
+    def _verify_one(self, request: VerifyRequest, emit: Emit) -> Generator[Need, Answer, VerifyRequest | None]:
+        """Run one round; return the one that follows it at once."""
         proposal = self._rest_of(request)
         if proposal is None:
             emit(Verdict(request.round))
-            return
+            return None
         budget, solo = request.max_solo_tokens, False
         while True:
+            start = len(self.sequence)
             verdict = yield from self._judge(proposal, request, solo, budget)
             if not solo:
                 self._solo_start = len(self.sequence)
-            emit(verdict)
             if verdict.last:
-                return
+                number, following = self._following(verdict, start)
+                emit(replace(verdict, follow_up=number))
+                return following
+            emit(verdict)
             if self._interrupted:
                 emit(Verdict(request.round))
-                return
+                return None
             proposal, budget, solo = Proposal(), budget - 1, True
+
+    def _following(self, verdict: Verdict, start: int) -> tuple[int, VerifyRequest | None]:
+        """Return the round that was said to follow ``verdict``, whose tokens begin at ``start``, and its number."""
+        expected = self._expected
+        if expected is None or self._finished or self._interrupted:
+            return 0, None
+        if (expected.round, expected.position) != (verdict.round + 1, start):
+            return 0, None
+        for number, one in enumerate(expected.proposals, 1):
+            if (one.num_accepted, one.token_id) == (verdict.num_accepted, verdict.token_id):
+                if verdict.confidence < one.least_confidence:
+                    break
+                proposal = Proposal(one.draft_token_ids)
+                gate = expected.solo_below, expected.max_solo_tokens
+                return number, VerifyRequest(expected.round, len(self.sequence), proposal, *gate)
+        return 0, None
 
     def _rest_of(self, request: VerifyRequest) -> Proposal | None:
         """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""

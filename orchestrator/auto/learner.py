@@ -103,6 +103,15 @@ class Learner:
         is_over = in_use.resume is not None and in_use.is_due(known.num_verdicts)
         return in_use.table._replace(most_solo=1) if is_over else in_use.table
 
+    def standing(self, mode: Mode, max_gamma: int) -> Table | None:
+        """Return the choices in use, without asking whether there are better ones."""
+        in_use = self.knowledge(mode).tables.get(max_gamma)
+        return in_use.table if in_use is not None else None
+
+    def coming_round(self, mode: Mode) -> int:
+        """Return the number that ``next_round`` gives next."""
+        return self.knowledge(mode).num_rounds + 1
+
     def next_round(self, mode: Mode) -> int:
         """Return the number of a mode's round that is planned now, over all its sessions."""
         known = self.knowledge(mode)

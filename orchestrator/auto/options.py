@@ -6,7 +6,8 @@ from orchestrator.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.auto.prices import Prices
 from specgate.types import ALWAYS_SOLO
 
-EASY_BUCKET = bucket_of(0.5)
+EASY_FROM = 0.5
+EASY_BUCKET = bucket_of(EASY_FROM)
 
 
 class Choice(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Protocol
 from orchestrator.auto.agreement import bucket_of
 from orchestrator.auto.choice import Table
 from orchestrator.auto.observation import Mode
-from orchestrator.auto.options import EASY_BUCKET
-from orchestrator.gate import Progress, RoundPlan
+from orchestrator.auto.options import EASY_BUCKET, EASY_FROM
+from orchestrator.gate import Foreseen, Progress, RoundPlan
 from specgate.types import ALWAYS_SOLO
 
 CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
@@ -47,6 +47,10 @@ class Choices(Protocol):
 
     def next_round(self, mode: Mode) -> int: ...
 
+    def standing(self, mode: Mode, max_gamma: int) -> Table | None: ...
+
+    def coming_round(self, mode: Mode) -> int: ...
+
 
 class Auto:
     """``auto``: γ by the target's confidence and by what stood, 0 included.
@@ -72,6 +76,20 @@ class Auto:
         plan = self._calibrate() if table is None else self._by(table, session)
         return replace(plan, prepare=self._longest(table))
 
+    def foresee(self, session: Progress) -> Foreseen | None:
+        """Return the next round's plan where it follows the choice in use, and tries nothing."""
+        table = self._choices.standing(self._mode, self._max_gamma)
+        if table is None or self._varied or self._probes_left or not table.choice.drafts:
+            return None
+        number = self._choices.coming_round(self._mode)
+        if _ends_alone(number) or _varies(number):
+            return None
+        choice = table.choice
+        easy = session.stood and choice.easy != choice.hard
+        plan = self._with_gate(choice.gamma(easy=easy), table, session)
+        least_confidence = max(choice.solo_below, EASY_FROM) if easy else choice.solo_below
+        return Foreseen(replace(plan, chosen=table.number, prepare=choice.easy), least_confidence)
+
     def _longest(self, table: Table | None) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
         if table is None:
@@ -91,7 +109,7 @@ class Auto:
         if bucket < table.choice.closed:
             return self._closed(table, session)
         gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and session.stood)
-        if self._round % ALONE_EVERY == ALONE_AFTER:
+        if _ends_alone(self._round):
             return _ending_alone(gamma)
         if varied := self._vary(gamma):
             return self._open(table, varied, session)
@@ -103,9 +121,8 @@ class Auto:
             varied, self._varied = self._varied, 0
             # Hard text behind easy text may be worth much less.
             return varied if gamma == self._instead_of else gamma
-        every = VARY_EVERY if self._round > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
-        if self._round % every == every // 2 + 1:
-            by = VARIED_BY[self._round // every % len(VARIED_BY)]
+        if _varies(self._round):
+            by = VARIED_BY[self._round // _every(self._round) % len(VARIED_BY)]
             varied = min(max(gamma + by, 1), self._max_gamma)
             self._varied, self._instead_of = varied if varied != gamma else 0, gamma
         return self._varied
@@ -148,6 +165,20 @@ class Auto:
             keeps_warm=table.choice.drafts,
             chosen_alone=table.number,
         )
+
+
+def _every(number: int) -> int:
+    return VARY_EVERY if number > FIRST_ROUNDS else VARY_EVERY_AT_FIRST
+
+
+def _varies(number: int) -> bool:
+    """Return whether this is a round that tries another γ."""
+    return number % _every(number) == _every(number) // 2 + 1
+
+
+def _ends_alone(number: int) -> bool:
+    """Return whether this is a round that ends with one solo token whatever is chosen."""
+    return number % ALONE_EVERY == ALONE_AFTER
 
 
 def _ending_alone(gamma: int) -> RoundPlan:

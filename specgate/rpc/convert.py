@@ -17,6 +17,8 @@ from specgate.types import (
     Announcement,
     DraftRequest,
     FinishReason,
+    FollowUp,
+    FollowUps,
     Proposal,
     SparseDistribution,
     TokenLogprobs,
@@ -180,6 +182,39 @@ def verify_round_from_pb(pb: verifier_service_pb2.VerifyRound) -> VerifyRequest:
     return VerifyRequest(pb.round, pb.position, proposal, pb.solo_below, pb.max_solo_tokens)
 
 
+def follow_ups_to_pb(follow_ups: FollowUps) -> verifier_service_pb2.FollowUps:
+    """Return the wire's message."""
+    return verifier_service_pb2.FollowUps(
+        round=follow_ups.round,
+        position=follow_ups.position,
+        proposals=[
+            verifier_service_pb2.FollowUp(
+                num_accepted=one.num_accepted,
+                token_id=one.token_id,
+                draft_token_ids=one.draft_token_ids,
+                least_confidence=one.least_confidence,
+            )
+            for one in follow_ups.proposals
+        ],
+        solo_below=follow_ups.solo_below,
+        max_solo_tokens=follow_ups.max_solo_tokens,
+    )
+
+
+def follow_ups_from_pb(pb: verifier_service_pb2.FollowUps) -> FollowUps:
+    """Return the domain's value."""
+    check_length("follow_ups.proposals", pb.proposals, 0, MAX_ANNOUNCED)
+    check_range("follow_ups.solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
+    for one in pb.proposals:
+        check_length("follow_ups.draft_token_ids", one.draft_token_ids, 1, MAX_GAMMA)
+        check_range("follow_ups.least_confidence", one.least_confidence, 0.0, ALWAYS_SOLO)
+    proposals = tuple(
+        FollowUp(one.num_accepted, one.token_id, tuple(one.draft_token_ids), one.least_confidence)
+        for one in pb.proposals
+    )
+    return FollowUps(pb.round, pb.position, proposals, pb.solo_below, pb.max_solo_tokens)
+
+
 def token_logprobs_to_pb(logprobs: TokenLogprobs) -> pb2.TokenLogprobs:
     """Return the wire's message."""
     return pb2.TokenLogprobs(
@@ -216,6 +251,7 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         batch_rows=verdict.batch_rows,
         forward_us=min(verdict.forward_us, MAX_UINT32),
         accepted_confidences=verdict.accepted_confidences,
+        follow_up=verdict.follow_up,
     )
 
 
@@ -238,6 +274,7 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         batch_rows=pb.batch_rows,
         forward_us=pb.forward_us,
         accepted_confidences=tuple(pb.accepted_confidences),
+        follow_up=pb.follow_up,
     )
     if verdict.accepted_confidences:
         check_length("accepted_confidences", verdict.accepted_confidences, verdict.num_accepted, verdict.num_accepted)

@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("open", "round")
+    __slots__ = ("open", "round", "follow_ups")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_UPS_FIELD_NUMBER: _ClassVar[int]
     open: _types_pb2.SessionSpec
     round: VerifyRound
-    def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[VerifyRound, _Mapping]] = ...) -> None: ...
+    follow_ups: FollowUps
+    def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[VerifyRound, _Mapping]] = ..., follow_ups: _Optional[_Union[FollowUps, _Mapping]] = ...) -> None: ...
 
 class VerifyRound(_message.Message):
     __slots__ = ("round", "position", "proposal", "solo_below", "max_solo_tokens")
@@ -28,8 +30,34 @@ class VerifyRound(_message.Message):
     max_solo_tokens: int
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ...) -> None: ...
 
+class FollowUps(_message.Message):
+    __slots__ = ("round", "position", "proposals", "solo_below", "max_solo_tokens")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
+    SOLO_BELOW_FIELD_NUMBER: _ClassVar[int]
+    MAX_SOLO_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    position: int
+    proposals: _containers.RepeatedCompositeFieldContainer[FollowUp]
+    solo_below: float
+    max_solo_tokens: int
+    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[FollowUp, _Mapping]]] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ...) -> None: ...
+
+class FollowUp(_message.Message):
+    __slots__ = ("num_accepted", "token_id", "draft_token_ids", "least_confidence")
+    NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    num_accepted: int
+    token_id: int
+    draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    least_confidence: float
+    def __init__(self, num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ..., least_confidence: _Optional[float] = ...) -> None: ...
+
 class VerifyResponse(_message.Message):
-    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences")
+    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences", "follow_up")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +73,7 @@ class VerifyResponse(_message.Message):
     BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_US_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_UP_FIELD_NUMBER: _ClassVar[int]
     round: int
     num_accepted: int
     token_id: int
@@ -60,4 +89,5 @@ class VerifyResponse(_message.Message):
     batch_rows: int
     forward_us: int
     accepted_confidences: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ...) -> None: ...
+    follow_up: int
+    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ..., follow_up: _Optional[int] = ...) -> None: ...

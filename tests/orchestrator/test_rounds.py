@@ -144,7 +144,7 @@ async def test_a_round_does_not_take_longer_because_its_reader_does(
             await may_answer.wait()
             return await super().draft(request)
 
-    rounds = Rounds(session, Drafting(SPEC, MODEL), AlwaysDraft(3), clock)
+    rounds = Rounds(session, Drafting(SPEC, MODEL), FakeVerifier(SPEC, MODEL), AlwaysDraft(3), clock)
     for number in range(3):
         start_s = clock.now_s
         may_answer.clear()
@@ -168,7 +168,7 @@ async def test_a_round_behind_one_that_broke_off_begins_when_it_is_asked_for() -
     """The reader was away meanwhile, for nobody knows how long."""
     clock = Clock()
     session = Session(SPEC, OutputText(None), clock)
-    rounds = Rounds(session, FakeDrafter(SPEC, MODEL), AlwaysDraft(3), clock)
+    rounds = Rounds(session, FakeDrafter(SPEC, MODEL), FakeVerifier(SPEC, MODEL), AlwaysDraft(3), clock)
     for moment_s in (7.0, 90.0):
         clock.now_s = moment_s
         _, proposal = await rounds.next()
