@@ -1,8 +1,15 @@
 """Graphs serve only where what they replay is what the same forward gives without them."""
 
 import logging
+from collections.abc import Iterator
+from collections.abc import Sequence as List
+from contextlib import contextmanager
 
+import torch
+
+from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention import wait_for
+from specgate.runtime.cpu_graphs import Kind
 from specgate.runtime.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import Progress
@@ -13,6 +20,8 @@ from specgate.runtime.self_check import compare
 _log = logging.getLogger(__name__)
 _HEAD = 5
 """Cached tokens before the rows that are compared."""
+_MOST_RECORDED = 17
+"""Rows up to which kinds are told apart: beyond them all are multiplied as torch does it."""
 
 
 def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, progress: Progress) -> bool:
@@ -34,17 +43,63 @@ def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, prog
     return True
 
 
+def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
+    """Record the forwards of few rows on the CPU and check each; False: the model does not let us, none are used."""
+    progress("graphs", 0, 1)
+    try:
+        for alike in _alike(runner):
+            with _opened(runner, _halves(alike[0])) as batch:
+                runner.record(batch)
+            for num_rows in {alike[0], alike[-1]}:
+                with _opened(runner, _halves(num_rows)) as batch:
+                    _compare_bits(*_both_ways(runner, batch))
+    # Whatever keeps a model from being recorded, it serves without.
+    except Exception as error:
+        _log.info("forwards are not recorded: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        runner.drop_graphs()
+    progress("graphs", 1, 1)
+    return bool(runner.cpu_graphs)
+
+
+def _alike(runner: ModelRunner) -> list[list[int]]:
+    """Return numbers of rows, those together that share a graph."""
+    kinds: dict[Kind, list[int]] = {}
+    for num_rows in range(1, _MOST_RECORDED + 1):
+        kinds.setdefault(runner.cpu_graphs.kind(num_rows), []).append(num_rows)
+    return list(kinds.values())
+
+
+def _halves(num_rows: int) -> list[int]:
+    return [width for width in (num_rows - num_rows // 2, num_rows // 2) if width]
+
+
+def _compare_bits(expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+    if not all(map(torch.equal, expected, actual)):
+        raise UnsupportedArchitecture("a replay differs from the forward that it stands for")
+
+
 def _check(runner: ModelRunner, bucket: Bucket) -> None:
     """Compare a replay with the forward that it stands for, for a batch that leaves a part of the bucket unused."""
     widths = [1 + (bucket.width - 1 + i) % bucket.width for i in range(_num_checked(runner, bucket))]
+    with _opened(runner, widths) as batch:
+        compare(runner.loaded, *_both_ways(runner, batch))
+
+
+def _both_ways(runner: ModelRunner, batch: List[Rows]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the logits of a batch without graphs, and with them."""
+    expected = runner.forward(batch, use_graphs=False)
+    for rows in batch:
+        rows.sequence.num_cached = _HEAD
+    return expected, runner.forward(batch)
+
+
+@contextmanager
+def _opened(runner: ModelRunner, widths: List[int]) -> Iterator[list[Rows]]:
+    """Open sequences with so many rows each behind a head that is cached."""
     sequences = [_open(runner, i, _HEAD + width) for i, width in enumerate(widths)]
     try:
         runner.forward([Rows(sequence, _HEAD, 0) for sequence in sequences], use_graphs=False)
-        batch = [Rows(sequence, width, width) for sequence, width in zip(sequences, widths, strict=True)]
-        expected = runner.forward(batch, use_graphs=False)
-        for sequence in sequences:
-            sequence.num_cached = _HEAD
-        compare(runner.loaded, expected, runner.forward(batch))
+        yield [Rows(sequence, width, width) for sequence, width in zip(sequences, widths, strict=True)]
     finally:
         for sequence in sequences:
             # Nobody shares what a graph wrote that is perhaps wrong.

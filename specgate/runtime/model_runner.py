@@ -7,10 +7,12 @@ import torch
 from specgate.errors import ResourceExhausted
 from specgate.runtime import graphs
 from specgate.runtime.attention import Batch, Kernel
+from specgate.runtime.cpu_graphs import CpuGraphs
 from specgate.runtime.graphs import Bucket, Capturer, Graphs
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.model_call import ModelCall
+from specgate.runtime.narrow import products_of
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.spans import SpanKernel
 from specgate.runtime.varlen import VarlenKernel
@@ -35,6 +37,7 @@ class ModelRunner:
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self._call = ModelCall(loaded)
         self._graphs: Graphs | None = None
+        self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
@@ -80,6 +83,7 @@ class ModelRunner:
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""
         self._graphs = None
+        self.cpu_graphs.drop()
 
     @torch.inference_mode()
     def forward(self, batch: List[Rows], *, use_graphs: bool = True) -> list[torch.Tensor]:
@@ -91,7 +95,7 @@ class ModelRunner:
         """
         self._pages.copy_rows(self.pool.take_copies())
         graph = self._graphs.fitting(batch) if self._graphs and use_graphs else None
-        logits = self._run(batch) if graph is None else graph.run(batch)
+        logits = self._run(batch, use_graphs=use_graphs) if graph is None else graph.run(batch)
         if graph is not None:
             self._tell(graph, batch)
         for sequence, num_rows, _ in batch:
@@ -99,9 +103,18 @@ class ModelRunner:
             self.pool.remember(sequence)
         return list(logits.split([rows.num_logits for rows in batch]))
 
-    def _run(self, batch: List[Rows]) -> torch.Tensor:
+    @torch.inference_mode()
+    def record(self, batch: List[Rows]) -> None:
+        """Record the forward of a batch on the CPU, all of whose logits are wanted; it is run by that.
+
+        Raises:
+            UnsupportedArchitecture: the model does not let itself be recorded.
+        """
+        self.cpu_graphs.record(self.kernel.inputs(batch, self._pages, self.device))
+
+    def _run(self, batch: List[Rows], *, use_graphs: bool) -> torch.Tensor:
         inputs = self.kernel.inputs(batch, self._pages, self.device)
-        logits = self._call(inputs)
+        logits = self.cpu_graphs(inputs) if use_graphs and self.cpu_graphs.fit(inputs) else self._call(inputs)
         self._tell(inputs.ragged, batch)
         return logits
 

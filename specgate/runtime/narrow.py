@@ -12,6 +12,7 @@ path.
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -32,6 +33,31 @@ Timer = Callable[[Product | None, Sequence[torch.Tensor], int], float]
 """Of a product, None for torch's own, weights, and a number of rows."""
 
 
+class Products:
+    """Which product so many rows take; None is torch's own.
+
+    Args:
+        by_rows: where it is another one.
+    """
+
+    def __init__(self, by_rows: Mapping[int, Product]) -> None:
+        self._by_rows = by_rows
+        self._recorded_rows: int | None = None
+
+    def of(self, num_rows: int) -> Product | None:
+        """Return the product of so many rows, a number or what torch makes of one while it records."""
+        return self._by_rows.get(num_rows if self._recorded_rows is None else self._recorded_rows)
+
+    @contextmanager
+    def recorded_for(self, num_rows: int) -> Iterator[None]:
+        """Let all rows be multiplied as so many are: while a forward is recorded numbers of rows are no numbers."""
+        self._recorded_rows = num_rows
+        try:
+            yield
+        finally:
+            self._recorded_rows = None
+
+
 def turned(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Weight times rows."""
     return torch.mm(weight, rows.t()).t().contiguous()
@@ -44,15 +70,11 @@ def twin(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 def narrow_linear(
-    weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, products: Mapping[int, Product]
+    weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, products: Products
 ) -> torch.Tensor:
-    """Return ``F.linear(rows, weight, bias)`` of rows [..., in_features]: [..., out_features].
-
-    Args:
-        products: by the number of rows, where it is not torch's own.
-    """
+    """Return ``F.linear(rows, weight, bias)`` of rows [..., in_features]: [..., out_features]."""
     out_features, in_features = weight.shape
-    product = products.get(rows.numel() // in_features)
+    product = products.of(rows.numel() // in_features)
     if product is None:
         return F.linear(rows, weight, bias)
     out = product(weight, rows.reshape(-1, in_features))
@@ -72,16 +94,24 @@ def speed_up_narrow_rows(model: nn.Module) -> None:
     if not is_float32_on_cpu(model):
         return
     layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
-    products = fastest([layer.weight for layer in layers])
+    by_rows = fastest([layer.weight for layer in layers])
+    products = Products(by_rows)
     # Where none is faster nothing stands between a layer and torch.
-    for layer in layers if products else ():
+    for layer in layers if by_rows else ():
         layer.forward = partial(narrow_linear, layer.weight, layer.bias, products=products)  # type: ignore[method-assign]
+
+
+def products_of(model: nn.Module) -> Products:
+    """Return what ``speed_up_narrow_rows`` gave a model's layers."""
+    forwards = (layer.forward for layer in model.modules() if type(layer) is nn.Linear)
+    given = (forward.keywords["products"] for forward in forwards if isinstance(forward, partial))
+    return next(given, Products({}))
 
 
 def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: int) -> float:
     """Return how long it takes to multiply each weight with so many rows, as its layer would."""
     rows = {weight.shape[1]: torch.ones(1, num_rows, weight.shape[1]) for weight in weights}
-    products = {num_rows: product} if product else {}
+    products = Products({num_rows: product} if product else {})
     start_s = time.perf_counter()
     for weight in weights:
         narrow_linear(weight, None, rows[weight.shape[1]], products)

@@ -4,7 +4,7 @@ from collections.abc import Sequence as List
 
 from specgate.runtime.attention import Kernel
 from specgate.runtime.first_rows import warm_up
-from specgate.runtime.graph_check import add_graphs
+from specgate.runtime.graph_check import add_cpu_graphs, add_graphs
 from specgate.runtime.graphs import Capturer
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.model_runner import ModelRunner
@@ -22,6 +22,7 @@ def build(
     max_sessions: int,
     max_guesses: int = 0,
     capturer: Capturer | None,
+    cpu_graphs: bool = True,
     progress: Progress,
 ) -> ModelRunner:
     """Bring a model onto its serving path.
@@ -31,6 +32,7 @@ def build(
         kv_tokens: what the pages hold; None: as memory allows.
         max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
         capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
+        cpu_graphs: record forwards of few rows, on the CPU.
 
     Raises:
         UnsupportedArchitecture, ModelLoadError: see ``self_check.prepare``.
@@ -44,4 +46,6 @@ def build(
         runner.resize(fitting_kv_tokens(runner, max_sessions))
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
+    if cpu_graphs and loaded.device.type == "cpu":
+        add_cpu_graphs(runner, progress)
     return runner

@@ -36,6 +36,7 @@ class ServiceConfig:
     prefill_chunk: int | None = None
     attention: str = "auto"
     cuda_graphs: bool = True
+    cpu_graphs: bool = True
     run_ahead: int = DEFAULT_RUN_AHEAD
     tls_certificate: str | None = None
     tls_key: str | None = None
@@ -87,6 +88,7 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--attention", default="auto", choices=ATTENTIONS, help="varlen: one fused call, CUDA and bfloat16; sdpa: any")
     graphs = argparse.BooleanOptionalAction
     add("--cuda-graphs", action=graphs, default=True, help="replay recorded forwards, where attention is varlen")
+    add("--cpu-graphs", action=graphs, default=True, help="replay recorded forwards of few rows, on the CPU")
     if role == "drafter":
         help_text = "outcomes of the pending verdict to draft for side by side; 0 is off"
         add("--run-ahead", metavar="ROWS", type=int, default=DEFAULT_RUN_AHEAD, help=help_text)

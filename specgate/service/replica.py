@@ -114,9 +114,10 @@ def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading
         torch.set_num_threads(config.threads)
     device, dtype = pick_device(config.device), pick_dtype(config.dtype)
     loaded = load(config.model, device, dtype, on_loading)
+    runner = _build(role, loaded, config, on_loading)
     if config.slow_us:
-        loaded.model.register_forward_hook(lambda *_: time.sleep(config.slow_us / 1e6))
-    engine = Engine(_build(role, loaded, config, on_loading), _limits(config, device.type), on_failure=_die)
+        runner.forward = _slowed(runner.forward, config.slow_us)
+    engine = Engine(runner, _limits(config, device.type), on_failure=_die)
     engine.start()
     return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
 
@@ -135,13 +136,24 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         page_size=CUDA_PAGE_SIZE if on_cuda else _cpu_page_size(config, loaded.context_length),
         max_sessions=config.max_sessions,
         max_guesses=config.run_ahead if role == "drafter" else 0,
-        # A replay would not wait for what slows a forward down.
-        capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs and not config.slow_us else None,
+        capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
+        cpu_graphs=config.cpu_graphs,
         progress=on_loading,
     )
     if on_cuda:
         on_loading(f"attention by {runner.kernel.name}, {len(runner.buckets)} CUDA graphs", 1, 1)
     return runner
+
+
+def _slowed(forward: Callable[..., Any], slow_us: int) -> Callable[..., Any]:
+    """Return a forward that waits so much longer."""
+
+    def slow_forward(*args: Any, **options: Any) -> Any:
+        logits = forward(*args, **options)
+        time.sleep(slow_us / 1e6)
+        return logits
+
+    return slow_forward
 
 
 def _cpu_page_size(config: ServiceConfig, context_length: int) -> int:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from specgate.runtime import narrow
-from specgate.runtime.narrow import Product, Timer, fastest, narrow_linear, speed_up_narrow_rows, turned, twin
+from specgate.runtime.narrow import Product, Products, Timer, fastest, narrow_linear, speed_up_narrow_rows, turned, twin
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 TURNED = {1: twin, **dict.fromkeys(range(2, 17), turned)}
@@ -30,7 +30,7 @@ def timer(other_us: dict[int, float]) -> Timer:
 def test_equals_the_plain_product(num_rows: int, bias: bool, products: dict[int, Product]) -> None:
     layer = nn.Linear(24, 56, bias=bias)
     rows = torch.randn(1, num_rows, 24)
-    out = narrow_linear(layer.weight, layer.bias, rows, products)
+    out = narrow_linear(layer.weight, layer.bias, rows, Products(products))
     assert out.is_contiguous()
     torch.testing.assert_close(out, F.linear(rows, layer.weight, layer.bias), **TOLERANCE)
 
@@ -39,7 +39,7 @@ def test_equals_the_plain_product(num_rows: int, bias: bool, products: dict[int,
 @pytest.mark.parametrize("shape", [(24,), (1, 1, 24), (3, 24), (2, 1, 3, 24)])
 def test_keeps_the_leading_shape(shape: tuple[int, ...], products: dict[int, Product]) -> None:
     weight = torch.randn(56, 24)
-    assert narrow_linear(weight, None, torch.randn(shape), products).shape == (*shape[:-1], 56)
+    assert narrow_linear(weight, None, torch.randn(shape), Products(products)).shape == (*shape[:-1], 56)
 
 
 @pytest.mark.parametrize(
