@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-WORTH_A_ROW = 0.01
+WORTH_A_ROW = 0.05
 """Outcomes that are less likely are not prepared, however many rows there are."""
 _FORGET = 0.98
 """What a round counts after the next one."""

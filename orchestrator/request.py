@@ -106,7 +106,8 @@ class GenerationStats:
     never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
     many sessions shared their forward, as far as the verifier tells. ``draft_lengths`` are the tokens proposed in each
     round, ``solo_us`` what the verifier took for each verdict without a proposal, ``forwards_us`` the rows that the
-    target was given for each verdict of either kind, and what that forward took.
+    target was given for each verdict of either kind, and what that forward took. ``followed`` counts the rounds that
+    the target went on with by itself.
     """
 
     seed: int = 0
@@ -118,6 +119,7 @@ class GenerationStats:
     solo_tokens: int = 0
     target_forwards: int = 0
     near_ties: int = 0
+    followed: int = 0
     drafter_failures: int = 0
     verifier_failovers: int = 0
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)

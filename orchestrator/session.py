@@ -197,6 +197,7 @@ class Session:
         stats.completion_tokens += num_kept
         stats.target_forwards += 1
         stats.near_ties += verdict.near_ties
+        stats.followed += verdict.follow_up > 0
         if verdict.batch_sessions:
             stats.batch_widths[verdict.batch_sessions] += 1
         if verdict.num_emitted:

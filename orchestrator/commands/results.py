@@ -113,6 +113,7 @@ def stats_object(result: Result) -> dict[str, Any]:
         "solo_tokens": stats.solo_tokens,
         "solo_share": stats.solo_share,
         "run_ahead_hit_rate": stats.run_ahead_hit_rate,
+        "followed": stats.followed,
         "near_ties": stats.near_ties,
         "drafter_failures": stats.drafter_failures,
         "verifier_failovers": stats.verifier_failovers,

@@ -71,6 +71,32 @@ async def test_proposals_are_prepared_and_the_text_stays(
         expect_equal("run-ahead", [g.token_ids for g in ahead], expected, near_ties, most_excused=0)
 
 
+@pytest.fixture(scope="module")
+def slow_verifier() -> Iterator[Service]:
+    """A verifier before whose verdict all is announced."""
+    with running("verifier", PAIR / "target", "--slow-us", "30000") as service:
+        yield service
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+async def test_the_target_goes_on_by_itself_and_the_text_stays(
+    sampling: str, drafter: Service, idle_drafter: Service, slow_verifier: Service
+) -> None:
+    asked = requests(SAMPLINGS[sampling], Verification.SHARED_NOISE)
+    async with connected([idle_drafter], [slow_verifier]) as orchestrator:
+        without = await run_all(orchestrator, asked, concurrency=3)
+    async with connected([drafter], [slow_verifier]) as orchestrator:
+        ahead = await run_all(orchestrator, asked, concurrency=1)
+    assert not any(generation.stats.followed for generation in without)
+    gates = {request.gate for request, generation in zip(asked, ahead, strict=True) if generation.stats.followed}
+    assert gates >= {Gate.NONE, Gate.TARGET_CONFIDENCE}
+    # Of those that were prepared most were told in time.
+    assert sum(generation.stats.followed for generation in ahead) > num_prepared(ahead) / 2
+    near_ties = [generation.stats.near_ties for generation in ahead]
+    expected = [generation.token_ids for generation in without]
+    expect_equal("followed", [g.token_ids for g in ahead], expected, near_ties, most_excused=0)
+
+
 @pytest.mark.parametrize("gate", [Gate.NONE, Gate.AUTO])
 @pytest.mark.parametrize("verification", Verification)
 async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(

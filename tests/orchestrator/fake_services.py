@@ -12,6 +12,7 @@ from specgate.rpc.convert import (
     announcement_to_pb,
     draft_response_to_pb,
     draft_round_from_pb,
+    follow_ups_from_pb,
     verdict_to_pb,
     verify_round_from_pb,
 )
@@ -112,8 +113,14 @@ class FakeService:
         async with self._opened(requests) as verifier:
             yield verifier_service_pb2.VerifyResponse(opened=True)
             async for message in requests:
-                async for verdict in verifier.verify(verify_round_from_pb(message.round)):
-                    yield self.answer(verdict_to_pb(verdict))
+                if message.HasField("follow_ups"):
+                    verifier.expect(follow_ups_from_pb(message.follow_ups))
+                    continue
+                following = verify_round_from_pb(message.round)
+                while following is not None:
+                    async for verdict in verifier.verify(following):
+                        yield self.answer(verdict_to_pb(verdict))
+                    following = verifier.followed
 
 
 @asynccontextmanager

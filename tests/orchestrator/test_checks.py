@@ -4,12 +4,24 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.checks import check_follow_up
 from orchestrator.fake_fleet import FakeDialer
 from orchestrator.fakes import FakeDrafter, FakeVerifier
 from specgate.errors import (
+    InternalError,
     SpecgateError,
 )
-from specgate.types import DraftRequest, Proposal, SessionSpec, SparseDistribution, Verdict, Verification
+from specgate.types import (
+    DraftRequest,
+    FinishReason,
+    FollowUp,
+    FollowUps,
+    Proposal,
+    SessionSpec,
+    SparseDistribution,
+    Verdict,
+    Verification,
+)
 from tests.orchestrator.faults import Run, verifier
 from tests.orchestrator.support import emitted, make_spec, target_alone
 
@@ -94,6 +106,41 @@ async def test_what_cannot_be_a_verdict(changes: dict[str, object]) -> None:
             yield replace(GOOD, **changes)
 
     one = Run(FakeDialer(verifiers=(Liar, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"follow_up": 3},
+        {"follow_up": 1},
+        {"follow_up": 2, "last": False},
+        {"follow_up": 2, "finish_reason": FinishReason.STOP},
+        {"follow_up": 2, "round": 2},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_followed(changes: dict[str, object]) -> None:
+    expected = FollowUps(2, 9, (FollowUp(1, 5, (1,)), FollowUp(0, 5, (2, 3))))
+    check_follow_up(replace(GOOD, follow_up=2), expected, 9)
+    check_follow_up(GOOD, None, 9)
+    with pytest.raises(InternalError, match="is followed by"):
+        check_follow_up(replace(GOOD, **changes), expected, 9)
+
+
+@pytest.mark.parametrize(("expected", "position"), [(None, 9), (FollowUps(2, 9, (FollowUp(0, 5, (2,)),)), 8)])
+def test_nobody_goes_on_with_what_was_not_said(expected: FollowUps | None, position: int) -> None:
+    with pytest.raises(InternalError, match="nobody spoke of"):
+        check_follow_up(replace(GOOD, follow_up=1), expected, position)
+
+
+async def test_a_verifier_that_goes_on_unasked_is_replaced() -> None:
+    class Eager(FakeVerifier):
+        def _follow(self, verdict, start):
+            return replace(verdict, follow_up=1)
+
+    one = Run(FakeDialer(verifiers=(Eager, verifier())))
     assert emitted(await one()) == target_alone(one.session.opening_spec)
     assert one.session.stats.verifier_failovers == 1
 

@@ -1,7 +1,7 @@
 """The adapters against real gRPC."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -20,7 +20,7 @@ from specgate.errors import (
     SpecgateError,
     TooManySessions,
 )
-from specgate.types import ALWAYS_SOLO, DraftRequest, Proposal, VerifyRequest
+from specgate.types import ALWAYS_SOLO, DraftRequest, FollowUp, FollowUps, Proposal, VerifyRequest
 from tests.orchestrator.fake_services import FakeService, serving, silent, unused_endpoint
 from tests.orchestrator.support import PROMPT, make_spec, target_alone
 
@@ -47,8 +47,12 @@ async def verifying(dialer: GrpcDialer) -> AsyncIterator[tuple[FakeService, Grpc
 
 
 async def eventually_free(service: FakeService) -> None:
+    await eventually(lambda: not service.num_open)
+
+
+async def eventually(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(30):
-        while service.num_open:  # noqa: ASYNC110 - a plain counter
+        while not is_so():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.005)
 
 
@@ -101,6 +105,36 @@ async def test_verifier(dialer: GrpcDialer) -> None:
         solo = [one async for one in verifier.verify(VerifyRequest(2, 6, Proposal(), ALWAYS_SOLO, 4))]
         assert tuple(one.token_id for one in solo) == truth[3:8]
         assert [one.last for one in solo] == [False] * 4 + [True]
+        await verifier.close()
+        await eventually_free(service)
+
+
+async def test_a_round_that_the_verifier_went_on_with_is_read_and_not_sent(dialer: GrpcDialer) -> None:
+    truth = target_alone(SPEC)
+    async with verifying(dialer) as (service, verifier):
+        follow_ups = FollowUps(2, 3, (FollowUp(1, 96, (5,)), FollowUp(2, truth[2], truth[3:5], 0.0)), ALWAYS_SOLO, 1)
+        verifier.expect(follow_ups)
+        await eventually(lambda: service.sessions and service.sessions[0].expected == follow_ups)
+        first = await collect(verifier, VerifyRequest(1, 3, Proposal(truth[:2])))
+        assert [one.follow_up for one in first] == [2]
+        second = await collect(verifier, VerifyRequest(2, 6, Proposal(truth[3:5]), ALWAYS_SOLO, 1))
+        assert [(one.num_accepted, one.token_id, one.solo) for one in second] == [
+            (2, truth[5], False),
+            (0, truth[6], True),
+        ]
+        # The next one is asked for again.
+        (third,) = await collect(verifier, VerifyRequest(3, 10, Proposal(truth[7:8])))
+        assert (third.num_accepted, third.token_id) == (1, truth[8])
+        assert [request.round for request in service.sessions[0].requests] == [1, 2, 3]
+        await verifier.close()
+        await eventually_free(service)
+
+
+async def test_follow_ups_of_a_session_that_is_over_bother_nobody(dialer: GrpcDialer) -> None:
+    async with verifying(dialer) as (service, verifier):
+        verifier.expect(FollowUps(2, 3, ()))
+        await verifier.close()
+        verifier.expect(FollowUps(2, 3, ()))
         await verifier.close()
         await eventually_free(service)
 
