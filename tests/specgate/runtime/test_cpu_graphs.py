@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from specgate.runtime import cpu_graphs
+from specgate.runtime.attention import Inputs
 from specgate.runtime.graph_check import add_cpu_graphs
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.narrow import Products, turned, twin
@@ -68,9 +69,14 @@ def test_the_same_bits(case: Case, tmp_path: Path) -> None:
 
 def test_few_rows_whose_logits_are_all_wanted_are_replayed(runner: ModelRunner, monkeypatch) -> None:
     assert add_cpu_graphs(runner, quiet)
-    calls = []
+    calls: list[int] = []
     call = runner.cpu_graphs._call
-    monkeypatch.setattr(runner, "_call", lambda inputs: calls.append(len(inputs.token_ids)) or call(inputs))
+
+    def counted(inputs: Inputs) -> torch.Tensor:
+        calls.append(len(inputs.token_ids))
+        return call(inputs)
+
+    monkeypatch.setattr(runner, "_call", counted)
     for widths in SHAPES:
         with batch_of(runner, widths) as batch:
             calls.clear()
