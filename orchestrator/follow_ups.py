@@ -23,15 +23,17 @@ class Coming:
     confidence: None = None
 
 
-class Followed(NamedTuple):
-    """A round that the verifier has begun by itself."""
+class Planned(NamedTuple):
+    """A round as it would be behind one outcome."""
 
     plan: RoundPlan
     proposal: Proposal
 
 
 class Foresight:
-    """Follow-ups of the round that runs, and the plans that they were made by.
+    """Tells follow-ups of the round that runs, and remembers what was told: once a round and position, for good.
+
+    What a verifier goes on with is what it was told first, so what came later must not be taken for it.
 
     Args:
         policy: says what a round would be.
@@ -42,31 +44,33 @@ class Foresight:
         self._session = session
         self._drafter = drafter
         self._policy = policy
-        self._foreseen: tuple[Followed, ...] = ()
+        self._told: tuple[Planned, ...] = ()
+        self._told_at: tuple[int, int] | None = None
 
-    def follow_ups(self, running: Proposal, announcement: Announcement) -> FollowUps | None:
-        """Return what may come behind the verdict on ``running``; None: nothing that is known.
+    def tell(self, running: Proposal, announcement: Announcement) -> FollowUps | None:
+        """Return what is to be told of what may come behind the verdict on ``running``; None: nothing.
 
         All have the gate of the first one; one whose plan has another is left out.
         """
         session = self._session
-        if session.finished or announcement.position != session.length:
+        place = session.round, session.length
+        if session.finished or announcement.position != session.length or place == self._told_at:
             return None
         coming = [entry for one in announcement.proposals if (entry := self._coming(running, one)) is not None]
         coming = [entry for entry in coming if entry[1].plan.solo_below == coming[0][1].plan.solo_below]
-        self._foreseen = tuple(followed for _, followed in coming)
         if not coming:
             return None
-        plans = [followed.plan for followed in self._foreseen]
+        self._told_at, self._told = place, tuple(planned for _, planned in coming)
+        plans = [planned.plan for planned in self._told]
         # A solo run ends with the text, whatever its limit.
         gate = plans[0].solo_below, max(plan.max_solo_tokens for plan in plans)
         return FollowUps(session.round + 1, session.length, tuple(one for one, _ in coming), *gate)
 
-    def followed(self, verdict: Verdict) -> Followed | None:
+    def followed(self, verdict: Verdict) -> Planned | None:
         """Return the round that the verifier has gone on with behind ``verdict``."""
-        return self._foreseen[verdict.follow_up - 1] if verdict.follow_up else None
+        return self._told[verdict.follow_up - 1] if verdict.follow_up else None
 
-    def _coming(self, running: Proposal, announced: AnnouncedProposal) -> tuple[FollowUp, Followed] | None:
+    def _coming(self, running: Proposal, announced: AnnouncedProposal) -> tuple[FollowUp, Planned] | None:
         session, (num_accepted, token_id, _) = self._session, announced
         if num_accepted > len(running) or not 0 <= token_id < session.opening_spec.vocab_size:
             return None
@@ -80,7 +84,7 @@ class Foresight:
         if proposal is None:
             return None
         follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, foreseen.least_confidence)
-        return follow_up, Followed(plan, proposal)
+        return follow_up, Planned(plan, proposal)
 
     def _foresee(self, num_tokens: int, *, stood: bool) -> Foreseen | None:
         session = self._session

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from orchestrator.follow_ups import Followed, Foresight
+from orchestrator.follow_ups import Foresight, Planned
 from orchestrator.gate import Policy, RoundPlan
 from orchestrator.ports import Drafter, Verifier
 from orchestrator.session import Session
@@ -19,12 +19,13 @@ MOST_UNTOLD = 16
 class _Begun(NamedTuple):
     """A round's plan, and the drafting that goes on behind the reader's back; its result is when it ended, too.
 
-    ``followed`` is what the target has begun with by itself.
+    ``followed`` is what the target has begun with by itself. ``begun_s`` in the seconds of the clock.
     """
 
     plan: RoundPlan
     drafting: asyncio.Task[tuple[Proposal, float]]
-    followed: Followed | None
+    followed: Planned | None
+    begun_s: float
 
 
 class Rounds:
@@ -50,6 +51,7 @@ class Rounds:
         self._policy = policy
         self._clock = clock
         self._begun: _Begun | None = None
+        self._drafting: asyncio.Task[tuple[Proposal, float]] | None = None
         self._running = NO_PROPOSAL
         self._announcement: Announcement | None = None
         self._foresight = Foresight(session, drafter, policy)
@@ -67,20 +69,23 @@ class Rounds:
             # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
             # out behind that, when the target is asked.)
             await asyncio.sleep(0)
-        elif self._session.plan.keeps_warm or self._session.num_untold >= MOST_UNTOLD:
+            return
+        self._running = NO_PROPOSAL
+        is_due = self._session.plan.keeps_warm or self._session.num_untold >= MOST_UNTOLD
+        # One that is behind with its last answer hears of it with the next round.
+        if is_due and (self._drafting is None or self._drafting.done()):
             await self._drafter.draft(self._session.keep_warm())
 
     async def next(self) -> tuple[RoundPlan, Proposal]:
         """Return the next round's plan and its proposal. Raises SpecgateError where the drafter is lost for good."""
         if self._begun is None:
             self._session.restart_round_time()
-        plan, drafting, followed = self._begun or self._begin()
-        self._begun, wanted_s = None, self._clock()
-        proposal, drafted_s = await drafting
-        if followed is not None:
-            proposal = followed.proposal
-        self._session.leave_out(max(0.0, wanted_s - drafted_s), beside_target=followed is not None)
-        self._running = proposal
+        plan, drafting, followed, begun_s = self._begun or self._begin()
+        wanted_s = self._clock()
+        # What the target works on already is not waited for.
+        proposal, ready_s = (followed.proposal, begun_s) if followed is not None else await drafting
+        self._session.leave_out(ready_s, wanted_s, beside_target=followed is not None)
+        self._begun, self._running = None, proposal
         self._hand_on()
         # Once the target has been asked: whatever is done before that, the round waits for.
         asyncio.get_running_loop().call_soon(self._session.report)
@@ -88,20 +93,26 @@ class Rounds:
 
     async def aclose(self) -> None:
         """End what is being drafted for nobody."""
-        if self._begun is not None:
-            self._begun.drafting.cancel()
-            await asyncio.gather(self._begun.drafting, return_exceptions=True)
-            self._begun = None
+        self._begun = None
+        if self._drafting is not None:
+            self._drafting.cancel()
+            await asyncio.gather(self._drafting, return_exceptions=True)
 
-    def _begin(self, followed: Followed | None = None) -> _Begun:
+    def _begin(self, followed: Planned | None = None) -> _Begun:
         plan = self._policy.plan(self._session)
         if followed is not None:
             plan = replace(followed.plan, prepare=plan.prepare)
         request = self._session.draft_request(plan)
-        self._begun = _Begun(plan, asyncio.create_task(self._draft(request)), followed)
+        self._drafting = asyncio.create_task(self._draft(request, self._drafting))
+        self._begun = _Begun(plan, self._drafting, followed, self._clock())
         return self._begun
 
-    async def _draft(self, request: DraftRequest) -> tuple[Proposal, float]:
+    async def _draft(
+        self, request: DraftRequest, before: asyncio.Task[tuple[Proposal, float]] | None
+    ) -> tuple[Proposal, float]:
+        if before is not None:
+            # Of a round that the target went on with nobody has waited for the answer.
+            await before
         return await self._drafter.draft(request), self._clock()
 
     def _hear(self, announcement: Announcement) -> None:
@@ -112,6 +123,6 @@ class Rounds:
         # Not while the reader is away: the target is at most one round ahead of him.
         if self._announcement is not None and self._begun is None:
             announcement, self._announcement = self._announcement, None
-            follow_ups = self._foresight.follow_ups(self._running, announcement)
+            follow_ups = self._foresight.tell(self._running, announcement)
             if follow_ups is not None:
                 self._verifier.expect(follow_ups)

@@ -36,6 +36,19 @@ class Judged(NamedTuple):
     num_accepted: int = 0
 
 
+class LayThere(NamedTuple):
+    """From when to when, in seconds, a proposal lay there, and whether the target was at work on it meanwhile."""
+
+    ready_s: float = 0.0
+    wanted_s: float = 0.0
+    beside_target: bool = False
+
+    def left_out_us(self, round_start_s: float, verify_us: int) -> int:
+        """Return for how long nobody but the reader was at work, in a round whose target took ``verify_us``."""
+        ready_s = max(self.ready_s, round_start_s + verify_us / 1e6) if self.beside_target else self.ready_s
+        return int(max(0.0, self.wanted_s - ready_s) * 1e6)
+
+
 class Session:
     """The truth about one request: services come and go, this stays.
 
@@ -69,8 +82,8 @@ class Session:
         self.plan = RoundPlan()
         self._catches_up = False
         """The drafter has a solo run to read before it drafts for this round."""
+        self._lay_there = LayThere()
         self._left_out_us = 0
-        self._is_beside_target = False
         self._num_failovers = 0
         self._behind: Behind | None = None
 
@@ -127,13 +140,13 @@ class Session:
         """Count the round's time from now: it is the first one, or the one before it broke off, who knows when."""
         self._round_start_s = self._clock()
 
-    def leave_out(self, waited_s: float, *, beside_target: bool = False) -> None:
-        """Count the round's time from so much later: its proposal lay there while the reader was slow.
+    def leave_out(self, ready_s: float, wanted_s: float, *, beside_target: bool = False) -> None:
+        """Leave out of the round's time that its proposal lay there, from ``ready_s`` until the reader ``wanted`` it.
 
         Args:
-            beside_target: the target was at work on it meanwhile; what it took is not left out.
+            beside_target: the target had begun with it at once: only what the reader took longer than that is left out.
         """
-        self._left_out_us, self._is_beside_target = int(waited_s * 1e6), beside_target
+        self._lay_there = LayThere(ready_s, wanted_s, beside_target)
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
@@ -207,8 +220,7 @@ class Session:
         round_start_s, self._round_start_s = self._round_start_s, self._clock()
         round_us = 0
         if not verdict.solo:
-            if self._is_beside_target:
-                self._left_out_us = max(0, self._left_out_us - verdict.verify_us)
+            self._left_out_us = self._lay_there.left_out_us(round_start_s, verdict.verify_us)
             round_us = int((self._round_start_s - round_start_s) * 1e6) - self._left_out_us
         if verdict.solo or not len(proposal):
             stats.solo_tokens += num_kept

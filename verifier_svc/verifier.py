@@ -74,12 +74,15 @@ class VerifySession:
     def expect(self, follow_ups: FollowUps) -> None:
         """Go on with one of these where a verdict is its outcome, without being asked. Called from any thread.
 
+        Of several for one round and position the first are kept: it may have gone on with them.
+
         Raises:
             InvalidArgument: the session is in rejection mode, whose proposals come with their distributions.
         """
         if self.spec.rejects:
             raise InvalidArgument("follow_ups", "are not taken in rejection mode above temperature 0")
-        self._expected = follow_ups
+        if self._expected is None or self._expected[:2] != follow_ups[:2]:
+            self._expected = follow_ups
 
     @property
     def num_remaining(self) -> int:

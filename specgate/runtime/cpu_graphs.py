@@ -10,12 +10,12 @@ decide what to do is not recorded, and no graph is used that was not compared, b
 """
 
 import itertools
+import threading
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention import Batch, Inputs
@@ -28,12 +28,22 @@ FIRST_REPLAYS = 3
 """torch looks at the first of them, and makes of a graph what it replays from then on."""
 
 Replay = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Kind = tuple[Product | None, bool]
-"""How rows are multiplied, and whether there is but one."""
+
+
+class Kind(NamedTuple):
+    """What numbers of rows have in common that share a graph."""
+
+    product: Product | None
+    is_lone: bool
+
 
 _callers = itertools.count()
 _running: dict[int, Batch] = {}
 """By caller: the batch of the forward that it replays now."""
+_raised: dict[int, Exception] = {}
+"""By caller: what attention raised in it, of which torch's interpreter keeps the text alone."""
+_recording = threading.Lock()
+"""Warnings, by which a recording tells what it cannot know, are caught for all of a process."""
 
 
 def _attend(
@@ -49,7 +59,11 @@ def _attend(
     batch = _running[caller]
     batch.num_calls += 1
     batch.num_windows += bool(window)
-    return batch.attend(layer, query, key, value, scale=scale, window=window, softcap=softcap)
+    try:
+        return batch.attend(layer, query, key, value, scale=scale, window=window, softcap=softcap)
+    except Exception as error:
+        _raised[caller] = error
+        raise
 
 
 _library = torch.library.Library("specgate", "DEF")
@@ -107,7 +121,7 @@ class CpuGraphs:
 
     def kind(self, num_rows: int) -> Kind:
         """Return what numbers of rows must have in common to share a graph."""
-        return self._products.of(num_rows), num_rows == 1
+        return Kind(self._products.of(num_rows), num_rows == 1)
 
     def fit(self, inputs: Inputs) -> bool:
         """Return whether there is a graph for these rows, all of whose logits are wanted."""
@@ -129,8 +143,10 @@ class CpuGraphs:
         def forward(token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
             return self._call(Inputs(token_ids, positions, None, _Recorded(self._caller)))
 
+        from torch.jit import TracerWarning  # type: ignore[attr-defined]  # here, since torch may drop it
+
         num_rows = len(inputs.token_ids)
-        with warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
+        with _recording, warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
             warnings.simplefilter("always")
             replay: Replay = self._with(inputs, lambda *rows: torch.jit.trace(forward, rows, check_trace=False))
         if looked := [one for one in told if issubclass(one.category, TracerWarning)]:
@@ -143,5 +159,10 @@ class CpuGraphs:
         _running[self._caller] = inputs.ragged
         try:
             return function(inputs.token_ids, inputs.positions)
+        except RuntimeError:
+            if self._caller in _raised:
+                raise _raised[self._caller] from None
+            raise
         finally:
             del _running[self._caller]
+            _raised.pop(self._caller, None)

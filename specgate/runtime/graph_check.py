@@ -9,7 +9,7 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention import wait_for
-from specgate.runtime.cpu_graphs import Kind
+from specgate.runtime.cpu_graphs import MOST_ROWS, Kind
 from specgate.runtime.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import Progress
@@ -20,8 +20,6 @@ from specgate.runtime.self_check import compare
 _log = logging.getLogger(__name__)
 _HEAD = 5
 """Cached tokens before the rows that are compared."""
-_MOST_RECORDED = 17
-"""Rows up to which kinds are told apart: beyond them all are multiplied as torch does it."""
 
 
 def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, progress: Progress) -> bool:
@@ -48,14 +46,14 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
     progress("graphs", 0, 1)
     try:
         for alike in _alike(runner):
-            with _opened(runner, _halves(alike[0])) as batch:
+            with _opened(runner, _halves(runner, alike[0])) as batch:
                 runner.record(batch)
             for num_rows in {alike[0], alike[-1]}:
-                with _opened(runner, _halves(num_rows)) as batch:
+                with _opened(runner, _halves(runner, num_rows)) as batch:
                     _compare_bits(*_both_ways(runner, batch))
     # Whatever keeps a model from being recorded, it serves without.
     except Exception as error:
-        _log.info("forwards are not recorded: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        _log.warning("forwards are not recorded: %s: %s", type(error).__name__, str(error).partition("\n")[0])
         runner.drop_graphs()
     progress("graphs", 1, 1)
     return bool(runner.cpu_graphs)
@@ -64,13 +62,16 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
 def _alike(runner: ModelRunner) -> list[list[int]]:
     """Return numbers of rows, those together that share a graph."""
     kinds: dict[Kind, list[int]] = {}
-    for num_rows in range(1, _MOST_RECORDED + 1):
+    for num_rows in range(1, MOST_ROWS + 1):
         kinds.setdefault(runner.cpu_graphs.kind(num_rows), []).append(num_rows)
     return list(kinds.values())
 
 
-def _halves(num_rows: int) -> list[int]:
-    return [width for width in (num_rows - num_rows // 2, num_rows // 2) if width]
+def _halves(runner: ModelRunner, num_rows: int) -> list[int]:
+    """Return rows of two sequences; of one, where there are no pages for two."""
+    if num_rows == 1 or runner.pool.num_pages < 2 * -(-(_HEAD + num_rows) // runner.pool.page_size):
+        return [num_rows]
+    return [num_rows - num_rows // 2, num_rows // 2]
 
 
 def _compare_bits(expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:

@@ -23,7 +23,7 @@ async def open_spec(requests: AsyncIterator[Any]) -> Any:
 def round_of(message: Any) -> Any:
     """Return the round in a later message. Raises InvalidArgument where it is anything else."""
     if message.WhichOneof("message") != "round":
-        raise InvalidArgument("round", "is missing; a session is opened once, then every message is a round")
+        raise InvalidArgument("round", "is missing; a session is opened once, and rounds follow")
     return message.round
 
 

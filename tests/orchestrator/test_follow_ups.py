@@ -115,7 +115,7 @@ def announce(session: Session, *outcomes: tuple[int, int], position: int = 0) ->
 
 def test_what_is_told() -> None:
     foreseen, session = foresight(TargetConfidence(2, 0.5))
-    told = foreseen.follow_ups(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
+    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
     assert told is not None
     assert (told.round, told.position, told.solo_below) == (2, session.length, 0.5)
     assert told.proposals == ((2, 6, (7, 8), 0.5), (0, 3, (7, 8), 0.5))
@@ -125,22 +125,34 @@ def test_what_is_told() -> None:
     assert foreseen.followed(Verdict(1, 0, 3)) is None
 
 
+def test_of_one_place_is_told_once() -> None:
+    """The verifier may have gone on with what it was told first."""
+    foreseen, session = foresight()
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
+    for outcomes in ([(2, 6), (0, 3)], []):
+        assert foreseen.tell(Proposal((4, 5)), announce(session, *outcomes)) is None
+    followed = foreseen.followed(Verdict(1, 2, 6, follow_up=1))
+    assert followed is not None
+    session.draft_request(RoundPlan(2))
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
+
+
 @pytest.mark.parametrize("outcome", [(3, 6), (0, VOCAB_SIZE), (0, -1)])
 def test_an_outcome_that_cannot_be_is_not_told(outcome: tuple[int, int]) -> None:
     foreseen, session = foresight()
-    told = foreseen.follow_ups(Proposal((4, 5)), announce(session, outcome, (0, 3)))
+    told = foreseen.tell(Proposal((4, 5)), announce(session, outcome, (0, 3)))
     assert told is not None
     assert [one.token_id for one in told.proposals] == [3]
 
 
 def test_an_announcement_that_is_late_is_not_told() -> None:
     foreseen, session = foresight()
-    assert foreseen.follow_ups(Proposal((4, 5)), announce(session, (0, 3), position=-1)) is None
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (0, 3), position=-1)) is None
 
 
 def test_nothing_is_told_behind_the_end() -> None:
     foreseen, session = foresight(max_tokens=3)
-    told = foreseen.follow_ups(Proposal((4, 5)), announce(session, (2, 6), (1, 6), (0, 3)))
+    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (1, 6), (0, 3)))
     assert told is not None
     # A verdict emits one token more than was drafted.
     assert [(one.num_accepted, one.draft_token_ids) for one in told.proposals] == [(0, (7,))]
@@ -149,7 +161,7 @@ def test_nothing_is_told_behind_the_end() -> None:
 def test_nothing_is_told_where_the_target_is_alone() -> None:
     foreseen, session = foresight()
     foreseen._policy = TargetAlone()
-    assert foreseen.follow_ups(Proposal((4, 5)), announce(session, (0, 3))) is None
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (0, 3))) is None
 
 
 def test_all_that_is_told_has_one_gate() -> None:
@@ -159,7 +171,7 @@ def test_all_that_is_told_has_one_gate() -> None:
             return super().foresee(session)._replace(plan=plan)
 
     foreseen, session = foresight(Moody(2))
-    told = foreseen.follow_ups(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
+    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
     assert isinstance(told, FollowUps)
     assert [one.num_accepted for one in told.proposals] == [2]
     assert (told.solo_below, told.max_solo_tokens) == (0.3, session.remaining - 3)

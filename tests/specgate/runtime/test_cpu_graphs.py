@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from specgate.errors import ResourceExhausted
 from specgate.runtime import cpu_graphs
 from specgate.runtime.attention import Inputs
 from specgate.runtime.graph_check import add_cpu_graphs
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.narrow import Products, turned, twin
 from specgate.runtime.scheduler import Rows
+from specgate.runtime.spans import SpanBatch
 from tests.architecture_runs import write_case
 from tests.architectures import CASES, Case
 from tests.models import make_runner, quiet, write_llama
@@ -154,6 +156,26 @@ def test_two_models_in_two_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert same == [True] * 60
+
+
+def test_what_attention_raises_keeps_its_class(runner: ModelRunner, monkeypatch) -> None:
+    assert add_cpu_graphs(runner, quiet)
+
+    def full(*_: object, **__: object) -> None:
+        raise ResourceExhausted("no memory")
+
+    with batch_of(runner, (2,)) as batch:
+        monkeypatch.setattr(SpanBatch, "attend", full)
+        with pytest.raises(ResourceExhausted, match="no memory"):
+            runner.forward(batch)
+        monkeypatch.undo()
+    assert torch.equal(*both_ways(runner, (2,), 0))
+
+
+def test_a_single_page_is_enough(tmp_path: Path) -> None:
+    runner = make_runner(write_llama(tmp_path), kv_tokens=128, page_size=128)
+    assert runner.pool.num_pages == 1
+    assert add_cpu_graphs(runner, quiet)
 
 
 def test_new_pages_are_found(runner: ModelRunner) -> None:
