@@ -49,7 +49,8 @@ def test_what_is_not_worth_a_row_is_left_out() -> None:
     assert likeliest(rows, [0], 100) == [(1, 0), (1, 1)]
 
 
-def test_what_ends_the_text_takes_no_row_from_others() -> None:
+def test_what_ends_the_text_takes_no_row_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drafter_svc.outcomes.WORTH_A_ROW", 0.01)
     rows, drafted = [UNSURE, UNSURE, UNSURE], [1, 1]
     others = [outcome for outcome in likeliest(rows, drafted, 100) if outcome.token_id != 0]
     assert likeliest(rows, drafted, 3, excluded={0}) == others[:3]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from drafter_svc import outcomes
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import Ids
 from specgate.errors import NonFiniteLogits
@@ -41,6 +42,12 @@ PLANS = {
     "draft confidence": Plan(5, stop_below=0.3, ahead=8),
     "overtaken": Plan(4, solo_below=0.4, max_solo_tokens=3, overtake=1, ahead=8),
 }
+
+
+@pytest.fixture(autouse=True)
+def every_guess_is_worth_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models as small as these are sure of nothing."""
+    monkeypatch.setattr(outcomes, "WORTH_A_ROW", 0.01)
 
 
 @pytest.fixture
