@@ -105,6 +105,7 @@ def stats_to_pb(stats: GenerationStats) -> pb.GenerationStats:
         solo_tokens=stats.solo_tokens,
         target_forwards=stats.target_forwards,
         near_ties=stats.near_ties,
+        followed=stats.followed,
         drafter_failures=stats.drafter_failures,
         verifier_failovers=stats.verifier_failovers,
     )

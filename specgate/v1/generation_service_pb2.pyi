@@ -88,7 +88,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., params: _Optional[_Union[GenerationParams, _Mapping]] = ...) -> None: ...
 
 class GenerationStats(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "seed", "rounds", "drafted_tokens", "accepted_tokens", "solo_tokens", "target_forwards", "near_ties", "drafter_failures", "verifier_failovers")
+    __slots__ = ("prompt_tokens", "completion_tokens", "seed", "rounds", "drafted_tokens", "accepted_tokens", "solo_tokens", "target_forwards", "near_ties", "drafter_failures", "verifier_failovers", "followed")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class GenerationStats(_message.Message):
     NEAR_TIES_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_FAILURES_FIELD_NUMBER: _ClassVar[int]
     VERIFIER_FAILOVERS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWED_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     seed: int
@@ -111,7 +112,8 @@ class GenerationStats(_message.Message):
     near_ties: int
     drafter_failures: int
     verifier_failovers: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., rounds: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., solo_tokens: _Optional[int] = ..., target_forwards: _Optional[int] = ..., near_ties: _Optional[int] = ..., drafter_failures: _Optional[int] = ..., verifier_failovers: _Optional[int] = ...) -> None: ...
+    followed: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., rounds: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., solo_tokens: _Optional[int] = ..., target_forwards: _Optional[int] = ..., near_ties: _Optional[int] = ..., drafter_failures: _Optional[int] = ..., verifier_failovers: _Optional[int] = ..., followed: _Optional[int] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
     __slots__ = ("text", "token_ids", "sources", "logprobs", "finish_reason", "stats")
