@@ -119,9 +119,9 @@ class GenerationStats:
     solo_tokens: int = 0
     target_forwards: int = 0
     near_ties: int = 0
-    followed: int = 0
     drafter_failures: int = 0
     verifier_failovers: int = 0
+    followed: int = 0
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
     batch_widths: Counter[int] = field(default_factory=Counter)
     prepared: list[bool] = field(default_factory=list)

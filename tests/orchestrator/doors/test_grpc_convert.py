@@ -92,7 +92,7 @@ DELTAS = (
     Delta((1, 2), SOURCES[:2], "ab", (TokenLogprobs(-0.5, ((1, -0.5), (3, -1.0))), TokenLogprobs(-2.0))),
     Delta((3, 4), SOURCES[2:], "c", (TokenLogprobs(-1.0), TokenLogprobs(-3.0)), FinishReason.STOP),
 )
-STATS = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+STATS = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 
 
 def test_statistics_and_reason_go_with_the_last_delta() -> None:
@@ -115,4 +115,4 @@ def test_the_whole_is_the_sum_of_its_deltas() -> None:
 def test_every_count_has_its_own_field() -> None:
     sent = stats_to_pb(STATS)
     values = [getattr(sent, field.name) for field in sent.DESCRIPTOR.fields]
-    assert values == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert values == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11]
