@@ -235,17 +235,13 @@ class FakeVerifier:
         expected = self.expected
         if expected is None or not verdict.last or verdict.finish_reason is not None:
             return verdict
-        if (expected.round, expected.position) != (verdict.round + 1, start):
+        number = expected.number_behind(verdict, start)
+        if not number or verdict.confidence < (one := expected.proposals[number - 1]).least_confidence:
             return verdict
-        for number, one in enumerate(expected.proposals, 1):
-            outcome = one.num_accepted, one.token_id
-            if outcome == (verdict.num_accepted, verdict.token_id) and verdict.confidence >= one.least_confidence:
-                gate = expected.solo_below, expected.max_solo_tokens
-                proposal = Proposal(one.draft_token_ids)
-                self.followed = VerifyRequest(expected.round, len(self.committed), proposal, *gate)
-                self.num_followed += 1
-                return replace(verdict, follow_up=number)
-        return verdict
+        gate = expected.solo_below, expected.max_solo_tokens
+        self.followed = VerifyRequest(expected.round, len(self.committed), Proposal(one.draft_token_ids), *gate)
+        self.num_followed += 1
+        return replace(verdict, follow_up=number)
 
     def _finish_reason(self, start: int) -> FinishReason | None:
         if len(self.committed) > start and self.committed[-1] in self.spec.stop_token_ids:

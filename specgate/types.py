@@ -251,6 +251,18 @@ class FollowUps(NamedTuple):
     solo_below: float = 0.0
     max_solo_tokens: int = 0
 
+    def number_behind(self, verdict: "Verdict", position: int) -> int:
+        """Return the number, from 1, of the first one whose outcome is ``verdict``; 0: none is. How sure the verdict
+        must be is not looked at.
+
+        Args:
+            position: the committed length before the verdict.
+        """
+        if (self.round, self.position) != (verdict.round + 1, position):
+            return 0
+        outcome = verdict.num_accepted, verdict.token_id
+        return next((number for number, one in enumerate(self.proposals, 1) if one[:2] == outcome), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:

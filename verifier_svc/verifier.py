@@ -133,16 +133,11 @@ class VerifySession:
         expected = self._expected
         if expected is None or self._finished or self._interrupted:
             return 0, None
-        if (expected.round, expected.position) != (verdict.round + 1, start):
+        number = expected.number_behind(verdict, start)
+        if not number or verdict.confidence < (one := expected.proposals[number - 1]).least_confidence:
             return 0, None
-        for number, one in enumerate(expected.proposals, 1):
-            if (one.num_accepted, one.token_id) == (verdict.num_accepted, verdict.token_id):
-                if verdict.confidence < one.least_confidence:
-                    break
-                proposal = Proposal(one.draft_token_ids)
-                gate = expected.solo_below, expected.max_solo_tokens
-                return number, VerifyRequest(expected.round, len(self.sequence), proposal, *gate)
-        return 0, None
+        gate = expected.solo_below, expected.max_solo_tokens
+        return number, VerifyRequest(expected.round, len(self.sequence), Proposal(one.draft_token_ids), *gate)
 
     def _rest_of(self, request: VerifyRequest) -> Proposal | None:
         """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""
