@@ -76,6 +76,8 @@ class RunAhead:
         self._forks: list[Sequence] = []
         self._jobs: list[Future[Any]] = []
         self._telling: Telling | None = None
+        self.was_announced = False
+        """What the round that was begun last proposes, so that nobody waits for the answer."""
 
     def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -87,6 +89,7 @@ class RunAhead:
         terms = Terms.of(request)
         self._learn(outcome)
         guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
+        told = self._telling is not None and self._telling.is_told
         prepared = self._close_all_but(outcome)
         draft = Draft(sequence, terms)
         if prepared is not None:
@@ -96,6 +99,7 @@ class RunAhead:
         if guessed and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
         self._proposed = draft
+        self.was_announced = told and 0 < len(draft.tokens) == terms.gamma
         if terms.gamma:
             # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
             self._gammas.append(terms.gamma)

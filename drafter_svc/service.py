@@ -1,10 +1,11 @@
 """gRPC DrafterService: convert, call, convert."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from drafter_svc.drafter import DraftSession
+from drafter_svc.drafter import Drafting, DraftSession
 from drafter_svc.row_budget import RowBudget
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import announcement_to_pb, draft_response_to_pb, draft_round_from_pb
@@ -31,7 +32,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         async with self._model.open(spec, DraftSession) as session, Outbox(context.write) as outbox:
             await outbox.send(pb.DraftResponse(opened=True))
             await self._model.engine.run(session.warm())
-            vocab_size = self._model.known_vocab_size(spec)
+            vocab_size, engine = self._model.known_vocab_size(spec), self._model.engine
             stopwatch = Stopwatch()
 
             def announce(announcement: Announcement) -> None:
@@ -41,11 +42,13 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
                 async for message in requests:
                     stopwatch.start()
                     request = self._request(round_of(message), session, vocab_size)
-                    proposal = await self._model.engine.run(session.draft(request))
+                    guess = partial(session.ahead.start, self._budget.share(session), engine.submit, announce)
+                    proposal = await engine.run(_drafting(session, request, guess))
                     if request.gamma:
                         proposal = replace(proposal, draft_us=stopwatch.lap_us())
                         await outbox.send(draft_response_to_pb(request.round, proposal))
-                    session.ahead.start(self._budget.share(session), self._model.engine.submit, announce)
+                    if not session.ahead.was_announced:
+                        guess()
 
     def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))
@@ -59,6 +62,14 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
     ) -> types_pb2.GetModelInfoResponse:
         """Say what is loaded."""
         return model_info_to_pb(self._model.info())
+
+
+def _drafting(session: DraftSession, request: DraftRequest, guess: Callable[[], None]) -> Drafting:
+    """Draft, and guess on at once where the client knows the answer; another one goes out before guessing begins."""
+    proposal = yield from session.draft(request)
+    if session.ahead.was_announced:
+        guess()
+    return proposal
 
 
 def add_servicer(model: ServedModel, handlers: Any) -> None:

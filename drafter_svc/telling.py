@@ -12,6 +12,8 @@ Announce = Callable[[Announcement], None]
 class Telling:
     """The announcement of one round.
 
+    ``is_told``: it went out.
+
     Args:
         position: the committed length that the branches stand behind.
     """
@@ -21,6 +23,7 @@ class Telling:
         self._announce = announce
         self._branches: list[tuple[tuple[int, ...], Draft]] = []
         self._num_open = 0
+        self.is_told = False
 
     def begin(self, outcome: tuple[int, ...], draft: Draft) -> None:
         """Count a branch in, which is drafted behind ``outcome``."""
@@ -46,4 +49,5 @@ class Telling:
             if draft.tokens
         )
         if told:
+            self.is_told = True
             self._announce(Announcement(self._position, told))

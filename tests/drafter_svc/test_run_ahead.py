@@ -399,6 +399,29 @@ def test_of_a_round_that_is_over_nothing_is_announced(model: KnownModel) -> None
     assert not client.heard
 
 
+def test_a_draft_was_announced_where_it_is_what_was_told(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    assert not client.session.ahead.was_announced
+    client.guess()
+    told = client.heard[0].proposals[0]
+    client.send((*client.session.last_proposal[: told.num_accepted], told.token_id))
+    assert client.session.ahead.was_announced
+    client.guess()
+    missed = next(i for i in range(VOCAB_SIZE) if (i,) not in client.branches)
+    client.send((missed,))
+    assert not client.session.ahead.was_announced
+
+
+@pytest.mark.parametrize(("mode", "gamma"), [("greedy", 4), ("rejection", 3)])
+def test_a_hit_that_nobody_was_told_of_is_waited_for(mode: str, gamma: int, model: KnownModel) -> None:
+    client = Client(model, **MODES[mode])
+    client.send()
+    client.guess()
+    client.send(next(iter(client.branches)), gamma)
+    assert not client.session.ahead.was_announced
+
+
 # How far.
 
 
