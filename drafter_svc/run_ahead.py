@@ -50,7 +50,7 @@ class Branch(NamedTuple):
 
 
 class RunAhead:
-    """One session's branches. Lives on the engine's thread, but for ``start``.
+    """One session's branches. Lives on the engine's thread, but for ``start``, and ``was_announced`` between rounds.
 
     Args:
         capacity: of the session's sequence, in tokens.
@@ -77,7 +77,7 @@ class RunAhead:
         self._jobs: list[Future[Any]] = []
         self._telling: Telling | None = None
         self.was_announced = False
-        """What the round that was begun last proposes, so that nobody waits for the answer."""
+        """What the round that was begun last proposes: unless it crossed the request, nobody waits for the answer."""
 
     def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.

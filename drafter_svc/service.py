@@ -27,7 +27,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         self._budget = RowBudget(model.run_ahead_rows)
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
-        """Answer ``open``, then every round that asks for tokens; behind the answer, guess what the next one asks."""
+        """Answer ``open``, then every round that asks for tokens; then guess what the next one asks."""
         spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
         async with self._model.open(spec, DraftSession) as session, Outbox(context.write) as outbox:
             await outbox.send(pb.DraftResponse(opened=True))
@@ -42,13 +42,13 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
                 async for message in requests:
                     stopwatch.start()
                     request = self._request(round_of(message), session, vocab_size)
-                    guess = partial(session.ahead.start, self._budget.share(session), engine.submit, announce)
-                    proposal = await engine.run(_drafting(session, request, guess))
+                    guess = partial(session.ahead.start, submit=engine.submit, announce=announce)
+                    proposal = await engine.run(drafting(session, request, partial(guess, self._budget.share(session))))
                     if request.gamma:
                         proposal = replace(proposal, draft_us=stopwatch.lap_us())
                         await outbox.send(draft_response_to_pb(request.round, proposal))
                     if not session.ahead.was_announced:
-                        guess()
+                        guess(self._budget.share(session))
 
     def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))
@@ -64,8 +64,8 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         return model_info_to_pb(self._model.info())
 
 
-def _drafting(session: DraftSession, request: DraftRequest, guess: Callable[[], None]) -> Drafting:
-    """Draft, and guess on at once where the client knows the answer; another one goes out before guessing begins."""
+def drafting(session: DraftSession, request: DraftRequest, guess: Callable[[], None]) -> Drafting:
+    """Draft, and ``guess`` on at once where the answer was announced; any other one goes out before guessing begins."""
     proposal = yield from session.draft(request)
     if session.ahead.was_announced:
         guess()

@@ -12,7 +12,7 @@ Announce = Callable[[Announcement], None]
 class Telling:
     """The announcement of one round.
 
-    ``is_told``: it went out.
+    ``is_told``: it was handed over, to go out.
 
     Args:
         position: the committed length that the branches stand behind.

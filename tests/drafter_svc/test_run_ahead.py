@@ -9,6 +9,7 @@ import pytest
 from drafter_svc import outcomes
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import Ids
+from drafter_svc.service import drafting
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
 from tests.broken_run_ahead import AdoptsAnother, KeepsWrongKeys, ReusesTheKey
@@ -405,7 +406,8 @@ def test_a_draft_was_announced_where_it_is_what_was_told(model: KnownModel) -> N
     assert not client.session.ahead.was_announced
     client.guess()
     told = client.heard[0].proposals[0]
-    client.send((*client.session.last_proposal[: told.num_accepted], told.token_id))
+    proposal = client.send((*client.session.last_proposal[: told.num_accepted], told.token_id))
+    assert proposal.from_run_ahead
     assert client.session.ahead.was_announced
     client.guess()
     missed = next(i for i in range(VOCAB_SIZE) if (i,) not in client.branches)
@@ -418,8 +420,21 @@ def test_a_hit_that_nobody_was_told_of_is_waited_for(mode: str, gamma: int, mode
     client = Client(model, **MODES[mode])
     client.send()
     client.guess()
-    client.send(next(iter(client.branches)), gamma)
+    assert client.send(next(iter(client.branches)), gamma).num_prepared == 3
     assert not client.session.ahead.was_announced
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_guessing_begins_before_the_answer_goes_out_where_it_was_announced(model: KnownModel, is_told: bool) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4, num_steps=None if is_told else 1)
+    outcome, started = next(iter(client.branches)), list[int]()
+    request = DraftRequest(2, client.session.num_committed, outcome, 3)
+    proposal = run_task(model, drafting(client.session, request, lambda: started.append(len(client.session.sequence))))
+    assert len(proposal) == 3
+    # With the whole draft before it.
+    assert started == ([client.session.num_committed + 3] if is_told else [])
 
 
 # How far.

@@ -131,7 +131,7 @@ def test_what_cannot_be_followed(changes: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("expected", "position"), [(None, 9), (FollowUps(2, 9, (FollowUp(0, 5, (2,)),)), 8)])
 def test_nobody_goes_on_with_what_was_not_said(expected: FollowUps | None, position: int) -> None:
-    with pytest.raises(InternalError, match="nobody spoke of"):
+    with pytest.raises(InternalError, match="not said of this outcome"):
         check_follow_up(replace(GOOD, follow_up=1), expected, position)
 
 

@@ -8,7 +8,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from specgate.runtime import narrow
-from specgate.runtime.narrow import Product, Products, Timer, fastest, narrow_linear, speed_up_narrow_rows, turned, twin
+from specgate.runtime.narrow import (
+    Product,
+    Products,
+    Timer,
+    fastest,
+    narrow_linear,
+    products_of,
+    speed_up_narrow_rows,
+    turned,
+    twin,
+    widened,
+)
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 TURNED = {1: twin, **dict.fromkeys(range(2, 17), turned)}
@@ -96,7 +107,28 @@ def test_every_linear_layer_takes_what_was_faster(
     assert calls == ([(4, 8, 1), (3, 4, 1), (4, 8, 2), (3, 4, 2)] if products else [])
 
 
+@pytest.mark.parametrize("numbers", [1, 60, narrow.WIDENED_NUMBERS])
+@pytest.mark.parametrize("num_rows", [1, 4, 40])
+def test_bfloat16_is_widened_a_part_at_a_time(num_rows: int, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "WIDENED_NUMBERS", numbers)
+    weight, rows = torch.randn(56, 24).bfloat16(), torch.randn(num_rows, 24).bfloat16()
+    out = widened(weight, rows)
+    assert out.dtype is torch.bfloat16
+    # Rounded once, so what is next to a boundary may fall on its other side.
+    torch.testing.assert_close(out, (rows.double() @ weight.double().t()).bfloat16(), rtol=1 / 128, atol=1e-6)
+
+
+def test_in_bfloat16_more_rows_than_are_timed_go_as_the_most_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fastest([torch.randn(8, 4).bfloat16()], timer({16: 50.0})) == dict.fromkeys(range(13, 17), widened)
+    for dtype, product in ((torch.bfloat16, widened), (torch.float32, None)):
+        model = nn.Sequential(nn.Linear(8, 4)).to(dtype)
+        monkeypatch.setattr(narrow, "fastest", lambda weights: fastest(weights, timer({16: 50.0})))
+        speed_up_narrow_rows(model)
+        assert [products_of(model).of(count) for count in (12, 17, 512)] == [None, product, product]
+        assert model(torch.randn(1, 40, 8, dtype=dtype)).shape == (1, 40, 4)
+
+
 def test_other_dtypes_are_left_alone() -> None:
-    model = nn.Sequential(nn.Linear(8, 4)).bfloat16()
+    model = nn.Sequential(nn.Linear(8, 4)).half()
     speed_up_narrow_rows(model)
     assert "forward" not in vars(model[0])
