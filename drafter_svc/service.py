@@ -27,7 +27,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         self._budget = RowBudget(model.run_ahead_rows)
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
-        """Answer ``open``, then every round that asks for tokens; then guess what the next one asks."""
+        """Answer ``open``, then every round that asks for tokens, and guess what the next one asks."""
         spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
         async with self._model.open(spec, DraftSession) as session, Outbox(context.write) as outbox:
             await outbox.send(pb.DraftResponse(opened=True))

@@ -23,17 +23,18 @@ import torch.nn.functional as F
 from torch import nn
 
 TIMED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
-"""Numbers of rows that are timed; one between two of them does as the larger one, one above them as torch does."""
-TIMED_BYTES = 64 << 20
-"""How much of a model's weights is multiplied: more than a core's own cache holds."""
+"""Numbers of rows that are timed; one between two of them does as the larger one, one above them as torch does in
+float32 and as the largest in bfloat16."""
+TIMED_NUMBERS = 16 << 20
+"""How many of a model's weights are multiplied: more than a core's own cache holds."""
 WIDENED_NUMBERS = 1 << 22
 """How many of a weight's numbers are float32 at a time."""
 REPEATS = 5
 GAIN = 1.05
 """How much faster than torch's own another product must be, so that noise seldom decides."""
 
-Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Of a weight [out_features, in_features] and rows [rows, in_features]: [rows, out_features]."""
+Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+"""Of a weight [out_features, in_features], rows [rows, in_features], and a bias to add: [rows, out_features]."""
 Timer = Callable[[Product | None, Sequence[torch.Tensor], int], float]
 """Of a product, None for torch's own, weights, and a number of rows."""
 
@@ -66,23 +67,32 @@ class Products:
             self._recorded_rows = None
 
 
-def turned(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def turned(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Weight times rows."""
-    return torch.mm(weight, rows.t()).t().contiguous()
+    out = torch.mm(weight, rows.t()).t().contiguous()
+    return out if bias is None else out.add_(bias)
 
 
-def twin(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def twin(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Weight times a lone row and its copy, for which torch does not take a product of a matrix and a vector."""
     # cat, because repeat takes as long as the product itself.
-    return torch.mm(weight, torch.cat((rows, rows)).t()).t()[:1].contiguous()
+    out = torch.mm(weight, torch.cat((rows, rows)).t()).t()[:1].contiguous()
+    return out if bias is None else out.add_(bias)
 
 
-def widened(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Rows times weight in float32, rounded once to the weight's dtype."""
+def widened(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Rows times a contiguous weight in float32, plus the bias, rounded once to the weight's dtype."""
+    wide = rows.float()
     # By the stride: while a forward is recorded a shape is no number.
-    wide, num_rows = rows.float(), max(1, WIDENED_NUMBERS // weight.stride(0))
-    parts = [F.linear(wide, part.float()) for part in weight.split(num_rows)]
-    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)).to(weight.dtype)
+    num_rows = max(1, WIDENED_NUMBERS // weight.stride(0))
+    parts = weight.split(num_rows)
+    biases = [None] * len(parts) if bias is None else bias.split(num_rows)
+    # Not float(): where nothing but the weight decides, torch keeps the result with a recorded forward, for good.
+    outs = [
+        F.linear(wide, part.type_as(wide), None if more is None else more.type_as(wide)).to(weight.dtype)
+        for part, more in zip(parts, biases, strict=True)
+    ]
+    return outs[0] if len(outs) == 1 else torch.cat(outs, dim=-1)
 
 
 def narrow_linear(
@@ -93,10 +103,7 @@ def narrow_linear(
     product = products.of(rows.numel() // in_features)
     if product is None:
         return F.linear(rows, weight, bias)
-    out = product(weight, rows.reshape(-1, in_features))
-    if bias is not None:
-        out += bias
-    return out.view(*rows.shape[:-1], out_features)
+    return product(weight, rows.reshape(-1, in_features), bias).view(*rows.shape[:-1], out_features)
 
 
 def is_float32_on_cpu(model: nn.Module) -> bool:
@@ -110,7 +117,8 @@ def speed_up_narrow_rows(model: nn.Module) -> None:
     first = next(model.parameters())
     if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.bfloat16):
         return
-    layers = [layer for layer in model.modules() if type(layer) is nn.Linear and layer.weight.dtype is first.dtype]
+    plain = [layer for layer in model.modules() if type(layer) is nn.Linear and layer.weight.dtype is first.dtype]
+    layers = [layer for layer in plain if layer.weight.is_contiguous()]
     by_rows = fastest([layer.weight for layer in layers])
     products = Products(by_rows, by_rows.get(TIMED_ROWS[-1]) if first.dtype is torch.bfloat16 else None)
     # Where none is faster nothing stands between a layer and torch.
@@ -153,16 +161,16 @@ def other(num_rows: int, dtype: torch.dtype | None) -> Product:
 
 
 def _some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield weights of every shape, about as many bytes of each as of any other, and of a large one its first rows."""
+    """Yield weights of every shape, about as many numbers of each as of any other; of a large one its first rows."""
     shapes: dict[torch.Size, list[torch.Tensor]] = {}
     for weight in weights:
         shapes.setdefault(weight.shape, []).append(weight)
     for alike in shapes.values():
-        room = TIMED_BYTES // len(shapes)
+        room = TIMED_NUMBERS // len(shapes)
         for weight in alike:
-            some = weight[: max(room // weight[0].nbytes, 1)]
+            some = weight[: max(room // weight[0].numel(), 1)]
             yield some
-            room -= some.nbytes
+            room -= some.numel()
             if room <= 0:
                 break
 

@@ -1,6 +1,8 @@
 """Every product is torch's own, for every number of rows, and the faster one is taken."""
 
+import warnings
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -75,9 +77,9 @@ def test_no_more_of_the_weights_is_multiplied_than_tells_enough(monkeypatch: pyt
         seen.add(tuple(tuple(weight.shape) for weight in weights))
         return 1.0
 
-    monkeypatch.setattr(narrow, "TIMED_BYTES", 2 * 3 * 4 * 8 * 4)
+    monkeypatch.setattr(narrow, "TIMED_NUMBERS", 2 * 3 * 4 * 8)
     fastest([torch.randn(8, 4) for _ in range(9)] + [torch.randn(100, 8)], seconds)
-    # As many bytes of either shape, and of the large matrix its first rows.
+    # As many numbers of either shape, and of the large matrix its first rows.
     assert seen == {((8, 4),) * 3 + ((12, 8),)}
     assert fastest([], seconds) == {}
 
@@ -93,9 +95,9 @@ def test_every_linear_layer_takes_what_was_faster(
     calls: list[tuple[int, ...]] = []
 
     def heard(product: Product) -> Product:
-        def multiply(weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        def multiply(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
             calls.append((*weight.shape, len(rows)))
-            return product(weight, rows)
+            return product(weight, rows, bias)
 
         return multiply
 
@@ -107,15 +109,39 @@ def test_every_linear_layer_takes_what_was_faster(
     assert calls == ([(4, 8, 1), (3, 4, 1), (4, 8, 2), (3, 4, 2)] if products else [])
 
 
-@pytest.mark.parametrize("numbers", [1, 60, narrow.WIDENED_NUMBERS])
-@pytest.mark.parametrize("num_rows", [1, 4, 40])
-def test_bfloat16_is_widened_a_part_at_a_time(num_rows: int, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("numbers", "parts"), [(1, [1] * 10), (24 * 4, [4, 4, 2]), (narrow.WIDENED_NUMBERS, [10])])
+@pytest.mark.parametrize("bias", [None, torch.full((10,), 64.0).bfloat16()])
+@pytest.mark.parametrize("num_rows", [1, 40])
+def test_bfloat16_is_widened_a_part_at_a_time(
+    num_rows: int, bias: torch.Tensor | None, numbers: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        seen.append(len(weight))
+        return F.linear(rows, weight, bias)
+
     monkeypatch.setattr(narrow, "WIDENED_NUMBERS", numbers)
-    weight, rows = torch.randn(56, 24).bfloat16(), torch.randn(num_rows, 24).bfloat16()
-    out = widened(weight, rows)
+    monkeypatch.setattr(narrow, "F", SimpleNamespace(linear=linear))
+    weight, rows = torch.randn(10, 24).bfloat16(), torch.randn(num_rows, 24).bfloat16()
+    out = widened(weight, rows, bias)
+    assert seen == parts
+    # Rounded once: no number is farther from the exact one than half a unit in the last place, and a bit.
+    exact = rows.double() @ weight.double().t() + (0 if bias is None else bias.double())
     assert out.dtype is torch.bfloat16
-    # Rounded once, so what is next to a boundary may fall on its other side.
-    torch.testing.assert_close(out, (rows.double() @ weight.double().t()).bfloat16(), rtol=1 / 128, atol=1e-6)
+    assert bool(((out.double() - exact).abs() <= exact.abs() / 256 * 1.01 + 1e-6).all())
+
+
+def test_no_recorded_forward_keeps_what_was_widened() -> None:
+    weight = torch.randn(64, 32).bfloat16()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        recorded = torch.jit.trace(lambda rows: widened(weight, rows), torch.randn(4, 32).bfloat16())
+    for _ in range(3):
+        recorded(torch.randn(4, 32).bfloat16())
+    graph = str(torch.jit.last_executed_optimized_graph())  # type: ignore[attr-defined]
+    assert "aten::type_as" in graph
+    assert "Float(64, 32" not in graph
 
 
 def test_in_bfloat16_more_rows_than_are_timed_go_as_the_most_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
