@@ -235,12 +235,8 @@ class FakeVerifier:
         expected = self.expected
         if expected is None or not verdict.last or verdict.finish_reason is not None:
             return verdict
-        number = expected.number_behind(verdict, start)
-        if not number or verdict.confidence < (one := expected.proposals[number - 1]).least_confidence:
-            return verdict
-        gate = expected.solo_below, expected.max_solo_tokens
-        self.followed = VerifyRequest(expected.round, len(self.committed), Proposal(one.draft_token_ids), *gate)
-        self.num_followed += 1
+        number, self.followed = expected.following(verdict, start, len(self.committed))
+        self.num_followed += number > 0
         return replace(verdict, follow_up=number)
 
     def _finish_reason(self, start: int) -> FinishReason | None:

@@ -263,6 +263,18 @@ class FollowUps(NamedTuple):
         outcome = verdict.num_accepted, verdict.token_id
         return next((number for number, one in enumerate(self.proposals, 1) if one[:2] == outcome), 0)
 
+    def following(self, verdict: "Verdict", position: int, length: int) -> tuple[int, VerifyRequest | None]:
+        """Return the number of the one that follows ``verdict``, sure as it is, and its round; 0 and None: none does.
+
+        Args:
+            position, length: the committed lengths before and behind the verdict.
+        """
+        number = self.number_behind(verdict, position)
+        if not number or verdict.confidence < (one := self.proposals[number - 1]).least_confidence:
+            return 0, None
+        gate = self.solo_below, self.max_solo_tokens
+        return number, VerifyRequest(self.round, length, Proposal(one.draft_token_ids), *gate)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:

@@ -133,11 +133,7 @@ class VerifySession:
         expected = self._expected
         if expected is None or self._finished or self._interrupted:
             return 0, None
-        number = expected.number_behind(verdict, start)
-        if not number or verdict.confidence < (one := expected.proposals[number - 1]).least_confidence:
-            return 0, None
-        gate = expected.solo_below, expected.max_solo_tokens
-        return number, VerifyRequest(expected.round, len(self.sequence), Proposal(one.draft_token_ids), *gate)
+        return expected.following(verdict, start, len(self.sequence))
 
     def _rest_of(self, request: VerifyRequest) -> Proposal | None:
         """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""

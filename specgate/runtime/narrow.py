@@ -76,8 +76,7 @@ def turned(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None =
 def twin(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Weight times a lone row and its copy, for which torch does not take a product of a matrix and a vector."""
     # cat, because repeat takes as long as the product itself.
-    out = torch.mm(weight, torch.cat((rows, rows)).t()).t()[:1].contiguous()
-    return out if bias is None else out.add_(bias)
+    return turned(weight, torch.cat((rows, rows)), bias)[:1]
 
 
 def widened(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -147,13 +146,15 @@ def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: 
 def fastest(weights: Sequence[torch.Tensor], timer: Timer = seconds) -> dict[int, Product]:
     """Return the other product by the number of rows, where it is clearly faster than torch's own."""
     some = list(_some_of(weights))
-    dtype = some[0].dtype if some else None
-    faster = {num_rows for num_rows in TIMED_ROWS if some and _gains(num_rows, some, timer)}
+    if not some:
+        return {}
+    dtype = some[0].dtype
+    faster = {num_rows for num_rows in TIMED_ROWS if _gains(num_rows, some, timer)}
     counts = range(1, TIMED_ROWS[-1] + 1)
     return {count: other(count, dtype) for count in counts if TIMED_ROWS[bisect_left(TIMED_ROWS, count)] in faster}
 
 
-def other(num_rows: int, dtype: torch.dtype | None) -> Product:
+def other(num_rows: int, dtype: torch.dtype) -> Product:
     """Return what may be faster than torch's own product, for weights of a dtype."""
     if dtype is torch.bfloat16:
         return widened
