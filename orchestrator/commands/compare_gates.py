@@ -23,7 +23,7 @@ from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, wi
 from orchestrator.commands.render import output_console
 from orchestrator.commands.results import write_json
 from orchestrator.commands.tables import print_lost
-from orchestrator.gate_bench.cases import DraftKind
+from orchestrator.gate_bench.cases import DraftKind, turns
 from orchestrator.gate_bench.measure import Outcome, measure_case
 from orchestrator.gate_bench.report import markdown
 from orchestrator.generator import Orchestrator
@@ -70,7 +70,7 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
     log, cases, choices = Console(stderr=True), gates.cases, gates.choices
     # What is freed may be taken again before it is free.
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
-    num_turns = len(cases) * len(choices) * (gates.blocks + gates.warm_up)
+    num_turns = len(cases) * sum(1 for _ in turns(choices, gates.blocks, gates.warm_up))
     async with (
         open_pair(models, with_draft=True, capacity=capacity, log=log) as pair,
         AsyncExitStack() as stack,

@@ -59,8 +59,12 @@ class GateOptions:
     ] = 24
     warm_up: Annotated[
         int,
-        typer.Option(metavar="N", help="Blocks before, in which auto learns; not measured.", rich_help_panel=_SIZE),
-    ] = 4
+        typer.Option(
+            metavar="N",
+            help="Blocks before, in which auto learns, one of them for every choice; not measured.",
+            rich_help_panel=_SIZE,
+        ),
+    ] = 8
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a request.", rich_help_panel=_SIZE)] = 128
     traces: Annotated[
         int,

@@ -69,6 +69,15 @@ def requests_of(case: Case, prompts: Sequence[GenerationRequest], block: int) ->
     ]
 
 
+def turns(choices: Sequence[Choice], num_blocks: int, num_warm_up: int) -> Iterator[tuple[int, Choice]]:
+    """Yield which block each choice runs next; those with a negative number are a warm-up, and are not measured.
+
+    ``auto`` has ``num_warm_up`` blocks to learn from. The others learn nothing: one of them is enough.
+    """
+    for number in range(-num_warm_up, num_blocks):
+        yield from ((number, one) for one in in_turn(choices, number) if number >= -1 or one.gate is Gate.AUTO)
+
+
 def in_turn(choices: Sequence[Choice], block: int) -> Iterator[Choice]:
     """Yield every choice; who is first moves on from block to block, so that nobody is favoured by a place."""
     first = block % len(choices)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from orchestrator.auto.compare import ALONE
 from orchestrator.auto.learner import Learner
 from orchestrator.auto.pace import between_events
-from orchestrator.gate_bench.cases import AUTO, Case, Choice, in_turn, requests_of
+from orchestrator.gate_bench.cases import AUTO, Case, Choice, requests_of, turns
 from orchestrator.gate_bench.ratios import Block, Ratio, rate, ratio
 from orchestrator.gate_bench.tally import Tally
 from orchestrator.load.arrivals import closed_loop
@@ -95,20 +95,20 @@ async def measure_case(
 ) -> Outcome:
     """Measure ``num_blocks`` blocks of every choice. ``auto`` begins with nothing learned, but has a warm-up.
 
-    Every choice runs the last ``num_warm_up`` blocks beforehand; these are thrown away, not what ``auto`` learned.
+    A warm-up's blocks come behind those that are measured, with seeds of their own, and are run before them; their
+    times are thrown away, not what ``auto`` learned.
 
     Raises:
         SpecgateError: a request broke off.
     """
     outcome, learner = Outcome(case, {choice.name: [] for choice in choices}), Learner(between_events)
-    for number in range(-num_warm_up, num_blocks):
-        requests = requests_of(case, prompts, number % num_blocks)
-        for choice in in_turn(choices, number % len(choices)):
-            starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
-            start_s = clock()
-            send = partial(trace, starter.generate, clock=clock)
-            traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
-            if number >= 0:
-                outcome.add(choice, traces, start_s)
-            on_block()
+    for number, choice in turns(choices, num_blocks, num_warm_up):
+        requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
+        starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
+        start_s = clock()
+        send = partial(trace, starter.generate, clock=clock)
+        traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
+        if number >= 0:
+            outcome.add(choice, traces, start_s)
+        on_block()
     return outcome

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.auto.agreement import NUM_BUCKETS
 from orchestrator.auto.compare import ALONE
 from orchestrator.auto.learner import Learner
-from orchestrator.gate_bench.cases import AUTO, Case, DraftKind, choices_of, in_turn, requests_of
+from orchestrator.gate_bench.cases import AUTO, Case, DraftKind, choices_of, in_turn, requests_of, turns
 from orchestrator.gate_bench.measure import Outcome, measure_case
 from orchestrator.gate_bench.ratios import Block
 from orchestrator.gate_bench.report import markdown
@@ -50,6 +50,15 @@ def test_everybody_is_first_equally_often() -> None:
     assert sorted(in_turn(CHOICES, 3)) == sorted(CHOICES)
 
 
+def test_auto_alone_has_all_of_the_warm_up() -> None:
+    ran: dict[str, list[int]] = {choice.name: [] for choice in CHOICES}
+    for number, choice in turns(CHOICES, 2, 3):
+        ran[choice.name].append(number)
+    assert ran.pop(AUTO) == [-3, -2, -1, 0, 1]
+    assert list(ran.values()) == [[-1, 0, 1]] * (len(CHOICES) - 1)
+    assert all(number >= 0 for number, _ in turns(CHOICES, 2, 0))
+
+
 def test_blocks_take_the_prompts_in_turn_with_seeds_of_their_own() -> None:
     lone = [requests_of(ONE, PROMPTS, block) for block in range(4)]
     assert [request.prompt_token_ids for (request,) in lone] == [(5,), (6,), (7,), (5,)]
@@ -66,22 +75,23 @@ async def test_every_choice_gets_the_same_blocks_and_auto_learns_from_itself_alo
     starter, ticks = Starter(), list[None]()
     # The fakes are greedy.
     case = case._replace(temperature=0.0)
-    outcome = await measure_case(starter, case, CHOICES, PROMPTS, 3, 1, lambda: ticks.append(None), Ticks())
-    assert len(ticks) == len(CHOICES) * (3 + 1)
+    outcome = await measure_case(starter, case, CHOICES, PROMPTS, 3, 2, lambda: ticks.append(None), Ticks())
+    assert len(ticks) == len(CHOICES) * (3 + 1) + 1
     assert {name: len(blocks) for name, blocks in outcome.blocks.items()} == {choice.name: 3 for choice in CHOICES}
     num_requests = len(requests_of(case, PROMPTS, 0))
     at_least = 24 * (num_requests - case.concurrency + 1)
     assert all(at_least <= block.tokens <= 24 * num_requests for blocks in outcome.blocks.values() for block in blocks)
     assert all(block.seconds > 0 for blocks in outcome.blocks.values() for block in blocks)
-    by_choice: dict[tuple[Gate, int], list[GenerationRequest]] = {}
-    for request in starter.asked:
-        by_choice.setdefault((request.gate, request.max_gamma), []).append(request)
-    texts = [[(one.prompt_token_ids, one.seed) for one in asked] for asked in by_choice.values()]
-    assert len(texts) == len(CHOICES)
-    assert all(one == texts[0] for one in texts)
+    by_choice: dict[tuple[Gate, int], list[tuple[tuple[int, ...], int | None]]] = {}
+    for one in starter.asked:
+        by_choice.setdefault((one.gate, one.max_gamma), []).append((one.prompt_token_ids, one.seed))
+    auto, *others = sorted(by_choice.values(), key=len, reverse=True)
+    assert len(others) == len(CHOICES) - 1
+    assert all(asked == auto[num_requests:] for asked in others)
+    assert len({seed for _, seed in auto}) == 5 * num_requests
     by_gate = {gate: {id(learner) for one, learner in starter.taught if one is gate} for gate in Gate}
-    (own,), (others,) = by_gate[Gate.AUTO], by_gate[Gate.NONE] | by_gate[Gate.TARGET_CONFIDENCE]
-    assert own != others == id(outcome.tally)
+    (own,), (fixed,) = by_gate[Gate.AUTO], by_gate[Gate.NONE] | by_gate[Gate.TARGET_CONFIDENCE]
+    assert own != fixed == id(outcome.tally)
 
 
 async def test_what_stood_is_counted_by_confidence_and_position() -> None:
