@@ -10,7 +10,6 @@ decide what to do is not recorded, and no graph is used that was not compared, b
 """
 
 import itertools
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention import Batch, Inputs
+from specgate.runtime.in_turn import TELLING
 from specgate.runtime.model_call import ModelCall
 from specgate.runtime.narrow import Product, Products
 
@@ -42,8 +42,6 @@ _running: dict[int, Batch] = {}
 """By caller: the batch of the forward that it replays now."""
 _raised: dict[int, Exception] = {}
 """By caller: what attention raised in it, of which torch's interpreter keeps the text alone."""
-_recording = threading.Lock()
-"""Warnings, by which a recording tells what it cannot know, are caught for all of a process."""
 
 
 def _attend(
@@ -146,7 +144,7 @@ class CpuGraphs:
         from torch.jit import TracerWarning  # type: ignore[attr-defined]  # here, since torch may drop it
 
         num_rows = len(inputs.token_ids)
-        with _recording, warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
+        with TELLING, warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
             warnings.simplefilter("always")
             replay: Replay = self._with(inputs, lambda *rows: torch.jit.trace(forward, rows, check_trace=False))
         if looked := [one for one in told if issubclass(one.category, TracerWarning)]:

@@ -13,6 +13,7 @@ import torch
 
 from specgate.errors import InvalidArgument
 from specgate.runtime.attention import Kernel, wait_for
+from specgate.runtime.in_turn import twins_are_faster
 from specgate.runtime.loading import LoadedModel
 from specgate.runtime.spans import SpanKernel
 from specgate.runtime.varlen import VarlenAttention, VarlenKernel
@@ -40,16 +41,17 @@ def kernels_for(attention: str, loaded: LoadedModel) -> list[Kernel]:
     Raises:
         InvalidArgument: "varlen" where it cannot be had.
     """
+    spans = SpanKernel(has_twins=twins_are_faster(loaded.device, loaded.dtype))
     if attention == "sdpa" or (attention == "auto" and loaded.device.type == "cpu"):
-        return [SpanKernel()]
+        return [spans]
     try:
         kernel = VarlenKernel(_fused_attention(loaded), loaded.context_length)
     except _NotHere as error:
         if attention == "varlen":
             raise InvalidArgument("--attention", f"varlen cannot be had here: {error}") from error
         _log.warning("attention by varlen is not used: %s", error)
-        return [SpanKernel()]
-    return [kernel] if attention == "varlen" else [kernel, SpanKernel()]
+        return [spans]
+    return [kernel] if attention == "varlen" else [kernel, spans]
 
 
 def _fused_attention(loaded: LoadedModel) -> VarlenAttention:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from specgate.runtime.attention import Inputs, KVPages, to_device
+from specgate.runtime.in_turn import Attend, Place, attend_in_turn, compiled
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.softcap import attend_with
 
@@ -26,17 +27,31 @@ class Span:
     def end(self) -> int:
         return self.start + self.num_rows
 
+    @property
+    def place(self) -> Place:
+        return Place(self.first_row, self.num_rows, self.start, self.block_table[0])
+
 
 @dataclass(slots=True)
 class SpanBatch:
-    """A batch as spans of rows, see ``attention.Batch``."""
+    """A batch as spans of rows, see ``attention.Batch``.
+
+    ``has_twins``: lone rows are run together with a copy of themselves. ``places``: of the spans, where each of them
+    lies in one page.
+    """
 
     spans: list[Span]
     pages: KVPages
+    has_twins: bool = False
     num_calls: int = 0
     num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     tables: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+    places: list[Place] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        in_one_page = all(span.end <= self.pages.page_size for span in self.spans)
+        self.places = [span.place for span in self.spans] if in_one_page else None
 
     def attend(
         self,
@@ -51,25 +66,22 @@ class SpanBatch:
     ) -> torch.Tensor:
         """Attend per sequence over its pages; shapes as in ``attention.Batch``."""
         key_pages, value_pages = self.pages.layer(layer, key, value)
-        outputs = []
-        for span in self.spans:
-            of_rows, new_keys, new_values = query, key, value
-            if len(self.spans) > 1:
-                of_rows, new_keys, new_values = (
-                    x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value)
-                )
-            outputs.append(
-                attend_with(softcap)(
-                    of_rows,
-                    self._extend(key_pages, span, new_keys),
-                    self._extend(value_pages, span, new_values),
-                    attn_mask=self.mask(span, window, query),
-                    scale=scale,
-                    enable_gqa=query.shape[1] != key.shape[1],
-                )
+        is_grouped = query.shape[1] != key.shape[1]
+        masks = [self.mask(span, window, query) for span in self.spans]
+        if self.places is not None and softcap is None:
+            attend: Attend = compiled() if len(self.places) > 1 else attend_in_turn
+            out = attend(
+                query, key, value, key_pages, value_pages, self.places, masks, scale, is_grouped, self.has_twins
             )
-        out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
-        return out.transpose(1, 2)
+            return out.transpose(1, 2)
+        outputs = []
+        for span, mask in zip(self.spans, masks, strict=True):
+            of_rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
+            keys, values = self._extend(key_pages, span, new_keys), self._extend(value_pages, span, new_values)
+            outputs.append(
+                attend_with(softcap)(of_rows, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
+            )
+        return torch.cat(outputs, dim=2).transpose(1, 2)
 
     def mask(self, span: Span, window: int, like: torch.Tensor) -> torch.Tensor | None:
         """Return the additive mask [num_rows, end], or None where a lone row may see everything before it."""
@@ -86,16 +98,11 @@ class SpanBatch:
         return self.masks[key]
 
     def _extend(self, pages: torch.Tensor, span: Span, rows: torch.Tensor) -> torch.Tensor:
-        """Write a sequence's new rows [1, heads, num_rows, dim]; return all it has now, [1, heads, end, dim].
-
-        Twice a layer and token: narrow costs a third of what an index in brackets does.
-        """
-        if span.end <= pages.shape[2]:
-            page = pages.narrow(0, span.block_table[0], 1)
-            page.narrow(2, span.start, span.num_rows).copy_(rows)
-            return page.narrow(2, 0, span.end)
+        """Write a sequence's new rows [1, heads, num_rows, dim]; return all it has now, [1, heads, end, dim]."""
         _write(pages, span, rows)
-        return self._gather(pages, span)
+        return (
+            pages[span.block_table[0], :, : span.end][None] if span.end <= pages.shape[2] else self._gather(pages, span)
+        )
 
     def _gather(self, pages: torch.Tensor, span: Span) -> torch.Tensor:
         """Return the first ``end`` tokens of a sequence that spans pages, [1, heads, end, dim]."""
@@ -116,10 +123,13 @@ def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
 
 
 class SpanKernel:
-    """See ``attention.Kernel``."""
+    """See ``attention.Kernel``; ``has_twins`` as of ``SpanBatch``."""
 
     name = "sdpa"
     pages = staticmethod(KVPages)
+
+    def __init__(self, *, has_twins: bool = False) -> None:
+        self.has_twins = has_twins
 
     def inputs(self, batch: List[Rows], pages: KVPages, device: torch.device) -> Inputs:
         """Return a batch of spans; token ids, positions and rows to keep go to the device in one copy."""
@@ -139,5 +149,5 @@ class SpanKernel:
             token_ids=values[:num_rows],
             positions=values[num_rows : 2 * num_rows],
             keep=None if everything else values[2 * num_rows :],
-            ragged=SpanBatch(spans, pages),
+            ragged=SpanBatch(spans, pages, self.has_twins),
         )
