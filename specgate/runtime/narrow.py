@@ -82,16 +82,19 @@ def twin(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = N
 def widened(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Rows times a contiguous weight in float32, plus the bias, rounded once to the weight's dtype."""
     wide = rows.float()
-    # By the stride: while a forward is recorded a shape is no number.
+    # Bytes and strides, because while a forward is recorded a shape is no number.
+    if weight.nbytes <= WIDENED_NUMBERS * weight.itemsize:
+        return _widened(weight, wide, bias)
     num_rows = max(1, WIDENED_NUMBERS // weight.stride(0))
     parts = weight.split(num_rows)
     biases = [None] * len(parts) if bias is None else bias.split(num_rows)
+    return torch.cat([_widened(part, wide, more) for part, more in zip(parts, biases, strict=True)], dim=-1)
+
+
+def _widened(weight: torch.Tensor, wide: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Multiply rows that are wide already with as much of a weight as is widened at a time."""
     # Not float(): where nothing but the weight decides, torch keeps the result with a recorded forward, for good.
-    outs = [
-        F.linear(wide, part.type_as(wide), None if more is None else more.type_as(wide)).to(weight.dtype)
-        for part, more in zip(parts, biases, strict=True)
-    ]
-    return outs[0] if len(outs) == 1 else torch.cat(outs, dim=-1)
+    return F.linear(wide, weight.type_as(wide), None if bias is None else bias.type_as(wide)).type_as(weight)
 
 
 def narrow_linear(
