@@ -61,7 +61,7 @@ class GateOptions:
         int,
         typer.Option(
             metavar="N",
-            help="Blocks before, in which auto learns, one of them for every choice; not measured.",
+            help="Blocks before that are not measured: auto learns in all of them, the others run the last one.",
             rich_help_panel=_SIZE,
         ),
     ] = 8

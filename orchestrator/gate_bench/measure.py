@@ -95,8 +95,8 @@ async def measure_case(
 ) -> Outcome:
     """Measure ``num_blocks`` blocks of every choice. ``auto`` begins with nothing learned, but has a warm-up.
 
-    A warm-up's blocks come behind those that are measured, with seeds of their own, and are run before them; their
-    times are thrown away, not what ``auto`` learned.
+    A warm-up is numbered after what is measured, so that its seeds differ, and run before it; its times are thrown
+    away, not what ``auto`` learned. (Greedy a seed changes nothing: there its texts come again, as prompts do.)
 
     Raises:
         SpecgateError: a request broke off.

@@ -18,9 +18,9 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention import Batch, Inputs
-from specgate.runtime.in_turn import TELLING
 from specgate.runtime.model_call import ModelCall
 from specgate.runtime.narrow import Product, Products
+from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
 MOST_ROWS = 64
 """With more the interpreter's share is small."""
@@ -144,7 +144,7 @@ class CpuGraphs:
         from torch.jit import TracerWarning  # type: ignore[attr-defined]  # here, since torch may drop it
 
         num_rows = len(inputs.token_ids)
-        with TELLING, warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
+        with WARNINGS_LOCK, warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
             warnings.simplefilter("always")
             replay: Replay = self._with(inputs, lambda *rows: torch.jit.trace(forward, rows, check_trace=False))
         if looked := [one for one in told if issubclass(one.category, TracerWarning)]:

@@ -13,8 +13,8 @@ import torch
 
 from specgate.errors import InvalidArgument
 from specgate.runtime.attention import Kernel, wait_for
-from specgate.runtime.in_turn import twins_are_faster
 from specgate.runtime.loading import LoadedModel
+from specgate.runtime.one_page import twins_are_faster
 from specgate.runtime.spans import SpanKernel
 from specgate.runtime.varlen import VarlenAttention, VarlenKernel
 from specgate.runtime.varlen_reference import varlen_attention

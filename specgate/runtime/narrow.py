@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from specgate.runtime.timing import is_clearly_faster
+
 TIMED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
 """Numbers of rows that are timed; one between two of them does as the larger one, one above them as torch does in
 float32 and as the largest in bfloat16."""
@@ -29,7 +31,6 @@ TIMED_NUMBERS = 16 << 20
 """How many of a model's weights are multiplied: more than a core's own cache holds."""
 WIDENED_NUMBERS = 1 << 22
 """How many of a weight's numbers are float32 at a time."""
-REPEATS = 5
 GAIN = 1.05
 """How much faster than torch's own another product must be, so that noise seldom decides."""
 
@@ -82,7 +83,7 @@ def twin(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = N
 def widened(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """Rows times a contiguous weight in float32, plus the bias, rounded once to the weight's dtype."""
     wide = rows.float()
-    # Bytes and strides, because while a forward is recorded a shape is no number.
+    # By bytes and strides: while a forward is recorded a shape is no number, nor is numel().
     if weight.nbytes <= WIDENED_NUMBERS * weight.itemsize:
         return _widened(weight, wide, bias)
     num_rows = max(1, WIDENED_NUMBERS // weight.stride(0))
@@ -94,7 +95,7 @@ def widened(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None 
 def _widened(weight: torch.Tensor, wide: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Multiply rows that are wide already with as much of a weight as is widened at a time."""
     # Not float(): where nothing but the weight decides, torch keeps the result with a recorded forward, for good.
-    return F.linear(wide, weight.type_as(wide), None if bias is None else bias.type_as(wide)).type_as(weight)
+    return F.linear(wide, weight.type_as(wide), None if bias is None else bias.type_as(wide)).to(weight.dtype)
 
 
 def narrow_linear(
@@ -180,8 +181,5 @@ def _some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _gains(num_rows: int, weights: Sequence[torch.Tensor], timer: Timer) -> bool:
-    # By the best of several turns, so that a busy moment of the machine is none of one product alone.
     one = other(num_rows, weights[0].dtype)
-    turns = [(timer(one, weights, num_rows), timer(None, weights, num_rows)) for _ in range(REPEATS)]
-    other_s, own_s = map(min, zip(*turns, strict=True))
-    return other_s * GAIN < own_s
+    return is_clearly_faster(lambda: timer(one, weights, num_rows), lambda: timer(None, weights, num_rows), GAIN)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from specgate.runtime.attention import Inputs, KVPages, to_device
-from specgate.runtime.in_turn import Attend, Place, attend_in_turn, compiled
+from specgate.runtime.one_page import Attend, Place, attend_in_turn, compiled_attend
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.softcap import attend_with
 
@@ -36,8 +36,7 @@ class Span:
 class SpanBatch:
     """A batch as spans of rows, see ``attention.Batch``.
 
-    ``has_twins``: lone rows are run together with a copy of themselves. ``places``: of the spans, where each of them
-    lies in one page.
+    ``has_twins``: lone rows that see all of a page are run together with a copy of themselves.
     """
 
     spans: list[Span]
@@ -47,11 +46,15 @@ class SpanBatch:
     num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     tables: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
-    places: list[Place] | None = field(init=False)
+    places: list[Place] = field(init=False)
+    all_in_one_page: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        in_one_page = all(span.end <= self.pages.page_size for span in self.spans)
-        self.places = [span.place for span in self.spans] if in_one_page else None
+        self.places = [span.place for span in self.spans]
+        self.all_in_one_page = all(self._is_in_one_page(span) for span in self.spans)
+
+    def _is_in_one_page(self, span: Span) -> bool:
+        return span.end <= self.pages.page_size
 
     def attend(
         self,
@@ -65,23 +68,39 @@ class SpanBatch:
         softcap: float | None,
     ) -> torch.Tensor:
         """Attend per sequence over its pages; shapes as in ``attention.Batch``."""
-        key_pages, value_pages = self.pages.layer(layer, key, value)
+        pages = self.pages.layer(layer, key, value)
         is_grouped = query.shape[1] != key.shape[1]
         masks = [self.mask(span, window, query) for span in self.spans]
-        if self.places is not None and softcap is None:
-            attend: Attend = compiled() if len(self.places) > 1 else attend_in_turn
-            out = attend(
-                query, key, value, key_pages, value_pages, self.places, masks, scale, is_grouped, self.has_twins
-            )
+        if softcap is None and self.all_in_one_page:
+            # Compiled it loses which error was raised, by which a lost device or too little memory of a GPU is known.
+            compiles = len(self.spans) > 1 and query.device.type == "cpu"
+            attend: Attend = compiled_attend() if compiles else attend_in_turn
+            out = attend(query, key, value, *pages, self.places, masks, scale, is_grouped, self.has_twins)
             return out.transpose(1, 2)
         outputs = []
         for span, mask in zip(self.spans, masks, strict=True):
-            of_rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
-            keys, values = self._extend(key_pages, span, new_keys), self._extend(value_pages, span, new_values)
-            outputs.append(
-                attend_with(softcap)(of_rows, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
-            )
-        return torch.cat(outputs, dim=2).transpose(1, 2)
+            rows = [x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value)]
+            outputs.append(self._attend_one(span, rows, pages, mask, scale, is_grouped, softcap))
+        out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
+        return out.transpose(1, 2)
+
+    def _attend_one(
+        self,
+        span: Span,
+        rows: List[torch.Tensor],
+        pages: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+        scale: float | None,
+        is_grouped: bool,
+        softcap: float | None,
+    ) -> torch.Tensor:
+        """Attend for one span's ``rows``, of query, key and value: [1, heads, num_rows, head_dim]."""
+        if softcap is None and self._is_in_one_page(span):
+            attend: Attend = attend_in_turn
+            return attend(*rows, *pages, [span.place], [mask], scale, is_grouped, self.has_twins)
+        query, *new = rows
+        keys, values = (self._extend(page, span, one) for page, one in zip(pages, new, strict=True))
+        return attend_with(softcap)(query, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
 
     def mask(self, span: Span, window: int, like: torch.Tensor) -> torch.Tensor | None:
         """Return the additive mask [num_rows, end], or None where a lone row may see everything before it."""
@@ -99,10 +118,12 @@ class SpanBatch:
 
     def _extend(self, pages: torch.Tensor, span: Span, rows: torch.Tensor) -> torch.Tensor:
         """Write a sequence's new rows [1, heads, num_rows, dim]; return all it has now, [1, heads, end, dim]."""
+        if self._is_in_one_page(span):
+            page = pages.narrow(0, span.block_table[0], 1)
+            page.narrow(2, span.start, span.num_rows).copy_(rows)
+            return page.narrow(2, 0, span.end)
         _write(pages, span, rows)
-        return (
-            pages[span.block_table[0], :, : span.end][None] if span.end <= pages.shape[2] else self._gather(pages, span)
-        )
+        return self._gather(pages, span)
 
     def _gather(self, pages: torch.Tensor, span: Span) -> torch.Tensor:
         """Return the first ``end`` tokens of a sequence that spans pages, [1, heads, end, dim]."""

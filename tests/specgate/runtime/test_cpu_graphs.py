@@ -15,6 +15,7 @@ from specgate.runtime.attention import Inputs
 from specgate.runtime.graph_check import add_cpu_graphs
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.narrow import Products, turned, twin
+from specgate.runtime.one_page import compiled_attend
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.spans import SpanBatch
 from tests.architecture_runs import write_case
@@ -170,6 +171,14 @@ def test_what_attention_raises_keeps_its_class(runner: ModelRunner, monkeypatch)
             runner.forward(batch)
         monkeypatch.undo()
     assert torch.equal(*both_ways(runner, (2,), 0))
+
+
+def test_attention_may_be_compiled_in_a_recording(runner: ModelRunner) -> None:
+    """Both catch warnings, and wait for each other."""
+    with batch_of(runner, (1, 2)) as batch:
+        compiled_attend.cache_clear()
+        runner.record(batch)
+    assert torch.equal(*both_ways(runner, (1, 2), 0))
 
 
 def test_a_single_page_is_enough(tmp_path: Path) -> None:

@@ -2,16 +2,15 @@
 
 torch's attention for a lone row takes 33 microseconds a layer of the bundled target on a core of an AMD EPYC. To write
 its key and value and to cut the page to length takes 20 more, most of it the interpreter's. So where several sequences
-share a forward this function is compiled by ``torch.jit.script``: eight lone rows take 14.6 instead of 16.2 ms, sixteen
-24.7 instead of 28.4. The operations are the same, and so are the numbers. (torch calls that deprecated. Where it is
-gone, the function runs as it is written.)
+share a forward on the CPU, this function is compiled by ``torch.jit.script``: eight lone rows take 14.6 instead of 16.2
+ms, sixteen 24.7 instead of 28.4. The operations are the same, and so are the numbers. (torch calls that deprecated.
+Where it is gone, the function runs as it is written.)
 
 In bfloat16 torch may take longer for a lone row than for two (100 against 45 microseconds there, behind 200 tokens, and
 530 against 170 behind 1,000). Where that is so, a lone row brings a copy of itself along.
 """
 
 import logging
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -21,20 +20,22 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from specgate.runtime.timing import is_clearly_faster
+from specgate.runtime.warnings_lock import WARNINGS_LOCK
+
 GAIN = 1.2
 """How much faster two rows must be than a lone one."""
-REPEATS = 9
-TELLING = threading.Lock()
-"""Held while warnings are caught, which is done for all of a process."""
 _log = logging.getLogger(__name__)
-
 
 Attend = Callable[..., torch.Tensor]
 """``attend_in_turn``, or what torch made of it."""
 
 
 class Place(NamedTuple):
-    """Where a sequence's rows are: from ``first_row`` of a batch on, at ``start`` and after in ``page``."""
+    """Where a sequence's rows are: from ``first_row`` of a batch on, at ``start`` and after in ``page``.
+
+    A span without what torch cannot compile: numbers alone.
+    """
 
     first_row: int
     num_rows: int
@@ -61,7 +62,7 @@ def attend_in_turn(
         key_pages, value_pages: [num_pages, kv_heads, page_size, head_dim].
         places: ``Place`` of each sequence, in the order of its rows.
         masks: of each, additive, [num_rows, start + num_rows]; None: its rows see everything.
-        has_twins: a lone row without a mask is run together with a copy of itself.
+        has_twins: a lone row that sees everything is run together with a copy of itself.
 
     Returns:
         [1, heads, total_rows, head_dim].
@@ -87,21 +88,32 @@ def attend_in_turn(
 
 
 @cache
-def compiled() -> Attend:
-    """Return ``attend_in_turn``, compiled where torch can."""
+def compiled_attend() -> Attend:
+    """Return ``attend_in_turn``, compiled where torch can, and what it makes of it works."""
     try:
-        with TELLING, warnings.catch_warnings():
+        with WARNINGS_LOCK, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             script: Attend = torch.jit.script(attend_in_turn)
-            return script
+        _try_out(script)
     # Whatever keeps it from being compiled, it runs.
     except Exception as error:
-        _log.warning("attention is not compiled: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        reason = str(error).strip().rpartition("\n")[2]
+        _log.warning("attention is not compiled: %s: %s", type(error).__name__, reason)
         return attend_in_turn
+    return script
+
+
+@torch.inference_mode()
+def _try_out(attend: Attend) -> None:
+    """Call it as often as it takes torch to make what it runs from then on. Raises what that raises."""
+    rows, pages = torch.ones(1, 2, 3, 8), torch.ones(2, 2, 4, 8)
+    places, masks = [Place(0, 1, 0, 0), Place(1, 2, 1, 1)], [None, torch.zeros(2, 3)]
+    for _ in range(3):
+        attend(rows, rows, rows, pages, pages, places, masks, None, False, False)
 
 
 def lone_row_seconds(num_rows: int, dtype: torch.dtype) -> float:
-    """Return what attention takes on the CPU for a lone row, or with ``num_rows`` of 2 for it and its copy."""
+    """Return what attention over 256 tokens takes on the CPU for a lone row, or for two, of four heads of 64."""
     query, keys = torch.ones(1, 4, num_rows, 64, dtype=dtype), torch.ones(1, 4, 256, 64, dtype=dtype)
     start_s = time.perf_counter()
     F.scaled_dot_product_attention(query, keys, keys)
@@ -112,9 +124,10 @@ def lone_row_seconds(num_rows: int, dtype: torch.dtype) -> float:
 def twins_are_faster(
     device: torch.device, dtype: torch.dtype, timer: Callable[[int, torch.dtype], float] = lone_row_seconds
 ) -> bool:
-    """Return whether a lone row is best run with a copy of itself. Never in float32, which is held to the bit."""
+    """Return whether lone rows are best run with copies of themselves: in bfloat16 on the CPU, where two are faster.
+
+    Not in float32, where one is; it has few bits less than what it is compared with.
+    """
     if device.type != "cpu" or dtype is not torch.bfloat16:
         return False
-    turns = [(timer(1, dtype), timer(2, dtype)) for _ in range(REPEATS)]
-    lone_s, twin_s = map(min, zip(*turns, strict=True))
-    return twin_s * GAIN < lone_s
+    return is_clearly_faster(lambda: timer(2, dtype), lambda: timer(1, dtype), GAIN)
