@@ -127,8 +127,9 @@ class RunAhead:
             self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
 
     def free(self) -> None:
-        """Close all branches."""
+        """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
         self._close_all_but(None)
+        self._proposed = None
 
     def _fits(self, prepared: Terms, asked: Terms) -> bool:
         """Return whether a prepared draft is what would be drafted now, but for its length."""

@@ -55,14 +55,14 @@ class FailoverVerifier:
                 has waited for as long as it does, and a second turn would begin at the end of its queue.
         """
         for _ in range(MAX_FAILURES_WITHOUT_PROGRESS - 1):
-            lease = await self._pool.lease()
+            lease = await self._lease()
             try:
                 return await self._open_on(lease, self._timeouts.open_s)
             except MISCONFIGURED:
                 raise
             except SpecgateError as error:
                 _log.warning("a verifier was passed over: %s: %s", type(error).__name__, error)
-        await self._open_on(await self._pool.lease(), self._timeouts.open_s)
+        await self._open_on(await self._lease(), self._timeouts.open_s)
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
         """See ``ports.Verifier``. A round that was answered in part before its verifier was lost just ends.
@@ -70,6 +70,7 @@ class FailoverVerifier:
         Raises:
             InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: no verifier will take this request.
             ServiceUnavailable: no other verifier was there in time; says how many tokens were emitted.
+                Or the request was closed meanwhile.
             SpecgateError: what the last of several verifiers failed with, none of which got any further.
         """
         answered = False
@@ -136,6 +137,7 @@ class FailoverVerifier:
                     except MISCONFIGURED:
                         raise
                     except SpecgateError as error:
+                        self._check_wanted()
                         cause = error
                         await asyncio.sleep(RETRY_INTERVAL_S)
         except TimeoutError:
@@ -144,8 +146,17 @@ class FailoverVerifier:
         return self._attached
 
     async def _try_another(self) -> None:
-        lease = await self._pool.lease()
+        lease = await self._lease()
         await self._open_on(lease, min(self._timeouts.open_s, self._timeouts.failover_s * FAILOVER_OPEN_SHARE))
+
+    async def _lease(self) -> Lease:
+        self._check_wanted()
+        return await self._pool.lease()
+
+    def _check_wanted(self) -> None:
+        # Whoever closes a request may do so while its task waits elsewhere; that comes back and finds no verifier.
+        if self._closed:
+            raise ServiceUnavailable("the request was closed")
 
     def _no_other(self, cause: SpecgateError | None) -> ServiceUnavailable:
         emitted = self._session.length - self._session.num_prompt_tokens
@@ -168,7 +179,7 @@ class FailoverVerifier:
         self._attached = _Attached(lease, verifier, patience)
         if self._closed:
             await self.close()
-            raise ServiceUnavailable("the request was closed")
+            self._check_wanted()
 
     async def _detach(self, attached: _Attached, *, failed: bool = False) -> bool:
         """Give the session back; return whether it was still ours to give."""

@@ -150,7 +150,8 @@ class WithinLimits:
         if gamma > 0 and self.drafter.available:
             return replace(plan, gamma=gamma)
         waits = gamma > 0 and self.drafter.may_return
-        return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
+        alone = _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
+        return replace(alone, keeps_warm=self.drafter.available)
 
     def foresee(self, session: Progress) -> Foreseen | None:
         foreseen = self.policy.foresee(session)

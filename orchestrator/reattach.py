@@ -283,6 +283,10 @@ class ReattachingDrafter:
             return None
         if attached is None:
             return None
+        if self._session.length >= attached.context_length:
+            # The text grew past it while it was opened.
+            await self._give_back(attached, failed=False)
+            return None
         try:
             await self._warm_up(attached)
         except BaseException as error:

@@ -79,7 +79,7 @@ class Auto:
     def foresee(self, session: Progress) -> Foreseen | None:
         """Return the next round's plan where it follows the choice in use, and tries nothing."""
         table = self._choices.standing(self._mode, self._max_gamma)
-        if table is None or self._varied or self._probes_left or not table.choice.drafts:
+        if table is None or self._varied or not table.choice.drafts:
             return None
         number = self._choices.coming_round(self._mode)
         if _ends_alone(number) or _varies(number):

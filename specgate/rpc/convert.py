@@ -259,6 +259,11 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
     """Return the domain's value; ``num_draft_tokens`` were proposed, and no more can have been accepted."""
     check_range("num_accepted", pb.num_accepted, 0, num_draft_tokens)
     check_range("confidence", pb.confidence, 0.0, MAX_CONFIDENCE)
+    if pb.accepted_confidences:
+        check_length("accepted_confidences", pb.accepted_confidences, pb.num_accepted, pb.num_accepted)
+    if pb.logprobs:
+        num_emitted = pb.num_accepted + pb.HasField("token_id")
+        check_length("logprobs", pb.logprobs, num_emitted, num_emitted)
     verdict = Verdict(
         round=pb.round,
         num_accepted=pb.num_accepted,
@@ -276,12 +281,8 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         accepted_confidences=tuple(pb.accepted_confidences),
         follow_up=pb.follow_up,
     )
-    if verdict.accepted_confidences:
-        check_length("accepted_confidences", verdict.accepted_confidences, verdict.num_accepted, verdict.num_accepted)
     for confidence in verdict.accepted_confidences:
         check_range("accepted_confidences", confidence, 0.0, MAX_CONFIDENCE)
-    if verdict.logprobs:
-        check_length("logprobs", verdict.logprobs, verdict.num_emitted, verdict.num_emitted)
     return verdict
 
 

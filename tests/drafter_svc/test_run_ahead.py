@@ -1,5 +1,6 @@
 """Run-ahead changes when a proposal is there, and nothing else: hit or miss, it is the same proposal."""
 
+import weakref
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -472,6 +473,19 @@ def test_the_end_of_a_session_is_the_end_of_its_branches(model: KnownModel) -> N
     assert client.num_open == 0
     assert model.pool.num_free == model.pool.num_pages
     model.pool.check_integrity()
+
+
+def test_the_end_of_a_session_is_the_end_of_its_logits(model: KnownModel) -> None:
+    """It is in a cycle with what drafts for it, which is collected who knows when."""
+    client = Client(model)
+    client.send()
+    draft = client.session.ahead._proposed
+    assert draft is not None
+    logits = [weakref.ref(row) for row in draft.logits]
+    del draft
+    assert len(logits) == 3
+    client.session.free()
+    assert [row() for row in logits] == [None] * 3
 
 
 def test_a_branch_whose_pages_were_wanted_is_drafted_anew(model: KnownModel) -> None:

@@ -23,6 +23,7 @@ from specgate.errors import (
     TokenizerMismatch,
     TooManySessions,
 )
+from specgate.types import Proposal, VerifyRequest
 from tests.orchestrator.faults import HUNG_DRAFT, HUNG_VERDICT, PATIENT, Run, drafter, verifier
 from tests.orchestrator.support import emitted, make_spec, target_alone
 
@@ -210,3 +211,23 @@ async def test_closed_from_another_task() -> None:
         await one.verifier.close()
     assert isinstance(task.exception(), ServiceUnavailable)
     assert dialer.num_verifier_dials == 1
+
+
+async def test_closed_while_its_task_is_elsewhere() -> None:
+    """No verifier is opened for a request that nobody wants any more."""
+    one = Run(FakeDialer())
+    await one.verifier.open()
+    await one.verifier.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        await anext(one.verifier.verify(VerifyRequest(1, one.session.length, Proposal())))
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        await one.verifier.open()
+    assert one.dialer.num_verifier_dials == 1
+
+
+async def test_closed_while_another_one_is_looked_for() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at2=Fault.DIE), ServiceUnavailable("down"))))
+    async with hanging(one) as task:
+        await one.verifier.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        task.result()

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.fake_fleet import FakeDialer
 from orchestrator.fakes import FakeDrafter, Fault
 from orchestrator.gate import AlwaysDraft, RoundPlan
+from orchestrator.ports import Lease
 from specgate.errors import (
     InvalidArgument,
     ServiceUnavailable,
@@ -17,6 +18,7 @@ from specgate.errors import (
     TokenizerMismatch,
     UnsupportedArchitecture,
 )
+from specgate.types import SessionSpec
 from tests.orchestrator.faults import HUNG_DRAFT, PATIENT, Run, drafter, verifier
 from tests.orchestrator.support import emitted, make_spec, target_alone
 
@@ -197,6 +199,21 @@ async def test_session_is_given_back_at_the_draft_models_context() -> None:
     assert one.session.stats.drafter_failures == one.drafters.num_failed == 0
     assert not one.drafter.available
     assert not one.drafter.may_return
+
+
+async def test_a_text_that_grows_past_a_new_drafter_while_it_is_opened_is_not_its_fault() -> None:
+    class Slow(FakeDialer):
+        async def open_drafter(self, lease: Lease, spec: SessionSpec) -> FakeDrafter:
+            while self.num_drafter_dials == 1 and one.session.length < self.context_length:
+                await asyncio.sleep(0.001)
+            return await FakeDialer.open_drafter(self, lease, spec)
+
+    dialer = Slow(drafters=(drafter(at1=Fault.DIE), drafter()), verifiers=(verifier(delay_s=0.02),), context_length=30)
+    one = Run(dialer)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert dialer.num_drafter_dials == 2
+    assert dialer.opened_drafters[1].requests == []
+    assert one.drafters.num_failed == 1
 
 
 async def test_request_ends_while_a_drafter_is_looked_for() -> None:

@@ -66,6 +66,25 @@ def test_what_is_tried_is_not_foreseen(coming: int) -> None:
     assert policy.foresee(Progress()) is not None
 
 
+def test_a_probe_that_waits_for_an_unsure_place_is_in_no_other_rounds_way() -> None:
+    class Probing(Chosen):
+        def standing(self, mode: Mode, max_gamma: int) -> Table:
+            return Chosen.table(self, mode, max_gamma)._replace(probes=True)
+
+        table = standing
+
+        def book_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
+            return True
+
+    policy = Auto(Probing(Choice(2, 3, 3)), MODE, 8)
+    for _ in range(4):
+        policy.plan(Progress(0.9))
+        foreseen = policy.foresee(Progress(None))
+        assert foreseen is not None
+        assert foreseen.least_confidence == 0.3
+        assert foreseen.plan == policy.plan(Progress(0.9))
+
+
 def test_where_the_target_is_left_alone_nothing_is_foreseen() -> None:
     assert Auto(Chosen(Choice(8, 3, 3)), MODE, 8).foresee(Progress()) is None
 

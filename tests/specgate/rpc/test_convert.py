@@ -252,14 +252,16 @@ def test_a_drafter_that_sends_nothing_or_too_much_is_refused() -> None:
         ({"num_accepted": 1, "accepted_confidences": [math.nan]}, "accepted_confidences", "nan"),
         ({"num_accepted": 1, "accepted_confidences": [1.5]}, "accepted_confidences", "1.5"),
         ({"logprobs": [types_pb2.TokenLogprobs(logprob=-1.0)]}, "logprobs (length)", "[0, 0]"),
-        ({"logprobs": [types_pb2.TokenLogprobs(logprob=math.nan)]}, "logprobs", "not finite"),
+        ({"token_id": 1, "logprobs": [types_pb2.TokenLogprobs(logprob=math.nan)]}, "logprobs", "not finite"),
+        # Counted before anything is made of them.
+        ({"token_id": 1, "logprobs": [types_pb2.TokenLogprobs(logprob=math.nan)] * 2}, "logprobs (length)", "[1, 1]"),
         (
-            {"logprobs": [types_pb2.TokenLogprobs(top_token_ids=[1])]},
+            {"token_id": 1, "logprobs": [types_pb2.TokenLogprobs(top_token_ids=[1])]},
             "logprobs.top_logprobs (length)",
             "0 is outside [1, 1]",
         ),
         (
-            {"logprobs": [types_pb2.TokenLogprobs(top_token_ids=range(21))]},
+            {"token_id": 1, "logprobs": [types_pb2.TokenLogprobs(top_token_ids=range(21))]},
             "logprobs.top_token_ids (length)",
             "21 is outside [0, 20]",
         ),
