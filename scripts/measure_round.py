@@ -5,8 +5,8 @@
     python scripts/measure_round.py --cores 0,1       # this process on one core, the echo's on another
     python scripts/measure_round.py --cold 64         # after reading 64 MB, as the weights of a forward are read
 
-A round that was foreseen crosses one link, to the verifier and back; any other round crosses both. Medians of
-microseconds. Between two rounds the models read their weights, so that everything else finds the caches cold.
+A round that is asked for crosses both links, one whose draft was announced one, and one that the target went on to by
+itself none. Medians of microseconds. Between two rounds the models read their weights, so that everything else finds the caches cold.
 """
 
 import argparse
