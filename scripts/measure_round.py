@@ -6,7 +6,8 @@
     python scripts/measure_round.py --cold 64         # after reading 64 MB, as the weights of a forward are read
 
 A round that is asked for crosses both links, one whose draft was announced one, and one that the target went on to by
-itself none. Medians of microseconds. Between two rounds the models read their weights, so that everything else finds the caches cold.
+itself none. Medians of microseconds. Between two rounds the models read their weights, so that everything else finds
+the caches cold.
 """
 
 import argparse

@@ -23,6 +23,9 @@ FARTHEST = 2
 """Draft tokens by which one move changes all rounds: the farther from what was tried, the less a promise is worth."""
 SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
+WORTH_DRAFTING = 1 / 1.02
+"""Of what a lone session is promised with drafts. They are many and the target alone is one, so the best of them tends
+to promise too much; and it takes long to find out about one that loses by a little."""
 WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
 """Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
 MAX_SOLO_TOKENS = 128
@@ -143,6 +146,8 @@ class Chooser:
     def _promise(self, choice: Choice) -> float:
         crowded = self._prices.sessions > 1
         kept = self._promises.kept(choice, crowded=crowded)
+        if not crowded and choice.drafts:
+            kept *= WORTH_DRAFTING
         if Kind.of(choice) is Kind.GATED:
             kept *= WORTH_GATED_IN_A_CROWD if crowded else WORTH_GATED
         return self.load(choice).rate * kept

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.auto.choice import FIRST_GAMMA, Chooser, Table
+from orchestrator.auto.choice import FIRST_GAMMA, WORTH_DRAFTING, Chooser, Table
 from orchestrator.auto.forwards import PRICED_FROM, ForwardPrices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
@@ -151,7 +151,7 @@ def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_wit
     rate, tally = chooser.load(drafting).rate, Tally()
     tally.add(10, round(10 / (0.8 * rate)))
     promises.settle(drafting, rate, tally)
-    alone, kept = chooser.load(before.choice), promises.kept(drafting)
+    alone, kept = chooser.load(before.choice), promises.kept(drafting) * WORTH_DRAFTING
     assert kept < 0.9
     expected_us = (1 / (kept * rate) - 1 / alone.rate) * rate * chooser.load(drafting).cycle_us
     assert settled(chooser, before.choice).probe_loss_us == pytest.approx(expected_us)
@@ -182,6 +182,32 @@ def test_drafts_that_do_not_keep_their_promise_are_left_for_the_target_alone(sha
     tally.add(10, round(10 / (share * rate)))
     promises.settle(best, rate, tally)
     assert best_of(chooser, best).choice.drafts is drafts
+
+
+class AloneComesTo(Promises):
+    """The target alone comes to a share of what it promises, drafts to all of it."""
+
+    share = 1.0
+
+    def kept(self, choice: Choice, *, crowded: bool = False) -> float:
+        return 1.0 if choice.drafts else self.share
+
+
+@pytest.mark.parametrize(
+    ("sessions", "gain", "from_alone", "drafts"),
+    [(1, 1.005, False, False), (1, 1.02, True, False), (1, 1.05, True, True), (4, 1.005, False, True)],
+)
+def test_drafts_that_gain_little_are_worth_it_in_a_crowd_alone(
+    sessions: int, gain: float, from_alone: bool, drafts: bool
+) -> None:
+    """The best of many promises is mostly too high, that of the target alone is one."""
+    promises = AloneComesTo()
+    prices = CHEAP._replace(sessions=sessions, groups=float(sessions))
+    chooser = Chooser(text_of(0.6), prices, 8, promises=promises)
+    best = settled(chooser).choice
+    alone = best._replace(closed=7)
+    promises.share = chooser.load(best).rate / gain / chooser.load(alone).rate
+    assert best_of(chooser, alone if from_alone else best).choice.drafts is drafts
 
 
 # Where proposals are prepared.
