@@ -150,8 +150,8 @@ class WithinLimits:
         if gamma > 0 and self.drafter.available:
             return replace(plan, gamma=gamma)
         waits = gamma > 0 and self.drafter.may_return
-        alone = _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
-        return replace(alone, keeps_warm=self.drafter.available)
+        run = min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining
+        return _target_alone(run, keeps_warm=self.drafter.available)
 
     def foresee(self, session: Progress) -> Foreseen | None:
         foreseen = self.policy.foresee(session)
@@ -169,14 +169,14 @@ class TargetAlone:
     """The target by itself: one round streams everything."""
 
     def plan(self, session: Progress) -> RoundPlan:
-        return replace(_target_alone(session.remaining), keeps_warm=False)
+        return _target_alone(session.remaining, keeps_warm=False)
 
     def foresee(self, session: Progress) -> None:
         """Nothing: it goes on alone to the end."""
 
 
-def _target_alone(max_solo_tokens: int) -> RoundPlan:
-    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens)
+def _target_alone(max_solo_tokens: int, *, keeps_warm: bool) -> RoundPlan:
+    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=keeps_warm)
 
 
 class PolicyMaker(Protocol):
