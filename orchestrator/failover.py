@@ -61,6 +61,7 @@ class FailoverVerifier:
             except MISCONFIGURED:
                 raise
             except SpecgateError as error:
+                self._check_wanted()
                 _log.warning("a verifier was passed over: %s: %s", type(error).__name__, error)
         await self._open_on(await self._lease(), self._timeouts.open_s)
 
@@ -151,7 +152,11 @@ class FailoverVerifier:
 
     async def _lease(self) -> Lease:
         self._check_wanted()
-        return await self._pool.lease()
+        lease = await self._pool.lease()
+        if self._closed:
+            self._pool.release(lease)
+            self._check_wanted()
+        return lease
 
     def _check_wanted(self) -> None:
         # Whoever closes a request may do so while its task waits elsewhere; that comes back and finds no verifier.

@@ -1,5 +1,6 @@
 """Fakes of a pool and of what dials into it, for faults that a whole fleet has."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,15 +12,18 @@ from specgate.types import SessionSpec
 
 @dataclass(slots=True)
 class FakePool:
-    """A pool of one endpoint that is there while ``up``."""
+    """A pool of one endpoint that is there while ``up``; a lease waits for ``free``, if that is given."""
 
     up: bool = True
+    free: asyncio.Event | None = None
     num_leased: int = 0
     num_failed: int = 0
     closed: bool = False
 
     async def lease(self) -> Lease:
         """See ``ports.Pool``."""
+        if self.free is not None:
+            await self.free.wait()
         if not self.up:
             raise ServiceUnavailable("the fake pool is down")
         self.num_leased += 1

@@ -144,14 +144,14 @@ class WithinLimits:
 
     def plan(self, session: Progress) -> RoundPlan:
         plan = self.policy.plan(session)
+        fits = self._within(1, session) > 0
+        drafts = fits and self.drafter.available
         if plan.gamma == 0:
-            return plan
-        gamma = self._within(plan.gamma, session)
-        if gamma > 0 and self.drafter.available:
-            return replace(plan, gamma=gamma)
-        waits = gamma > 0 and self.drafter.may_return
-        run = min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining
-        return _target_alone(run, keeps_warm=self.drafter.available)
+            return plan if drafts else replace(plan, keeps_warm=False)
+        if drafts:
+            return replace(plan, gamma=self._within(plan.gamma, session))
+        waits = fits and self.drafter.may_return
+        return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
 
     def foresee(self, session: Progress) -> Foreseen | None:
         foreseen = self.policy.foresee(session)
@@ -169,14 +169,14 @@ class TargetAlone:
     """The target by itself: one round streams everything."""
 
     def plan(self, session: Progress) -> RoundPlan:
-        return _target_alone(session.remaining, keeps_warm=False)
+        return _target_alone(session.remaining)
 
     def foresee(self, session: Progress) -> None:
         """Nothing: it goes on alone to the end."""
 
 
-def _target_alone(max_solo_tokens: int, *, keeps_warm: bool) -> RoundPlan:
-    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=keeps_warm)
+def _target_alone(max_solo_tokens: int) -> RoundPlan:
+    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=False)
 
 
 class PolicyMaker(Protocol):

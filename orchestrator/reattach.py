@@ -220,9 +220,12 @@ class ReattachingDrafter:
         return replace(request, position=known, token_ids=tuple(self._session.committed[known:]))
 
     async def _attach(self, timeout_s: float) -> _Attached | None:
-        """Return an open session; None: the drafter that was leased holds too little for it."""
+        """Return an open session; None: the drafter that was leased holds too little for it, or nobody wants it now."""
         async with asyncio.timeout(timeout_s):
             lease = await self._pool.lease()
+        if self._closed:
+            self._pool.release(lease)
+            return None
         spec = self._session.spec
         try:
             drafter = await self._open_on(lease, spec, timeout_s)

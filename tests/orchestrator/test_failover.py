@@ -225,6 +225,18 @@ async def test_closed_while_its_task_is_elsewhere() -> None:
     assert one.dialer.num_verifier_dials == 1
 
 
+async def test_closed_while_it_waits_for_a_verifier() -> None:
+    """Its place in the queue is given back, and no session is opened that nobody wants."""
+    one = Run(FakeDialer())
+    one.verifiers.free = asyncio.Event()
+    async with hanging(one) as task:
+        await one.verifier.close()
+        one.verifiers.free.set()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        task.result()
+    assert one.dialer.num_verifier_dials == 0
+
+
 async def test_closed_while_another_one_is_looked_for() -> None:
     one = Run(FakeDialer(verifiers=(verifier(at2=Fault.DIE), ServiceUnavailable("down"))))
     async with hanging(one) as task:

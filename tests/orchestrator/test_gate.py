@@ -66,7 +66,7 @@ def test_a_verdict_never_passes_the_end(remaining: int, gamma: int) -> None:
 
 def test_last_token_is_not_drafted_for() -> None:
     plan = WithinLimits(AlwaysDraft(5), Drafts()).plan(Progress(remaining=1))
-    assert plan == RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=1)
+    assert plan == RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=1, keeps_warm=False)
 
 
 @pytest.mark.parametrize(("length", "gamma"), [(10, 5), (95, 5), (96, 4), (99, 1), (100, 0), (200, 0)])
@@ -74,6 +74,7 @@ def test_draft_models_context(length: int, gamma: int) -> None:
     plan = WithinLimits(AlwaysDraft(5), Drafts(context_length=100)).plan(Progress(length=length))
     assert plan.gamma == gamma
     assert (plan.solo_below, plan.max_solo_tokens) == ((0.0, 0) if gamma else (ALWAYS_SOLO, 30))
+    assert plan.keeps_warm == (gamma > 0)
 
 
 def test_absent_drafter_is_looked_for_again_soon() -> None:
@@ -88,7 +89,14 @@ def test_absent_drafter_is_looked_for_again_soon() -> None:
 
 def test_closed_gate_needs_no_drafter() -> None:
     policy = WithinLimits(TargetConfidence(5, 0.5), Drafts(available=False))
-    assert policy.plan(Progress(0.2)) == RoundPlan(solo_below=0.5, max_solo_tokens=30)
+    assert policy.plan(Progress(0.2)) == RoundPlan(solo_below=0.5, max_solo_tokens=30, keeps_warm=False)
+
+
+@pytest.mark.parametrize("length", [10, 100])
+def test_closed_gate_keeps_only_a_drafter_warm_that_can_go_on(length: int) -> None:
+    """What the target does beside no drafter must not be taken for what it does beside one."""
+    plan = WithinLimits(TargetConfidence(5, 0.5), Drafts(context_length=100)).plan(Progress(0.2, length))
+    assert plan.keeps_warm == (length < 100)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,17 @@ async def test_closed_while_an_answer_is_late() -> None:
     assert one.drafters.num_leased == 0
 
 
+async def test_closed_while_it_waits_for_a_drafter() -> None:
+    one = Run(FakeDialer())
+    one.drafters.free = asyncio.Event()
+    opening = asyncio.create_task(one.drafter.open())
+    await asyncio.sleep(0.01)
+    await one.drafter.close()
+    one.drafters.free.set()
+    await opening
+    assert (one.dialer.num_drafter_dials, one.drafters.num_leased, one.session.stats.drafter_failures) == (0, 0, 0)
+
+
 async def test_drafter_is_attached_again_in_mid_request() -> None:
     """And hears of all that was committed while there was none."""
     dialer = FakeDialer(
