@@ -147,6 +147,7 @@ class WithinLimits:
         fits = self._within(1, session) > 0
         drafts = fits and self.drafter.available
         if plan.gamma == 0:
+            # What the target takes beside no drafter must not be learned as what it takes beside one.
             return plan if drafts else replace(plan, keeps_warm=False)
         if drafts:
             return replace(plan, gamma=self._within(plan.gamma, session))
