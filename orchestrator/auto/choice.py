@@ -24,10 +24,10 @@ FARTHEST = 2
 SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use."""
 WORTH_DRAFTING = 1 / 1.02
-"""Of what a lone session is promised with drafts. They are many and the target alone is one, so the best of them tends
-to promise too much; and it takes long to find out about one that loses by a little."""
+"""Of what a lone session is promised with drafts everywhere. They are many and the target alone is one, so the best of
+them tends to promise too much; and it takes long to find out about one that loses by a little."""
 WORTH_GATED, WORTH_GATED_IN_A_CROWD = 1 / 1.04, 1 / 1.02
-"""Of what is promised with a threshold: of much to choose from, the highest promise tends to be too high."""
+"""Of what is promised with a threshold, in place of that: of more to choose from, the highest is too high by more."""
 MAX_SOLO_TOKENS = 128
 """Of one solo run: nothing else is tried before it ends."""
 LEAST_ALONE = 0.01
@@ -146,10 +146,10 @@ class Chooser:
     def _promise(self, choice: Choice) -> float:
         crowded = self._prices.sessions > 1
         kept = self._promises.kept(choice, crowded=crowded)
-        if not crowded and choice.drafts:
-            kept *= WORTH_DRAFTING
         if Kind.of(choice) is Kind.GATED:
             kept *= WORTH_GATED_IN_A_CROWD if crowded else WORTH_GATED
+        elif choice.drafts and not crowded:
+            kept *= WORTH_DRAFTING
         return self.load(choice).rate * kept
 
     def _moves(self, choice: Choice) -> Iterator[Choice]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.auto.choice import FIRST_GAMMA, WORTH_DRAFTING, Chooser, Table
+from orchestrator.auto.agreement import NUM_BUCKETS
+from orchestrator.auto.choice import FIRST_GAMMA, WORTH_DRAFTING, WORTH_GATED, Chooser, Table
 from orchestrator.auto.forwards import PRICED_FROM, ForwardPrices
 from orchestrator.auto.history import Text
 from orchestrator.auto.options import Choice, even
@@ -165,6 +166,15 @@ def test_a_crowds_probes_are_booked_with_what_a_rehearsal_says() -> None:
     promises.settle(even(1), rate, tally)
     assert settled(Chooser(text_of(0.1), crowd, 8, promises=promises), Choice(7, 1, 1)) == before
     assert before.catch_up_us == 0
+
+
+@pytest.mark.parametrize(("choice", "margin"), [(even(2), WORTH_DRAFTING), (Choice(3, 2, 2), WORTH_GATED)])
+def test_a_lone_sessions_margins_do_not_add_up(choice: Choice, margin: float) -> None:
+    chooser = Chooser(text_of(0.1, 0.9), CHEAP, 8)
+    chooser.load(even(2))
+    enough = margin * chooser.load(choice).rate / chooser.load(Choice(NUM_BUCKETS, 2, 2)).rate
+    assert chooser.trial(choice, 1.001 * enough) is not None
+    assert chooser.trial(choice, 0.999 * enough) is None
 
 
 def test_about_as_good_is_no_reason_to_change() -> None:
