@@ -49,8 +49,8 @@ def likeliest(
     most: int,
     acceptance: float | None = None,
     excluded: Set[int] = frozenset(),
-) -> list[Outcome]:
-    """Return up to ``most`` outcomes, the likeliest first.
+) -> dict[Outcome, float]:
+    """Return up to ``most`` outcomes and their chances, the likeliest first.
 
     Args:
         rows: candidates at each draft token's position; where there is one row more, behind the last one too.
@@ -60,7 +60,7 @@ def likeliest(
     """
     chances = dict(_chances(rows, drafted, acceptance))
     worth = [one for one, chance in chances.items() if chance >= WORTH_A_ROW and one.token_id not in excluded]
-    return heapq.nlargest(most, worth, key=chances.__getitem__)
+    return {one: chances[one] for one in heapq.nlargest(most, worth, key=chances.__getitem__)}
 
 
 def _chances(

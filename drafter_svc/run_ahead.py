@@ -10,43 +10,28 @@ has used, and it is asked for by the very tokens it was made for. So it does not
 nor which guesses were made, nor what they were made from: a hit saves time and changes no token. A branch that has not
 ended is finished, not dropped. Speculative speculative decoding (Kumar, Dao, 2026) draws another proposal on a miss
 than on a hit, which is biased above temperature 0.
+
+Where the drafter has told all of that, it goes on behind the likeliest outcome: as if that had come true, it prepares
+the round after it.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-import torch
 
 from drafter_svc.account import Account
 from drafter_svc.draft import Draft, Terms
-from drafter_svc.outcomes import Acceptance, Candidate, likeliest
-from drafter_svc.telling import Announce, Telling
-from specgate.runtime.choosing import Answer
+from drafter_svc.fan import Branch, Candidates, Extend, Fan, Ids, Order, Submit, Tools
+from drafter_svc.outcomes import Acceptance
+from drafter_svc.telling import Announce
 from specgate.runtime.kv_pages import PagePool, Sequence
-from specgate.runtime.scheduler import Need, logits_of
-from specgate.types import DraftRequest, SessionSpec, common_prefix_length
+from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefix_length
 
 RECENT_ROUNDS = 8
 """Rounds whose longest draft says how far a branch is drafted."""
-
-Ids = tuple[int, ...]
-Guessing = Generator[Need, Answer, None]
-Submit = Callable[[Guessing], "Future[Any]"]
-"""Queues a task on the engine, from any thread."""
-Extend = Callable[[Draft], Guessing]
-"""Drafts on, to the draft's own terms."""
-Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
-"""What the target may choose at the positions of these logits, from the draft's first one on."""
-
-
-class Branch(NamedTuple):
-    """A draft behind a guessed outcome, and the job that makes it."""
-
-    draft: Draft
-    job: "Future[Any]"
+MOST_FANS = 2
+"""Rounds that are prepared, one behind the other. More would bring nothing: a client hands on one of them at a time."""
+WORTH_LOOKING = 0.3
+"""The chance of the likeliest outcome, below which the round behind it is left alone: it takes time from the target."""
 
 
 class RunAhead:
@@ -64,18 +49,14 @@ class RunAhead:
         self._acceptance = Acceptance()
         self._account = Account()
         self._is_guessing = True
-        self._stop_token_ids = spec.stop_token_ids
         self._pool = pool
-        self._capacity = capacity
-        self._extend = extend
-        self._candidates = candidates
+        acceptance = self._acceptance if spec.rejects else None
+        self._tools = Tools(pool, capacity, extend, candidates, spec.stop_token_ids, acceptance)
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None
-        self._branches: dict[Ids, Branch] = {}
-        self._forks: list[Sequence] = []
-        self._jobs: list[Future[Any]] = []
-        self._telling: Telling | None = None
+        self._fans: list[Fan] = []
+        """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
         """What the round that was begun last proposes: unless it crossed the request, nobody waits for the answer."""
 
@@ -88,31 +69,20 @@ class RunAhead:
         """
         terms = Terms.of(request)
         self._learn(outcome)
-        guessed, busy = bool(self._jobs), any(not job.done() for job in self._jobs)
-        told = self._telling is not None and self._telling.is_told
-        prepared = self._close_all_but(outcome)
-        draft = Draft(sequence, terms)
-        if prepared is not None:
-            self._pool.adopt(sequence, prepared.sequence)
-            draft = replace(prepared, sequence=sequence, terms=terms)
-            draft.cut(terms.gamma if self._fits(prepared.terms, terms) else 0)
-        if guessed and terms.gamma:
-            self._account.enter(saved=len(draft.tokens), waited=busy and prepared is None)
-        self._proposed = draft
-        self.was_announced = told and 0 < len(draft.tokens) == terms.gamma
-        if terms.gamma:
-            # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
-            self._gammas.append(terms.gamma)
-        if terms.gamma or request.prepare:
-            if terms.gamma or self._coming is None:
-                # A round that asks for nothing says nothing of how the next draft ends.
-                self._coming = terms
-            # Holds for the solo tokens that follow, too: only rounds with a draft tell what guessing brought.
-            self._is_guessing = self._account.pays()
-        if self._coming is not None:
-            self._coming = self._coming._replace(
-                round=terms.round + 1, gamma=request.prepare or max(self._gammas, default=0)
-            )
+        fans, self._fans = self._fans, []
+        named = fans[0].named(outcome) if fans else None
+        is_told, is_busy = bool(fans) and fans[0].is_told, any(fan.is_busy for fan in fans)
+        if fans:
+            fans[0].close(named)
+        num_prepared = len(named.draft.tokens) if named is not None else 0
+        draft = self._proposed = self._adopted(sequence, terms, named)
+        if fans and terms.gamma:
+            self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
+        is_complete = len(draft.tokens) == terms.gamma or draft.ended
+        self.was_announced = is_told and is_complete and len(draft.tokens) > 0
+        self._expect(terms, request.prepare)
+        stands = self.was_announced and len(draft.tokens) == num_prepared
+        self._go_on_with(fans[1:], named if stands else None)
         return draft
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
@@ -120,34 +90,39 @@ class RunAhead:
 
         Args:
             announce: told of the proposals once they are there; not in rejection mode, where they are large,
-                seldom asked for, and hold for one round alone.
+                seldom asked for, and hold for one round alone. Only where it is told, more than a round is prepared.
         """
-        if num_rows > 0 and self._coming is not None and self._coming.gamma and self._is_guessing:
-            announce = None if self._rejects else announce
-            self._jobs.append(submit(self._prepare(num_rows, submit, announce)))
+        if not (num_rows > 0 and self._proposed is not None and self._coming is not None):
+            return
+        if not (self._coming.gamma and self._is_guessing):
+            return
+        order = Order(num_rows, submit, None)
+        if announce is not None and not self._rejects:
+            order = order._replace(announce=self._teller(order, announce))
+        if self._fans:
+            self._look_further(order)
+        else:
+            self._open(Fan(self._tools, self._proposed, self._coming), order)
 
     def free(self) -> None:
         """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
-        self._close_all_but(None)
+        fans, self._fans = self._fans, []
+        for fan in fans:
+            fan.close()
         self._proposed = None
+
+    def _adopted(self, sequence: Sequence, terms: Terms, named: Branch | None) -> Draft:
+        """Let the session go on as the branch that came true; return what of its draft fits the round."""
+        if named is None:
+            return Draft(sequence, terms)
+        self._pool.adopt(sequence, named.draft.sequence)
+        draft = replace(named.draft, sequence=sequence, terms=terms)
+        draft.cut(terms.gamma if self._fits(named.draft.terms, terms) else 0)
+        return draft
 
     def _fits(self, prepared: Terms, asked: Terms) -> bool:
         """Return whether a prepared draft is what would be drafted now, but for its length."""
         return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
-
-    def _close_all_but(self, outcome: Ids | None) -> Draft | None:
-        named = self._branches.get(outcome) if outcome is not None else None
-        if named is not None and (not self._pool.is_open(named.draft.sequence) or _failed(named.job)):
-            named = None
-        for job in self._jobs:
-            job.cancel()
-        for fork in self._forks:
-            if named is None or fork is not named.draft.sequence:
-                self._pool.discard(fork)
-        if self._telling is not None:
-            self._telling.stop()
-        self._branches, self._forks, self._jobs, self._telling = {}, [], [], None
-        return named.draft if named is not None else None
 
     def _learn(self, outcome: Ids) -> None:
         if self._proposed is None or not (self._proposed.tokens and outcome):
@@ -155,56 +130,47 @@ class RunAhead:
         drafted = self._proposed.token_ids
         self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
 
-    def _prepare(self, num_rows: int, submit: Submit, announce: Announce | None) -> Guessing:
-        """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
-        draft = self._proposed
-        if draft is None or draft.sequence.num_cached < len(draft.sequence) - 1:
+    def _expect(self, terms: Terms, prepare: int) -> None:
+        """Say on which terms the next round will be drafted."""
+        if terms.gamma:
+            # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
+            self._gammas.append(terms.gamma)
+        if terms.gamma or prepare:
+            if terms.gamma or self._coming is None:
+                # A round that asks for nothing says nothing of how the next draft ends.
+                self._coming = terms
+            # Holds for the solo tokens that follow, too: only rounds with a draft tell what guessing brought.
+            self._is_guessing = self._account.pays()
+        if self._coming is not None:
+            self._coming = self._coming._replace(round=terms.round + 1, gamma=prepare or max(self._gammas, default=0))
+
+    def _go_on_with(self, further: list[Fan], named: Branch | None) -> None:
+        """Keep what is prepared further ahead, if it stands behind the branch that came true, as a whole."""
+        for fan in further:
+            stands = named is not None and fan.proposed is named.draft and fan.terms == self._coming
+            if stands and self._is_guessing and self._proposed is not None:
+                fan.proposed = self._proposed
+                self._fans.append(fan)
+            else:
+                fan.close()
+
+    def _open(self, fan: Fan, order: Order) -> None:
+        self._fans.append(fan)
+        fan.open(order)
+
+    def _teller(self, order: Order, announce: Announce) -> Announce:
+        def tell(announcement: Announcement) -> None:
+            announce(announcement._replace(further=len(self._fans) > 1))
+            self._look_further(order._replace(announce=tell))
+
+        return tell
+
+    def _look_further(self, order: Order) -> None:
+        """Where all is told that was prepared, prepare the round behind the likeliest branch of the last one."""
+        last = self._fans[-1]
+        branch = last.told_first
+        if branch is None or len(self._fans) == MOST_FANS or not last.proposed.tokens:
             return
-        logits, trunk = draft.logits, draft.sequence
-        if not draft.ends_with(self._stop_token_ids):
-            trunk = self._fork(trunk, len(trunk))
-            logits = [*logits, (yield from logits_of(trunk, 1))]
-        if announce is not None:
-            position = len(draft.sequence) - len(draft.tokens)
-            self._telling = Telling(position, announce)
-        rows = self._candidates(torch.cat(logits), draft)
-        acceptance = self._acceptance.rate if self._rejects else None
-        for num_accepted, token_id in likeliest(rows, draft.token_ids, num_rows, acceptance, self._stop_token_ids):
-            self._open((*draft.token_ids[:num_accepted], token_id), trunk, submit)
-        if trunk is not draft.sequence:
-            # Its pages go to its branches: the last one to write needs no copy.
-            self._pool.discard(trunk)
-
-    def _open(self, outcome: Ids, trunk: Sequence, submit: Submit) -> None:
-        """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
-        draft, terms = self._proposed, self._coming
-        if draft is None or terms is None or not self._pool.num_free:
-            return
-        length = len(draft.sequence) - len(draft.tokens) + len(outcome)
-        if length < self._capacity:
-            fork = self._fork(trunk, length - 1)
-            fork.append([outcome[-1]])
-            branch = Draft(fork, terms)
-            if self._telling is not None:
-                self._telling.begin(outcome, branch)
-            job = submit(self._guess(branch, self._telling))
-            self._jobs.append(job)
-            self._branches[outcome] = Branch(branch, job)
-
-    def _guess(self, branch: Draft, telling: Telling | None) -> Guessing:
-        drafted = False
-        try:
-            yield from self._extend(branch)
-            drafted = True
-        finally:
-            if telling is not None:
-                telling.end(branch, drafted=drafted)
-
-    def _fork(self, trunk: Sequence, length: int) -> Sequence:
-        fork = self._pool.fork(trunk, length)
-        self._forks.append(fork)
-        return fork
-
-
-def _failed(job: "Future[Any]") -> bool:
-    return job.done() and not job.cancelled() and job.exception() is not None
+        if branch.chance >= WORTH_LOOKING:
+            terms = last.terms._replace(round=last.terms.round + 1)
+            self._open(Fan(self._tools, branch.draft, terms), order)

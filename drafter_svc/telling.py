@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from drafter_svc.draft import Draft
+from drafter_svc.outcomes import Outcome
 from specgate.types import AnnouncedProposal, Announcement
 
 Announce = Callable[[Announcement], None]
@@ -12,7 +13,8 @@ Announce = Callable[[Announcement], None]
 class Telling:
     """The announcement of one round.
 
-    ``is_told``: it was handed over, to go out.
+    Attributes:
+        told_first: the first draft of it, once it was handed over, to go out.
 
     Args:
         position: the committed length that the branches stand behind.
@@ -21,11 +23,11 @@ class Telling:
     def __init__(self, position: int, announce: Announce) -> None:
         self._position = position
         self._announce = announce
-        self._branches: list[tuple[tuple[int, ...], Draft]] = []
+        self._branches: list[tuple[Outcome, Draft]] = []
         self._num_open = 0
-        self.is_told = False
+        self.told_first: Draft | None = None
 
-    def begin(self, outcome: tuple[int, ...], draft: Draft) -> None:
+    def begin(self, outcome: Outcome, draft: Draft) -> None:
         """Count a branch in, which is drafted behind ``outcome``."""
         self._branches.append((outcome, draft))
         self._num_open += 1
@@ -40,14 +42,11 @@ class Telling:
 
     def stop(self) -> None:
         """Tell nothing any more: the round is over. Lets go of the branches, whose logits are large."""
-        self._branches = []
+        self._branches, self.told_first = [], None
 
     def _tell(self) -> None:
-        told = tuple(
-            AnnouncedProposal(len(outcome) - 1, outcome[-1], tuple(draft.token_ids))
-            for outcome, draft in self._branches
-            if draft.tokens
-        )
+        told = [(outcome, draft) for outcome, draft in self._branches if draft.tokens]
         if told:
-            self.is_told = True
-            self._announce(Announcement(self._position, told))
+            self.told_first = told[0][1]
+            proposals = (AnnouncedProposal(*outcome, tuple(draft.token_ids)) for outcome, draft in told)
+            self._announce(Announcement(self._position, tuple(proposals)))

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from orchestrator.announced import Announced
+from orchestrator.announced import MOST_A_ROUND, Announced
 from orchestrator.ports import Hear
 from orchestrator.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
@@ -16,7 +16,6 @@ class GrpcDrafter:
 
     def __init__(self, stream: SessionStream) -> None:
         self._stream = stream
-        self._last_draft_token_ids: tuple[int, ...] = ()
         self._announced = Announced()
         self._num_unannounced = 0
         self._tell: Hear | None = None
@@ -27,7 +26,7 @@ class GrpcDrafter:
     def announced(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.Drafter``."""
         with answered_by(self._stream.peer):
-            return self._announced.answer(request, self._last_draft_token_ids)
+            return self._announced.answer(request)
 
     def listen(self, hear: Hear) -> None:
         """See ``ports.Drafter``."""
@@ -37,10 +36,12 @@ class GrpcDrafter:
         """See ``ports.Drafter``."""
         if self._lost is not None:
             raise self._lost
-        self._announced.ask(request)
-        drafted, self._last_draft_token_ids = self._last_draft_token_ids, ()
-        round_pb = draft_round_to_pb(request, common_prefix_length(drafted, request.token_ids))
-        self._num_unannounced += 1
+        proposed = self._announced.proposed or ()
+        further = self._announced.ask(request)
+        round_pb = draft_round_to_pb(request, common_prefix_length(proposed, request.token_ids))
+        self._num_unannounced += MOST_A_ROUND
+        if further is not None and self._tell is not None:
+            self._tell(further)
         try:
             await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
             if request.gamma == 0:
@@ -55,7 +56,7 @@ class GrpcDrafter:
         with answered_by(self._stream.peer):
             check_round(answer.round, request.round)
             proposal = draft_response_from_pb(answer, request.gamma)
-        self._last_draft_token_ids = proposal.draft_token_ids
+        self._announced.answered(proposal.draft_token_ids)
         return proposal
 
     async def close(self) -> None:
@@ -81,9 +82,8 @@ class GrpcDrafter:
             return
         self._num_unannounced -= 1
         if self._num_unannounced < 0:
-            raise InternalError(f"{self._stream.peer} announces more than once a round")
+            raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
         with answered_by(self._stream.peer):
             announcement = announcement_from_pb(message.announced)
-        self._announced.hear(announcement)
-        if self._tell is not None:
+        if self._announced.hear(announcement) and self._tell is not None:
             self._tell(announcement)

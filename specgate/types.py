@@ -205,10 +205,15 @@ class AnnouncedProposal(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """Proposals that were drafted before they were asked for; ``position`` is the committed length they stand on."""
+    """Proposals that were drafted before they were asked for, the likeliest first.
+
+    ``position`` is the committed length they stand on. One that is ``further`` ahead stands behind the first proposal
+    of the announcement before it, and says nothing where something else is committed.
+    """
 
     position: int
     proposals: tuple[AnnouncedProposal, ...]
+    further: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from typing import Any
 
 from drafter_svc.draft import Draft, Terms
 from drafter_svc.drafter import DraftSession
-from drafter_svc.run_ahead import Ids, RunAhead
+from drafter_svc.fan import Ids
+from drafter_svc.run_ahead import RunAhead
 from specgate.runtime.kv_pages import Sequence
 from specgate.types import DraftRequest
 
@@ -24,9 +25,10 @@ class AdoptsAnother(WithAhead):
 
     class ahead_type(RunAhead):
         def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
-            alike = [one for one in self._branches if len(one) == len(outcome)]
-            if outcome not in self._branches and alike:
-                self._branches[outcome] = self._branches[alike[0]]
+            for branches in (fan.branches for fan in self._fans[:1]):
+                alike = [one for one in branches if len(one) == len(outcome)]
+                if outcome not in branches and alike:
+                    branches[outcome] = branches[alike[0]]
             return super().begin(sequence, request, outcome)
 
 
@@ -35,11 +37,25 @@ class KeepsWrongKeys(WithAhead):
 
     class ahead_type(RunAhead):
         def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
-            alike = [one for one in self._branches if len(one) == len(outcome) and one != outcome]
-            if outcome in self._branches and alike:
-                right, wrong = (self._branches[one].draft.sequence for one in (outcome, alike[0]))
-                right.block_table, wrong.block_table = wrong.block_table, right.block_table
+            for branches in (fan.branches for fan in self._fans[:1]):
+                alike = [one for one in branches if len(one) == len(outcome) and one != outcome]
+                if outcome in branches and alike:
+                    right, wrong = (branches[one].draft.sequence for one in (outcome, alike[0]))
+                    right.block_table, wrong.block_table = wrong.block_table, right.block_table
             return super().begin(sequence, request, outcome)
+
+
+class GoesOnBehindAnother(WithAhead):
+    """Keeps what was prepared behind the likeliest branch, whichever one came true."""
+
+    class ahead_type(RunAhead):
+        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+            further, self._fans = self._fans[1:], self._fans[:1]
+            draft = super().begin(sequence, request, outcome)
+            for fan in further:
+                fan.proposed = draft
+                self._fans.append(fan)
+            return draft
 
 
 class ReusesTheKey(WithAhead):

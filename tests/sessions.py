@@ -11,6 +11,7 @@ from drafter_svc.telling import Announce
 from specgate.runtime.choosing import Answer
 from specgate.runtime.scheduler import Need
 from specgate.types import (
+    Announcement,
     DraftRequest,
     FinishReason,
     Proposal,
@@ -179,6 +180,10 @@ def guessing(
             job.set_result(None)
 
 
+def unheard(announcement: Announcement) -> None:
+    """Nobody listens. Yet only what can be told of is prepared more than a round ahead."""
+
+
 class DecodeLoop:
     """The client's side of one session: what it has seen, and what it asks for next."""
 
@@ -197,7 +202,7 @@ class DecodeLoop:
         yield self.pair.target, self.verifier.prefill()
         while not self.generation.verdicts or self.generation.finish_reason is None:
             proposal = self.use((yield self.pair.draft, self.drafter.draft(self._draft_request())))
-            for task in guessing(self.drafter, self.plan.ahead, self.plan.ahead_steps):
+            for task in guessing(self.drafter, self.plan.ahead, self.plan.ahead_steps, unheard):
                 yield self.pair.draft, task
             verdicts: list[Verdict] = []
             self.verifier.resume()

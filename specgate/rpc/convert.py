@@ -149,7 +149,9 @@ def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftR
         drafter_service_pb2.AnnouncedProposal(num_accepted=num_accepted, token_id=token_id, draft_token_ids=ids)
         for num_accepted, token_id, ids in announcement.proposals[:MAX_ANNOUNCED]
     ]
-    announced = drafter_service_pb2.Announcement(position=announcement.position, proposals=proposals)
+    announced = drafter_service_pb2.Announcement(
+        position=announcement.position, proposals=proposals, further=announcement.further
+    )
     return drafter_service_pb2.DraftResponse(announced=announced)
 
 
@@ -161,6 +163,7 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
     return Announcement(
         pb.position,
         tuple(AnnouncedProposal(one.num_accepted, one.token_id, tuple(one.draft_token_ids)) for one in pb.proposals),
+        pb.further,
     )
 
 

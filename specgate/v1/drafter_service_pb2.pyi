@@ -51,12 +51,14 @@ class DraftResponse(_message.Message):
     def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("position", "proposals")
+    __slots__ = ("position", "proposals", "further")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_FIELD_NUMBER: _ClassVar[int]
     position: int
     proposals: _containers.RepeatedCompositeFieldContainer[AnnouncedProposal]
-    def __init__(self, position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[AnnouncedProposal, _Mapping]]] = ...) -> None: ...
+    further: bool
+    def __init__(self, position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[AnnouncedProposal, _Mapping]]] = ..., further: bool = ...) -> None: ...
 
 class AnnouncedProposal(_message.Message):
     __slots__ = ("num_accepted", "token_id", "draft_token_ids")

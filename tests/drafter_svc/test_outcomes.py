@@ -16,13 +16,13 @@ SURE, UNSURE = row(0.9, 0.06, 0.04), row(0.4, 0.35, 0.25)
 
 
 def test_a_sure_draft_is_taken_whole() -> None:
-    best = likeliest([SURE, SURE, SURE], [0, 0], 3)
+    best = list(likeliest([SURE, SURE, SURE], [0, 0], 3))
     assert best[0] == Outcome(2, 0)
     assert best == [(2, 0), (0, 1), (1, 1)]
 
 
 def test_rows_go_where_the_draft_is_unsure() -> None:
-    assert likeliest([SURE, UNSURE, SURE], [0, 0], 3) == [(2, 0), (1, 1), (1, 2)]
+    assert list(likeliest([SURE, UNSURE, SURE], [0, 0], 3)) == [(2, 0), (1, 1), (1, 2)]
 
 
 def test_an_outcome_is_never_the_token_that_was_drafted() -> None:
@@ -38,7 +38,7 @@ def test_a_draft_that_ended_the_text_has_no_row_behind_it() -> None:
 def test_measured_acceptance_is_geometric_over_positions() -> None:
     """What a row says of its own drafted token counts for nothing there."""
     rows = [row(0.98, 0.02), row(0.5, 0.5), row(0.02, 0.98), row(1.0)]
-    best = likeliest(rows, [0, 0, 0], 100, acceptance=0.5)
+    best = list(likeliest(rows, [0, 0, 0], 100, acceptance=0.5))
     assert set(best) == {(0, 1), (1, 1), (2, 1), (3, 0)}
     assert best[0] == (0, 1)
     assert best[1] == (1, 1)
@@ -46,14 +46,14 @@ def test_measured_acceptance_is_geometric_over_positions() -> None:
 
 def test_what_is_not_worth_a_row_is_left_out() -> None:
     rows = [row(1 - 0.5 * WORTH_A_ROW, 0.5 * WORTH_A_ROW), row(0.7, 0.3)]
-    assert likeliest(rows, [0], 100) == [(1, 0), (1, 1)]
+    assert list(likeliest(rows, [0], 100)) == [(1, 0), (1, 1)]
 
 
 def test_what_ends_the_text_takes_no_row_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafter_svc.outcomes.WORTH_A_ROW", 0.01)
     rows, drafted = [UNSURE, UNSURE, UNSURE], [1, 1]
     others = [outcome for outcome in likeliest(rows, drafted, 100) if outcome.token_id != 0]
-    assert likeliest(rows, drafted, 3, excluded={0}) == others[:3]
+    assert list(likeliest(rows, drafted, 3, excluded={0})) == others[:3]
     assert len(others) > 3
 
 
@@ -63,7 +63,7 @@ def test_no_more_than_asked_for(most: int) -> None:
 
 
 def test_while_the_target_is_alone_its_next_token_is_guessed() -> None:
-    assert likeliest([UNSURE], [], 2) == [(0, 0), (0, 1)]
+    assert list(likeliest([UNSURE], [], 2)) == [(0, 0), (0, 1)]
 
 
 def test_acceptance_is_measured_and_slowly_forgotten() -> None:

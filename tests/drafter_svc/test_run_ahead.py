@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from drafter_svc import outcomes
+from drafter_svc import outcomes, run_ahead
 from drafter_svc.drafter import DraftSession
-from drafter_svc.run_ahead import Ids
+from drafter_svc.fan import Ids
 from drafter_svc.service import drafting
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
-from tests.broken_run_ahead import AdoptsAnother, KeepsWrongKeys, ReusesTheKey
+from tests.broken_run_ahead import AdoptsAnother, GoesOnBehindAnother, KeepsWrongKeys, ReusesTheKey
 from tests.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
 from tests.sessions import (
     GREEDY,
@@ -50,6 +50,13 @@ PLANS = {
 def every_guess_is_worth_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models as small as these are sure of nothing."""
     monkeypatch.setattr(outcomes, "WORTH_A_ROW", 0.01)
+    monkeypatch.setattr(run_ahead, "WORTH_LOOKING", 2.0)
+
+
+@pytest.fixture
+def looks_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepare the round behind the next one, however unlikely it is."""
+    monkeypatch.setattr(run_ahead, "WORTH_LOOKING", 0.0)
 
 
 @pytest.fixture
@@ -84,7 +91,7 @@ class Client:
 
     @property
     def branches(self) -> dict[Ids, Any]:
-        return self.session.ahead._branches
+        return next((fan.branches for fan in self.session.ahead._fans), {})
 
     @property
     def num_open(self) -> int:
@@ -112,6 +119,7 @@ def num_hits(generation: Generation) -> int:
     return sum(proposal.from_run_ahead for proposal in generation.proposals)
 
 
+@pytest.mark.usefixtures("looks_further")
 @pytest.mark.parametrize("steps", [None, 0, 1, 3])
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("mode", MODES)
@@ -144,6 +152,7 @@ def real_specs(mode: str) -> list[SessionSpec]:
     return [make_spec(prompt_token_ids=tuple(range(20)), max_tokens=24, seed=s, **MODES[mode]) for s in range(3)]
 
 
+@pytest.mark.usefixtures("looks_further")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_proposal_stands_on_the_keys_of_its_own_outcome(mode: str, real_pair: Pair) -> None:
     hits = 0
@@ -162,6 +171,13 @@ def test_every_proposal_stands_on_the_keys_of_its_own_outcome(mode: str, real_pa
 @pytest.mark.parametrize("mode", ["greedy", "shared noise", "rejection"])
 def test_a_wrong_branch_is_found_out(mode: str, make: MakeDraft, real_pair: Pair) -> None:
     generations = [histories(real_pair, spec, Plan(3, ahead=16), make) for spec in real_specs(mode)]
+    assert any(draft_ids(ahead) != draft_ids(without) for without, ahead in generations)
+
+
+@pytest.mark.usefixtures("looks_further")
+@pytest.mark.parametrize("mode", ["greedy", "shared noise"])
+def test_a_wrong_look_further_ahead_is_found_out(mode: str, real_pair: Pair) -> None:
+    generations = [histories(real_pair, spec, Plan(3, ahead=16), GoesOnBehindAnother) for spec in real_specs(mode)]
     assert any(draft_ids(ahead) != draft_ids(without) for without, ahead in generations)
 
 
@@ -414,6 +430,106 @@ def test_a_draft_was_announced_where_it_is_what_was_told(model: KnownModel) -> N
     missed = next(i for i in range(VOCAB_SIZE) if (i,) not in client.branches)
     client.send((missed,))
     assert not client.session.ahead.was_announced
+
+
+# Further ahead.
+
+
+@pytest.mark.usefixtures("looks_further")
+@pytest.mark.parametrize("mode", ["greedy", "shared noise", "penalties"])
+def test_behind_the_likeliest_outcome_the_round_after_it_is_told_too(mode: str, model: KnownModel) -> None:
+    client = Client(model, **MODES[mode])
+    proposal = client.send((4,))
+    client.guess(4)
+    near, far = client.heard
+    assert (near.further, far.further) == (False, True)
+    num_accepted, token_id, draft_token_ids = near.proposals[0]
+    outcome = (*proposal.draft_token_ids[:num_accepted], token_id)
+    assert far.position == near.position + len(outcome)
+    for one in far.proposals:
+        other = Client(model, **MODES[mode])
+        other.send((4,))
+        other.send(outcome)
+        behind = (*draft_token_ids[: one.num_accepted], one.token_id)
+        assert other.send(behind).draft_token_ids == one.draft_token_ids
+
+
+def named_by(announcement: Announcement, client: Client, index: int) -> Ids:
+    """The tokens that make one of the outcomes that were announced."""
+    num_accepted, token_id, _ = announcement.proposals[index]
+    return (*client.session.last_proposal[:num_accepted], token_id)
+
+
+@pytest.mark.usefixtures("looks_further")
+def test_what_was_prepared_further_ahead_is_gone_on_with(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    far = client.heard[1]
+    client.send(named_by(client.heard[0], client, 0))
+    kept = [(*client.session.last_proposal[: one.num_accepted], one.token_id) for one in far.proposals]
+    assert list(client.branches) == kept
+    client.guess(4)
+    # Nothing is told twice: what comes is behind that.
+    assert [one.further for one in client.heard] == [False, True, True]
+    assert client.send(named_by(far, client, 1)).from_run_ahead
+
+
+@pytest.mark.usefixtures("looks_further")
+@pytest.mark.parametrize(
+    ("index", "changed"),
+    [(1, {}), (0, {"gamma": 2}), (0, {"gamma": 4}), (0, {"gamma": 0}), (0, {"stop_below": 0.9}), (0, {"prepare": 5})],
+)
+def test_behind_anything_else_it_is_dropped(index: int, changed: dict[str, Any], model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    client.send(named_by(client.heard[0], client, index), **changed)
+    assert not client.branches
+    assert client.num_open == 1
+    client.guess(4)
+    assert not client.heard[2].further
+
+
+@pytest.mark.usefixtures("looks_further")
+def test_what_is_told_after_it_came_true_is_of_the_next_round(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    tasks: list[Any] = []
+
+    def submit(task: Any) -> "Future[Any]":
+        tasks.append(task)
+        return Future()
+
+    client.session.ahead.start(2, submit, client.heard.append)
+    while not client.heard:
+        run_task(model, tasks.pop(0))
+    (further,) = tasks
+    client.send(named_by(client.heard[0], client, 0))
+    tasks.clear()
+    run_task(model, further)
+    for task in list(tasks):
+        run_task(model, task)
+    assert [one.further for one in client.heard] == [False, False]
+    assert client.heard[1].position == client.session.num_committed
+
+
+def test_an_unlikely_outcome_is_not_looked_behind(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    assert len(client.heard) == 1
+
+
+@pytest.mark.usefixtures("looks_further")
+def test_a_session_that_ends_leaves_nothing_of_it(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    assert len(client.heard) == 2
+    client.session.free()
+    assert client.num_open == 0
+    assert model.pool.num_free == model.pool.num_pages
 
 
 @pytest.mark.parametrize(("mode", "gamma"), [("greedy", 4), ("rejection", 3)])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from drafter_svc.draft import Draft, DraftToken, Terms
+from drafter_svc.outcomes import Outcome
 from drafter_svc.telling import Telling
 from specgate.runtime.kv_pages import PagePool
 from specgate.types import Announcement
@@ -21,7 +22,7 @@ class Round:
         self.telling = Telling(7, self.heard.append)
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
-            self.telling.begin((token_id,), draft)
+            self.telling.begin(Outcome(0, token_id), draft)
             draft.add(DraftToken(5), torch.zeros(1, 4))
 
 

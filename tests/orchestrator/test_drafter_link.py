@@ -51,7 +51,7 @@ async def announcing(announcements=all_accepted) -> AsyncIterator[tuple[FakeServ
         drafter = await GrpcDialer(channels, open_timeout_s=30.0).open_drafter(Lease(service.endpoint), SPEC)
         assert (await drafter.draft(DraftRequest(1, START, (), 2))).draft_token_ids == TRUTH[:2]
         async with asyncio.timeout(30):
-            while drafter._announced._latest is None and not drafter._listening.done():  # noqa: ASYNC110
+            while not drafter._announced._chain and not drafter._listening.done():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         try:
             yield service, drafter
@@ -79,6 +79,25 @@ async def test_what_was_announced_is_what_is_answered() -> None:
         assert drafter.announced(following) is None
         assert (await drafter.draft(following)).draft_token_ids == TRUTH[6:10]
         assert service.sessions[0].told == [*PROMPT, *TRUTH[:6]]
+
+
+async def test_what_is_further_ahead_is_told_of_when_it_comes_true() -> None:
+    far = Announcement(START + 3, (AnnouncedProposal(2, TRUTH[5], TRUTH[6:8]),), further=True)
+    heard: list[Announcement] = []
+    async with announcing(lambda drafter, last: [*all_accepted(drafter, last), far]) as (_, drafter):
+        drafter.listen(heard.append)
+        async with asyncio.timeout(30):
+            while len(drafter._announced._chain) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert far not in heard
+        asking = await late(drafter)
+        assert heard[-1] == far
+        following = DraftRequest(3, START + 3, TRUTH[3:6], 2)
+        # Before the drafter has answered what it stands behind.
+        assert drafter.announced(following) == Proposal(TRUTH[6:8], from_run_ahead=True, num_prepared=2)
+        Holding.let_go.set()
+        assert (await asking).draft_token_ids == TRUTH[3:5]
+        assert drafter.announced(following) is not None
 
 
 async def test_what_counts_is_what_was_answered() -> None:
@@ -149,7 +168,7 @@ ONE = AnnouncedProposal(0, 1, (1,))
         ([Announcement(START, (AnnouncedProposal(3, 1, (1,)),))], "3 of 2"),
         ([Announcement(START, (AnnouncedProposal(0, 1, ()),))], "draft_token_ids"),
         ([Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),))], "draft_token_ids"),
-        ([Announcement(START, (ONE,))] * 2, "more than once a round"),
+        ([Announcement(START, (ONE,))] * 3, "more than 2 times a round"),
     ],
     ids=["accepts too many", "empty", "too long", "too often"],
 )

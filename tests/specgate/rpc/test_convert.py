@@ -191,8 +191,9 @@ def test_a_bad_gate_is_refused(solo_below: float) -> None:
     refused(lambda: convert.verify_round_from_pb(pb), "solo_below", "is outside [0.0, 2.0]")
 
 
-def test_an_announcement_there_and_back() -> None:
-    announcement = Announcement(9, (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))))
+@pytest.mark.parametrize("further", [False, True])
+def test_an_announcement_there_and_back(further: bool) -> None:
+    announcement = Announcement(9, (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))), further)
     response = convert.announcement_to_pb(announcement)
     assert response.HasField("announced")
     assert convert.announcement_from_pb(response.announced) == announcement
