@@ -12,6 +12,7 @@ from drafter_svc.telling import Announce, Telling
 from specgate.runtime.choosing import Answer
 from specgate.runtime.kv_pages import PagePool, Sequence
 from specgate.runtime.scheduler import Need, logits_of
+from specgate.types import Announcement
 
 Ids = tuple[int, ...]
 Guessing = Generator[Need, Answer, None]
@@ -27,7 +28,9 @@ class Tools(NamedTuple):
     """What a session's branches are made with: how it drafts, and what it thinks of the target.
 
     Attributes:
+        pool: where the branches' pages come from.
         capacity: of the session's sequence, in tokens.
+        stop_token_ids: behind these nothing is drafted.
         acceptance: of draft tokens, where it is one rate for all of them.
     """
 
@@ -40,7 +43,7 @@ class Tools(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Where branches are run, how many of a proposal at the most, and who is told of them; None: nobody."""
+    """How many branches a proposal has at the most, where they are run, and who is told of them, if anybody is."""
 
     num_rows: int
     submit: Submit
@@ -74,16 +77,13 @@ class Fan:
         self._telling: Telling | None = None
 
     @property
-    def is_open(self) -> bool:
-        return bool(self._jobs)
-
-    @property
     def is_busy(self) -> bool:
         return any(not job.done() for job in self._jobs)
 
     @property
-    def is_told(self) -> bool:
-        return self._telling is not None and self._telling.told_first is not None
+    def told(self) -> Announcement | None:
+        """What was announced of it; None: nothing yet."""
+        return self._telling.told if self._telling is not None else None
 
     @property
     def told_first(self) -> Branch | None:

@@ -29,7 +29,7 @@ from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefi
 RECENT_ROUNDS = 8
 """Rounds whose longest draft says how far a branch is drafted."""
 MOST_FANS = 2
-"""Rounds that are prepared, one behind the other. More would bring nothing: a client hands on one of them at a time."""
+"""Rounds that are prepared, one behind the other. (Why no more: docs/run-ahead.md, "A round further".)"""
 WORTH_LOOKING = 0.3
 """The chance of the likeliest outcome, below which the round behind it is left alone: it takes time from the target."""
 
@@ -58,7 +58,10 @@ class RunAhead:
         self._fans: list[Fan] = []
         """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
-        """What the round that was begun last proposes: unless it crossed the request, nobody waits for the answer."""
+        """The proposal of the round that was begun last was: nobody waits for the answer, unless the two crossed."""
+        self._num_told = 0
+        self._is_followed = False
+        """The client knows what the last round proposes, and so what an announcement behind it stands on."""
 
     def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -71,7 +74,7 @@ class RunAhead:
         self._learn(outcome)
         fans, self._fans = self._fans, []
         named = fans[0].named(outcome) if fans else None
-        is_told, is_busy = bool(fans) and fans[0].is_told, any(fan.is_busy for fan in fans)
+        is_told, is_busy = bool(fans) and fans[0].told is not None, any(fan.is_busy for fan in fans)
         if fans:
             fans[0].close(named)
         num_prepared = len(named.draft.tokens) if named is not None else 0
@@ -80,6 +83,7 @@ class RunAhead:
             self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
         is_complete = len(draft.tokens) == terms.gamma or draft.ended
         self.was_announced = is_told and is_complete and len(draft.tokens) > 0
+        self._is_followed = request.foreseen
         self._expect(terms, request.prepare)
         stands = self.was_announced and len(draft.tokens) == num_prepared
         self._go_on_with(fans[1:], named if stands else None)
@@ -92,23 +96,26 @@ class RunAhead:
             announce: told of the proposals once they are there; not in rejection mode, where they are large,
                 seldom asked for, and hold for one round alone. Only where it is told, more than a round is prepared.
         """
-        if not (num_rows > 0 and self._proposed is not None and self._coming is not None):
+        if not (self._proposed is not None and self._coming is not None and self._coming.gamma and self._is_guessing):
             return
-        if not (self._coming.gamma and self._is_guessing):
+        if num_rows <= 0:
+            self._drop(*self._fans)
             return
         order = Order(num_rows, submit, None)
         if announce is not None and not self._rejects:
             order = order._replace(announce=self._teller(order, announce))
-        if self._fans:
-            self._look_further(order)
-        else:
+        if not self._fans:
             self._open(Fan(self._tools, self._proposed, self._coming), order)
+        elif order.announce is not None and (told := self._fans[0].told) is not None:
+            # It was told of as further ahead, which a client that missed something cannot follow.
+            if self._is_followed:
+                self._look_further(order)
+            else:
+                order.announce(told)
 
     def free(self) -> None:
         """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
-        fans, self._fans = self._fans, []
-        for fan in fans:
-            fan.close()
+        self._drop(*self._fans)
         self._proposed = None
 
     def _adopted(self, sequence: Sequence, terms: Terms, named: Branch | None) -> Draft:
@@ -152,7 +159,12 @@ class RunAhead:
                 fan.proposed = self._proposed
                 self._fans.append(fan)
             else:
-                fan.close()
+                self._drop(fan)
+
+    def _drop(self, *fans: Fan) -> None:
+        self._fans = [fan for fan in self._fans if fan not in fans]
+        for fan in fans:
+            fan.close()
 
     def _open(self, fan: Fan, order: Order) -> None:
         self._fans.append(fan)
@@ -160,16 +172,19 @@ class RunAhead:
 
     def _teller(self, order: Order, announce: Announce) -> Announce:
         def tell(announcement: Announcement) -> None:
-            announce(announcement._replace(further=len(self._fans) > 1))
+            self._num_told += 1
+            announce(announcement._replace(further=len(self._fans) > 1, number=self._num_told))
             self._look_further(order._replace(announce=tell))
 
         return tell
 
     def _look_further(self, order: Order) -> None:
         """Where all is told that was prepared, prepare the round behind the likeliest branch of the last one."""
+        if not self._fans or len(self._fans) == MOST_FANS:
+            return
         last = self._fans[-1]
         branch = last.told_first
-        if branch is None or len(self._fans) == MOST_FANS or not last.proposed.tokens:
+        if branch is None or not last.proposed.tokens:
             return
         if branch.chance >= WORTH_LOOKING:
             terms = last.terms._replace(round=last.terms.round + 1)

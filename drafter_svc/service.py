@@ -36,7 +36,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             stopwatch = Stopwatch()
 
             def announce(announcement: Announcement) -> None:
-                outbox.post(announcement_to_pb(announcement))
+                outbox.post(announcement_to_pb(announcement), behind=announcement.further)
 
             with self._budget.sharing(session):
                 async for message in requests:

@@ -1,4 +1,4 @@
-"""When a drafter says what it has prepared: once a round, as soon as all of it is there."""
+"""When a drafter says what it has prepared for the outcomes of a proposal: as soon as all of it is there."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ Announce = Callable[[Announcement], None]
 
 
 class Telling:
-    """The announcement of one round.
+    """The announcement of what is drafted behind one proposal.
 
     Attributes:
-        told_first: the first draft of it, once it was handed over, to go out.
+        told, told_first: the announcement, and the draft of its first proposal, once it was handed over, to go out.
 
     Args:
         position: the committed length that the branches stand behind.
@@ -25,6 +25,7 @@ class Telling:
         self._announce = announce
         self._branches: list[tuple[Outcome, Draft]] = []
         self._num_open = 0
+        self.told: Announcement | None = None
         self.told_first: Draft | None = None
 
     def begin(self, outcome: Outcome, draft: Draft) -> None:
@@ -42,11 +43,11 @@ class Telling:
 
     def stop(self) -> None:
         """Tell nothing any more: the round is over. Lets go of the branches, whose logits are large."""
-        self._branches, self.told_first = [], None
+        self._branches, self.told, self.told_first = [], None, None
 
     def _tell(self) -> None:
         told = [(outcome, draft) for outcome, draft in self._branches if draft.tokens]
         if told:
-            self.told_first = told[0][1]
             proposals = (AnnouncedProposal(*outcome, tuple(draft.token_ids)) for outcome, draft in told)
-            self._announce(Announcement(self._position, tuple(proposals)))
+            self.told, self.told_first = Announcement(self._position, tuple(proposals)), told[0][1]
+            self._announce(self.told)

@@ -13,71 +13,107 @@ MOST_A_ROUND = 2
 """Announcements for each round that was sent."""
 
 
-class _Asked(NamedTuple):
-    """A round that was sent. ``before``: what was proposed last then; ``same_terms``: as in the round before it."""
+class _Terms(NamedTuple):
+    """How announced proposals are drafted: one that is shorter than ``complete_length`` came to an end of its own."""
 
-    request: DraftRequest
-    before: tuple[int, ...]
-    same_terms: bool
+    complete_length: int = 0
+    stop_below: float = 0.0
 
-    @property
-    def position(self) -> int:
-        return self.request.position + len(self.request.token_ids)
+
+class _Heard(NamedTuple):
+    """An announcement, and the terms that it was made on."""
+
+    announcement: Announcement
+    terms: _Terms
+
+    def told(self, proposed: tuple[int, ...], request: DraftRequest) -> tuple[int, ...]:
+        """Return what is proposed behind what the request commits; () where nothing was announced of that.
+
+        Raises:
+            InvalidArgument: the announcement accepts more tokens than were ``proposed``.
+        """
+        if (self.announcement.position, self.terms.stop_below) != (request.position, request.stop_below):
+            return ()
+        for num_accepted, token_id, ids in self.announcement.proposals:
+            if num_accepted > len(proposed):
+                raise InvalidArgument("announced.num_accepted", f"{num_accepted} of {len(proposed)}")
+            if (*proposed[:num_accepted], token_id) == request.token_ids:
+                return ids
+        return ()
+
+    def is_fulfilled(self, proposed: tuple[int, ...], request: DraftRequest) -> bool:
+        """Return whether the first proposal is what the request asks for, from end to end."""
+        ids = self.told(proposed, request)
+        is_whole = len(ids) == request.gamma or len(ids) < min(request.gamma, self.terms.complete_length)
+        return bool(ids) and ids is self.announcement.proposals[0].draft_token_ids and is_whole
+
+    def is_before(self, further: Announcement) -> bool:
+        """Return whether the first proposal is what ``further`` stands behind."""
+        num_accepted = next((one.num_accepted for one in self.announcement.proposals), -1)
+        end = self.announcement.position + num_accepted + 1
+        return (self.announcement.number + 1, end) == (further.number, further.position)
 
 
 class Announced:
-    """What was proposed last in one session, and what was announced and may still come about.
-
-    Announced proposals have the ``stop_below`` of the last request for tokens. One that is shorter than they may be has
-    come to an end of its own.
-    """
+    """What was proposed last in one session, and what was announced and may still come about."""
 
     def __init__(self) -> None:
         self.proposed: tuple[int, ...] | None = ()
-        """None: the answer is not known yet."""
-        self._asked: _Asked | None = None
-        self._chain: list[Announcement] = []
-        """Of the next round first; each further one stands behind the first proposal of the one before."""
-        self._come_true: Announcement | None = None
-        """Whose first proposal was asked for last, as a whole."""
+        """None: that is not known yet."""
+        self._asked: DraftRequest | None = None
+        self._proposed_before: tuple[int, ...] = ()
         self._gamma = 0
-        self._complete_length = 0
-        self._stop_below = 0.0
+        self._terms = self._terms_before = _Terms()
+        self._chain: list[_Heard] = []
+        """Of the next round first; each further one stands behind the first proposal of the one before."""
+        self._fulfilled: _Heard | None = None
+        """Whose first proposal was asked for last. What comes of the round behind it belongs to the chain."""
+
+    @property
+    def was_foreseen(self) -> bool:
+        """Whether what was asked for last is known to be what was announced first, as a whole."""
+        return self._fulfilled is not None
 
     def ask(self, request: DraftRequest) -> Announcement | None:
         """Take it that ``request`` is sent, which what is announced from now on is made by.
 
         Returns:
             what was announced of the round behind it, if anything was.
+
+        Raises:
+            InvalidArgument: see ``answer``.
         """
-        answer, terms = self.answer(request), (self._complete_length, self._stop_below)
+        answer = self.answer(request)
+        self._asked, self._proposed_before, self._terms_before = request, self.proposed or (), self._terms
+        stop_below = self._terms.stop_below
         if request.gamma:
-            self._gamma, self._stop_below = request.gamma, request.stop_below
-        self._complete_length = request.prepare or self._gamma
-        same_terms = terms == (self._complete_length, self._stop_below)
-        self._asked = _Asked(request, self.proposed or (), same_terms)
+            self._gamma, stop_below = request.gamma, request.stop_below
+        self._terms = _Terms(request.prepare or self._gamma, stop_below)
         # What was announced for it is what it will be answered.
         self.proposed = answer.draft_token_ids if answer is not None else None if request.gamma else ()
-        chain, self._chain, self._come_true = self._chain, [], None
-        if chain and self._comes_true(chain[0]):
-            self._come_true, *self._chain = chain
-        return self._chain[0] if self._chain else None
+        chain, self._chain, self._fulfilled = self._chain, [], None
+        if chain and answer is not None and chain[0].is_fulfilled(self._proposed_before, request):
+            self._fulfilled, *self._chain = chain
+        return self._chain[0].announcement if self._chain else None
 
     def answered(self, draft_token_ids: tuple[int, ...]) -> None:
-        """The drafter has answered what was asked."""
+        """Take it that this is what was answered."""
         if self.proposed is not None and self.proposed != draft_token_ids:
-            self._chain, self._come_true = [], None
+            self._chain, self._fulfilled = [], None
         self.proposed = draft_token_ids
 
     def hear(self, announcement: Announcement) -> bool:
-        """Keep an announcement; return whether it is of what may be asked for next."""
+        """Keep an announcement, if anything can come of it; return whether it is of what may be asked for next.
+
+        Raises:
+            InvalidArgument: see ``answer``.
+        """
         if not announcement.further:
             return self._begin_with(announcement)
-        before = self._chain[-1] if self._chain else self._come_true
-        is_full = len(self._chain) == MOST_A_ROUND
-        if before is None or is_full or announcement.position != before.position + _first_length(before):
+        before = self._chain[-1] if self._chain else self._fulfilled
+        if before is None or len(self._chain) == MOST_A_ROUND or not before.is_before(announcement):
             return False
-        self._chain.append(announcement)
+        self._chain.append(_Heard(announcement, before.terms))
         return len(self._chain) == 1
 
     def answer(self, request: DraftRequest) -> Proposal | None:
@@ -88,47 +124,22 @@ class Announced:
         """
         if not request.gamma or not self._chain or self.proposed is None:
             return None
-        if (self._chain[0].position, self._stop_below) != (request.position, request.stop_below):
-            return None
-        ids = _told(self._chain[0], self.proposed, request.token_ids)
-        ended = len(ids) < self._complete_length
+        ids = self._chain[0].told(self.proposed, request)
+        ended = len(ids) < self._chain[0].terms.complete_length
         if not ids or (not ended and len(ids) < request.gamma):
             return None
         ids = ids[: request.gamma]
         return Proposal(ids, from_run_ahead=True, num_prepared=len(ids))
 
     def _begin_with(self, announcement: Announcement) -> bool:
+        self._chain, self._fulfilled = [], None
         asked = self._asked
-        if asked is not None and announcement.position == asked.request.position < asked.position:
-            # It crossed the request.
-            if self._comes_true(announcement):
-                self._chain, self._come_true = [], announcement
-                self.proposed = announcement.proposals[0].draft_token_ids
-            return False
-        self._chain, self._come_true = [announcement], None
-        return True
-
-    def _comes_true(self, announcement: Announcement) -> bool:
-        """Return whether its first proposal is what was asked for last, from end to end, and on the same terms."""
-        if self._asked is None or not announcement.proposals:
-            return False
-        request, before, same_terms = self._asked
-        num_accepted, token_id, ids = announcement.proposals[0]
-        is_named = (*before[:num_accepted], token_id) == request.token_ids
-        is_whole = len(ids) == request.gamma or len(ids) < min(request.gamma, self._complete_length)
-        return announcement.position == request.position and same_terms and is_named and is_whole
-
-
-def _told(announcement: Announcement, proposed: tuple[int, ...], token_ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what is proposed behind ``token_ids``; () where nothing was announced of them."""
-    for num_accepted, token_id, ids in announcement.proposals:
-        if num_accepted > len(proposed):
-            raise InvalidArgument("announced.num_accepted", f"{num_accepted} of {len(proposed)}")
-        if (*proposed[:num_accepted], token_id) == token_ids:
-            return ids
-    return ()
-
-
-def _first_length(announcement: Announcement) -> int:
-    """Return how many tokens are committed where the first proposal comes about."""
-    return announcement.proposals[0].num_accepted + 1 if announcement.proposals else 0
+        if asked is None or announcement.position != asked.position or not asked.token_ids:
+            self._chain = [_Heard(announcement, self._terms)]
+            return True
+        # It crossed the request.
+        crossed = _Heard(announcement, self._terms_before)
+        if crossed.is_fulfilled(self._proposed_before, asked):
+            self._fulfilled = crossed
+            self.proposed = crossed.announcement.proposals[0].draft_token_ids
+        return False

@@ -1,6 +1,7 @@
 """gRPC adapter of the drafter's port."""
 
 import asyncio
+from dataclasses import replace
 
 from orchestrator.announced import MOST_A_ROUND, Announced
 from orchestrator.ports import Hear
@@ -37,7 +38,9 @@ class GrpcDrafter:
         if self._lost is not None:
             raise self._lost
         proposed = self._announced.proposed or ()
-        further = self._announced.ask(request)
+        with answered_by(self._stream.peer):
+            further = self._announced.ask(request)
+        request = replace(request, foreseen=self._announced.was_foreseen)
         round_pb = draft_round_to_pb(request, common_prefix_length(proposed, request.token_ids))
         self._num_unannounced += MOST_A_ROUND
         if further is not None and self._tell is not None:
@@ -85,5 +88,6 @@ class GrpcDrafter:
             raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
         with answered_by(self._stream.peer):
             announcement = announcement_from_pb(message.announced)
-        if self._announced.hear(announcement) and self._tell is not None:
+            is_next = self._announced.hear(announcement)
+        if is_next and self._tell is not None:
             self._tell(announcement)

@@ -32,7 +32,7 @@ class Drafter(Protocol):
         ...
 
     def listen(self, hear: Hear) -> None:
-        """Have ``hear`` told of every announcement from now on."""
+        """Have ``hear`` told of what is announced of the next round; of one further ahead once that comes about."""
         ...
 
     async def close(self) -> None:

@@ -163,7 +163,8 @@ class DraftRequest:
 
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
     them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals may be that
-    are prepared for the next round, 0 leaves it to the drafter.
+    are prepared for the next round, 0 leaves it to the drafter. ``foreseen``: the client has heard that the round would
+    be proposed as it is asked for, so that an announcement which stands behind it can be followed.
     """
 
     round: int
@@ -172,6 +173,7 @@ class DraftRequest:
     gamma: int
     stop_below: float = 0.0
     prepare: int = 0
+    foreseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +209,15 @@ class AnnouncedProposal(NamedTuple):
 class Announcement(NamedTuple):
     """Proposals that were drafted before they were asked for, the likeliest first.
 
-    ``position`` is the committed length they stand on. One that is ``further`` ahead stands behind the first proposal
-    of the announcement before it, and says nothing where something else is committed.
+    ``position`` is the committed length they stand on. ``number`` counts a session's announcements. One that is
+    ``further`` ahead stands behind the first proposal of the one with the number before its own, and says nothing where
+    something else is committed.
     """
 
     position: int
     proposals: tuple[AnnouncedProposal, ...]
     further: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,7 @@ def draft_round_to_pb(request: DraftRequest, num_accepted: int) -> drafter_servi
         gamma=request.gamma,
         stop_below=request.stop_below,
         prepare=request.prepare,
+        foreseen=request.foreseen,
     )
 
 
@@ -121,7 +122,7 @@ def draft_round_from_pb(pb: drafter_service_pb2.DraftRound, last_draft_token_ids
     check_range("stop_below", pb.stop_below, 0.0, ALWAYS_SOLO)
     check_range("prepare", pb.prepare, 0, MAX_GAMMA)
     token_ids = last_draft_token_ids[: pb.num_accepted] + tuple(pb.token_ids)
-    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below, pb.prepare)
+    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below, pb.prepare, pb.foreseen)
 
 
 def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_service_pb2.DraftResponse:
@@ -150,7 +151,10 @@ def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftR
         for num_accepted, token_id, ids in announcement.proposals[:MAX_ANNOUNCED]
     ]
     announced = drafter_service_pb2.Announcement(
-        position=announcement.position, proposals=proposals, further=announcement.further
+        position=announcement.position,
+        proposals=proposals,
+        further=announcement.further,
+        number=announcement.number,
     )
     return drafter_service_pb2.DraftResponse(announced=announced)
 
@@ -164,6 +168,7 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
         pb.position,
         tuple(AnnouncedProposal(one.num_accepted, one.token_id, tuple(one.draft_token_ids)) for one in pb.proposals),
         pb.further,
+        pb.number,
     )
 
 

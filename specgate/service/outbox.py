@@ -21,7 +21,7 @@ class Outbox:
         self._write = write
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._latest: Any = None
+        self._waiting: list[Any] = []
         self._posting: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -41,24 +41,24 @@ class Outbox:
         async with self._writing:
             await self._write(message)
 
-    def post(self, message: Any) -> None:
+    def post(self, message: Any, *, behind: bool = False) -> None:
         """Have a response sent that nobody waits for. From any thread; dropped where the stream has ended.
 
-        Of several that a slow reader keeps waiting only the last one is sent.
+        Of several that a slow reader keeps waiting only the last one is sent, and the one that goes ``behind`` it.
         """
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._start, message)
+            self._loop.call_soon_threadsafe(self._start, message, behind)
 
-    def _start(self, message: Any) -> None:
-        self._latest = message
+    def _start(self, message: Any, behind: bool) -> None:
+        self._waiting = [*(self._waiting[-1:] if behind else ()), message]
         if not self._closed and (self._posting is None or self._posting.done()):
             self._posting = self._loop.create_task(self._send_latest())
 
     async def _send_latest(self) -> None:
         try:
-            while self._latest is not None:
+            while self._waiting:
                 async with self._writing:
-                    message, self._latest = self._latest, None
+                    message, *self._waiting = self._waiting
                     await self._write(message)
         except Exception as error:
             # The handler meets what is wrong with the stream by itself.

@@ -15,7 +15,7 @@ class DraftRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[DraftRound, _Mapping]] = ...) -> None: ...
 
 class DraftRound(_message.Message):
-    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare")
+    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare", "foreseen")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class DraftRound(_message.Message):
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
+    FORESEEN_FIELD_NUMBER: _ClassVar[int]
     round: int
     position: int
     num_accepted: int
@@ -30,7 +31,8 @@ class DraftRound(_message.Message):
     gamma: int
     stop_below: float
     prepare: int
-    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ...) -> None: ...
+    foreseen: bool
+    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ..., foreseen: bool = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared")
@@ -51,14 +53,16 @@ class DraftResponse(_message.Message):
     def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("position", "proposals", "further")
+    __slots__ = ("position", "proposals", "further", "number")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     FURTHER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     position: int
     proposals: _containers.RepeatedCompositeFieldContainer[AnnouncedProposal]
     further: bool
-    def __init__(self, position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[AnnouncedProposal, _Mapping]]] = ..., further: bool = ...) -> None: ...
+    number: int
+    def __init__(self, position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[AnnouncedProposal, _Mapping]]] = ..., further: bool = ..., number: _Optional[int] = ...) -> None: ...
 
 class AnnouncedProposal(_message.Message):
     __slots__ = ("num_accepted", "token_id", "draft_token_ids")

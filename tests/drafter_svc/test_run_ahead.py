@@ -80,9 +80,11 @@ class Client:
         stop_below: float = 0.0,
         skip: int = 0,
         prepare: int = 0,
+        foreseen: bool = True,
     ) -> Proposal:
         self.round += 1 + skip
-        request = DraftRequest(self.round, self.session.num_committed, committed, gamma, stop_below, prepare)
+        position = self.session.num_committed
+        request = DraftRequest(self.round, position, committed, gamma, stop_below, prepare, foreseen)
         return run_task(self.model, self.session.draft(request))
 
     def guess(self, num_rows: int = ALL, num_steps: int | None = None) -> None:
@@ -471,8 +473,31 @@ def test_what_was_prepared_further_ahead_is_gone_on_with(model: KnownModel) -> N
     assert list(client.branches) == kept
     client.guess(4)
     # Nothing is told twice: what comes is behind that.
-    assert [one.further for one in client.heard] == [False, True, True]
+    assert [(one.further, one.number) for one in client.heard] == [(False, 1), (True, 2), (True, 3)]
     assert client.send(named_by(far, client, 1)).from_run_ahead
+
+
+@pytest.mark.usefixtures("looks_further")
+def test_a_client_that_missed_what_it_stands_behind_is_told_again(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    client.send(named_by(client.heard[0], client, 0), foreseen=False)
+    client.guess(4)
+    _, far, again, farther = client.heard
+    assert again == far._replace(further=False, number=3)
+    assert (farther.further, farther.number) == (True, 4)
+
+
+@pytest.mark.usefixtures("looks_further")
+def test_where_others_draft_too_nothing_is_kept(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    client.send(named_by(client.heard[0], client, 0))
+    assert client.num_open > 1
+    client.guess(0)
+    assert client.num_open == 1
 
 
 @pytest.mark.usefixtures("looks_further")

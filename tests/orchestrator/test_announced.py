@@ -90,8 +90,8 @@ def test_a_request_that_says_no_length_has_its_gamma_again() -> None:
     assert announced.answer(asked(7, gamma=8)) is None
 
 
-NEAR = Announcement(5, (AnnouncedProposal(3, 9, (1, 2, 3)), AnnouncedProposal(0, 7, (4, 5, 6))))
-FAR = Announcement(9, (AnnouncedProposal(3, 8, (20, 21, 22)), AnnouncedProposal(1, 8, (23, 24, 25))), further=True)
+NEAR = Announcement(5, (AnnouncedProposal(3, 9, (1, 2, 3)), AnnouncedProposal(0, 7, (4, 5, 6))), number=1)
+FAR = Announcement(9, (AnnouncedProposal(3, 8, (20, 21, 22)), AnnouncedProposal(1, 8, (23, 24, 25))), True, number=2)
 FIRST = (*LAST, 9)
 BEHIND = DraftRequest(3, 9, (1, 8), 3)
 
@@ -163,7 +163,7 @@ def test_an_answer_that_is_not_what_was_announced_ends_what_stands_behind_it() -
 def test_an_answer_that_is_still_on_its_way_says_nothing_of_what_stands_behind_it() -> None:
     announced = further()
     announced.ask(asked(*FIRST))
-    announced.hear(Announcement(9, FAR.proposals))
+    announced.hear(Announcement(9, FAR.proposals, number=2))
     assert announced.answer(BEHIND) is None
     announced.answered((1, 2, 3))
     assert announced.answer(BEHIND) == ready(23, 24, 25)
@@ -177,12 +177,47 @@ def test_what_stands_behind_nothing_is_skipped() -> None:
 
 def test_no_more_is_kept_than_may_be_announced() -> None:
     announced, position = further(NEAR), 9
-    for _ in range(5):
-        announced.hear(Announcement(position, (AnnouncedProposal(0, 8, (1, 2, 3)),), further=True))
+    for number in range(2, 7):
+        announced.hear(Announcement(position, (AnnouncedProposal(0, 8, (1, 2, 3)),), True, number))
         position += 1
     assert len(announced._chain) == MOST_A_ROUND
 
 
 def test_on_other_terms_nothing_was_foreseen() -> None:
     announced = further(NEAR, FAR)
-    assert announced.ask(DraftRequest(2, 5, FIRST, 3, prepare=4)) is None
+    assert announced.ask(DraftRequest(2, 5, FIRST, 3, stop_below=0.5)) is None
+
+
+def test_how_long_the_next_ones_may_be_says_nothing_of_those_that_were_made() -> None:
+    announced = further(NEAR, FAR)
+    assert announced.ask(DraftRequest(2, 5, FIRST, 3, prepare=4)) == FAR
+    assert announced.answer(DraftRequest(3, 9, (1, 8), 4)) is None
+    assert announced.answer(BEHIND) == ready(23, 24, 25)
+
+
+def test_it_is_known_whether_a_round_was_foreseen() -> None:
+    announced = further(NEAR)
+    assert not announced.was_foreseen
+    announced.ask(asked(*FIRST))
+    assert announced.was_foreseen
+    announced.ask(BEHIND)
+    assert not announced.was_foreseen
+
+
+def test_what_is_made_anew_and_crosses_a_request_ends_what_was_there() -> None:
+    announced = further(NEAR, FAR)
+    announced.ask(asked(*FIRST))
+    announced.answered((1, 2, 3))
+    announced.ask(BEHIND)
+    assert not announced.hear(Announcement(9, (AnnouncedProposal(3, 7, (1, 2, 3)),), number=3))
+    assert not announced.hear(Announcement(13, (AnnouncedProposal(2, 7, (1, 2, 3)),), True, 4))
+    assert not announced.was_foreseen
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_one_that_was_lost_leaves_what_stands_behind_it_without_a_place(number: int) -> None:
+    assert not further(NEAR).hear(FAR._replace(number=number))
+    announced = further(NEAR)
+    announced.ask(asked(*FIRST))
+    assert not announced.hear(FAR._replace(number=number))
+    assert announced.hear(FAR)

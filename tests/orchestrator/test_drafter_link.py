@@ -82,7 +82,7 @@ async def test_what_was_announced_is_what_is_answered() -> None:
 
 
 async def test_what_is_further_ahead_is_told_of_when_it_comes_true() -> None:
-    far = Announcement(START + 3, (AnnouncedProposal(2, TRUTH[5], TRUTH[6:8]),), further=True)
+    far = Announcement(START + 3, (AnnouncedProposal(2, TRUTH[5], TRUTH[6:8]),), further=True, number=1)
     heard: list[Announcement] = []
     async with announcing(lambda drafter, last: [*all_accepted(drafter, last), far]) as (_, drafter):
         drafter.listen(heard.append)

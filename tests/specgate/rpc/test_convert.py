@@ -64,7 +64,7 @@ def test_a_verify_round_survives(proposal: Proposal) -> None:
 
 @pytest.mark.parametrize("num_accepted", [0, 1, 2])
 def test_accepted_tokens_are_not_sent_again(num_accepted: int) -> None:
-    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8)
+    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8, foreseen=True)
     pb = over_the_wire(convert.draft_round_to_pb(request, num_accepted))
     assert list(pb.token_ids) == list(request.token_ids[num_accepted:])
     assert convert.draft_round_from_pb(pb, (7, 8, 9)) == request
@@ -193,7 +193,7 @@ def test_a_bad_gate_is_refused(solo_below: float) -> None:
 
 @pytest.mark.parametrize("further", [False, True])
 def test_an_announcement_there_and_back(further: bool) -> None:
-    announcement = Announcement(9, (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))), further)
+    announcement = Announcement(9, (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))), further, 7)
     response = convert.announcement_to_pb(announcement)
     assert response.HasField("announced")
     assert convert.announcement_from_pb(response.announced) == announcement

@@ -73,6 +73,21 @@ async def test_of_what_a_slow_reader_keeps_waiting_the_last_one_is_sent() -> Non
     assert wire.sent == ["held", "99"]
 
 
+async def test_what_goes_behind_the_last_one_is_sent_too() -> None:
+    wire = Wire()
+    wire.hold = asyncio.Event()
+    async with Outbox(wire.write) as outbox:
+        await post_held(wire, outbox)
+        outbox.post("old")
+        outbox.post("behind old", behind=True)
+        outbox.post("new")
+        outbox.post("behind new", behind=True)
+        await asyncio.sleep(0)
+        wire.hold.set()
+        await settled(outbox)
+    assert wire.sent == ["held", "new", "behind new"]
+
+
 async def test_what_nobody_waits_for_fails_in_silence_and_what_is_awaited_does_not() -> None:
     wire = Wire()
     async with Outbox(wire.write) as outbox:

@@ -1,0 +1,137 @@
+"""A drafter that runs ahead and its client, whose messages cross: what the client takes for announced is answered."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Generator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drafter_svc import outcomes, run_ahead
+from drafter_svc.drafter import DraftSession
+from orchestrator.announced import MOST_A_ROUND, Announced
+from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams
+from tests.models import KnownModel, run_task
+from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, known_model, make_spec
+
+ROUNDS = 12
+
+
+@pytest.fixture(autouse=True)
+def every_guess_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models as small as these are sure of nothing."""
+    monkeypatch.setattr(outcomes, "WORTH_A_ROW", 0.01)
+    monkeypatch.setattr(run_ahead, "WORTH_LOOKING", 0.0)
+
+
+class Talk:
+    """One session on a drafter, its client, and what is on its way between them."""
+
+    def __init__(self, model: KnownModel, seed: int, sampling: SamplingParams, *, loses: bool, steady: bool) -> None:
+        self.random = random.Random(seed)
+        self.model, self.loses, self.steady = model, loses, steady
+        self.session = DraftSession(make_spec(max_tokens=100, sampling=sampling), model.pool, VOCAB_SIZE, 128)
+        self.client = Announced()
+        self.tasks: deque[tuple[Generator[Any, Any, Any], Future[Any]]] = deque()
+        self.on_its_way: deque[Announcement] = deque()
+        self.length, self.last, self.may_announce = len(PROMPT), (), 0
+        self.seen: Counter[str] = Counter()
+        run_task(model, self.session.warm())
+
+    def submit(self, task: Generator[Any, Any, Any]) -> "Future[Any]":
+        self.tasks.append((task, Future()))
+        return self.tasks[-1][1]
+
+    def announce(self, announcement: Announcement) -> None:
+        self.may_announce -= 1
+        assert self.may_announce >= 0
+        if not (self.loses and self.random.random() < 0.2):
+            self.on_its_way.append(announcement)
+
+    def guess(self, num_tasks: int) -> None:
+        """Run so many of the tasks that wait; those that were cancelled are not run."""
+        while self.tasks and num_tasks:
+            task, job = self.tasks.popleft()
+            if job.cancelled():
+                task.close()
+            else:
+                run_task(self.model, task)
+                job.set_result(None)
+                num_tasks -= 1
+
+    def arrive(self) -> None:
+        while self.on_its_way:
+            self.client.hear(self.on_its_way.popleft())
+
+    def round(self, number: int, token_ids: tuple[int, ...]) -> Proposal:
+        gamma = 3 if self.steady else self.random.choice((3, 3, 3, 0, 1, 5))
+        prepare = 0 if self.steady else self.random.choice((0, 0, 2, 4))
+        request = DraftRequest(number, self.length - len(token_ids), token_ids, gamma, prepare=prepare)
+        foreseen = self.client.answer(request)
+        self.client.ask(request)
+        self.may_announce += MOST_A_ROUND
+        # What is told before the drafter has the request crosses it.
+        self.guess(self.random.choice((0, 0, 1, 5, 50)))
+        request = replace(request, foreseen=self.client.was_foreseen)
+        proposal = run_task(self.model, self.session.draft(request))
+        self.session.ahead.start(4, self.submit, self.announce)
+        self.arrive()
+        if foreseen is not None:
+            assert foreseen.draft_token_ids == proposal.draft_token_ids
+            self.seen["foreseen"] += 1
+        if gamma:
+            self.client.answered(proposal.draft_token_ids)
+        return proposal
+
+    def outcome(self, drafted: tuple[int, ...]) -> tuple[int, ...]:
+        """What the target commits: mostly what is likely."""
+        branches = [ids for fan in self.session.ahead._fans[:1] for ids in fan.branches]
+        if branches and self.random.random() < 0.8:
+            return branches[0] if self.random.random() < 0.8 else self.random.choice(branches)
+        return (*drafted[: self.random.randint(0, len(drafted))], self.random.randrange(VOCAB_SIZE))
+
+    def run(self) -> Counter[str]:
+        token_ids: tuple[int, ...] = ()
+        for number in range(1, ROUNDS + 1):
+            proposal = self.round(number, token_ids)
+            self.guess(self.random.choice((0, 1, 5, 50, 50)))
+            if self.random.random() < 0.8:
+                self.arrive()
+            token_ids = self.outcome(proposal.draft_token_ids)
+            self.length += len(token_ids)
+        self.session.free()
+        assert not self.model.pool.sequences
+        self.model.pool.check_integrity()
+        return self.seen
+
+
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("steady", [False, True])
+@pytest.mark.parametrize("mode", ["greedy", "shared noise"])
+def test_what_is_taken_for_announced_is_answered(mode: str, steady: bool, loses: bool) -> None:
+    model, seen = known_model(), Counter[str]()
+    for seed in range(40):
+        sampling = GREEDY if mode == "greedy" else SamplingParams()
+        seen += Talk(model, seed, sampling, loses=loses, steady=steady).run()
+    assert seen["foreseen"] > 40
+
+
+def test_a_drafter_whose_announcement_was_lost_is_followed_again() -> None:
+    """Everything comes true; the one that is lost costs the round that it was of."""
+    talk = Talk(known_model(), 0, GREEDY, loses=False, steady=True)
+    token_ids: tuple[int, ...] = ()
+    foreseen = []
+    for number in range(1, ROUNDS + 1):
+        before = talk.seen["foreseen"]
+        proposal = talk.round(number, token_ids)
+        foreseen.append(talk.seen["foreseen"] > before)
+        talk.guess(50)
+        if number == 1:
+            talk.on_its_way.popleft()
+        talk.arrive()
+        token_ids = next(iter(talk.session.ahead._fans[0].branches))
+        talk.length += len(token_ids)
+        assert proposal.draft_token_ids
+    assert foreseen == [False, False] + [True] * (ROUNDS - 2)
