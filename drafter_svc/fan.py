@@ -81,6 +81,11 @@ class Fan:
         return any(not job.done() for job in self._jobs)
 
     @property
+    def is_alive(self) -> bool:
+        """Whether there is a branch to go on with, or may still be."""
+        return self.is_busy or any(self.named(ids) is not None for ids in self.branches)
+
+    @property
     def told(self) -> Announcement | None:
         """What was announced of it; None: nothing yet."""
         return self._telling.told if self._telling is not None else None

@@ -58,10 +58,10 @@ class RunAhead:
         self._fans: list[Fan] = []
         """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
-        """The proposal of the round that was begun last was: nobody waits for the answer, unless the two crossed."""
+        """Whether the last round's proposal was: then nobody waits for the answer, unless the two crossed."""
         self._num_told = 0
         self._is_followed = False
-        """The client knows what the last round proposes, and so what an announcement behind it stands on."""
+        """The client said that it knows what the last round proposes, and so what stands behind it."""
 
     def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
@@ -90,7 +90,8 @@ class RunAhead:
         return draft
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
-        """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread.
+        """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread, but
+        on the engine's where it ``was_announced``: then something may be kept from before.
 
         Args:
             announce: told of the proposals once they are there; not in rejection mode, where they are large,
@@ -155,7 +156,7 @@ class RunAhead:
         """Keep what is prepared further ahead, if it stands behind the branch that came true, as a whole."""
         for fan in further:
             stands = named is not None and fan.proposed is named.draft and fan.terms == self._coming
-            if stands and self._is_guessing and self._proposed is not None:
+            if stands and fan.is_alive and self._is_guessing and self._proposed is not None:
                 fan.proposed = self._proposed
                 self._fans.append(fan)
             else:
@@ -184,6 +185,7 @@ class RunAhead:
             return
         last = self._fans[-1]
         branch = last.told_first
+        # While the target decodes alone, the next round is enough: what is behind that is seldom asked for.
         if branch is None or not last.proposed.tokens:
             return
         if branch.chance >= WORTH_LOOKING:

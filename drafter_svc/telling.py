@@ -14,7 +14,7 @@ class Telling:
     """The announcement of what is drafted behind one proposal.
 
     Attributes:
-        told, told_first: the announcement, and the draft of its first proposal, once it was handed over, to go out.
+        told, told_first: the announcement, as yet without a number, and the draft of its first proposal; None before.
 
     Args:
         position: the committed length that the branches stand behind.

@@ -10,7 +10,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import Announcement, DraftRequest, Proposal
 
 MOST_A_ROUND = 2
-"""Announcements for each round that was sent."""
+"""Announcements for each round that was sent; and as many are kept."""
 
 
 class _Terms(NamedTuple):
@@ -60,6 +60,7 @@ class Announced:
     def __init__(self) -> None:
         self.proposed: tuple[int, ...] | None = ()
         """None: that is not known yet."""
+        self._is_answered = True
         self._asked: DraftRequest | None = None
         self._proposed_before: tuple[int, ...] = ()
         self._gamma = 0
@@ -89,6 +90,7 @@ class Announced:
         if request.gamma:
             self._gamma, stop_below = request.gamma, request.stop_below
         self._terms = _Terms(request.prepare or self._gamma, stop_below)
+        self._is_answered = False
         # What was announced for it is what it will be answered.
         self.proposed = answer.draft_token_ids if answer is not None else None if request.gamma else ()
         chain, self._chain, self._fulfilled = self._chain, [], None
@@ -100,10 +102,10 @@ class Announced:
         """Take it that this is what was answered."""
         if self.proposed is not None and self.proposed != draft_token_ids:
             self._chain, self._fulfilled = [], None
-        self.proposed = draft_token_ids
+        self.proposed, self._is_answered = draft_token_ids, True
 
     def hear(self, announcement: Announcement) -> bool:
-        """Keep an announcement, if anything can come of it; return whether it is of what may be asked for next.
+        """Keep an announcement, if anything can come of it; return whether that may be asked for next.
 
         Raises:
             InvalidArgument: see ``answer``.
@@ -140,6 +142,8 @@ class Announced:
         # It crossed the request.
         crossed = _Heard(announcement, self._terms_before)
         if crossed.is_fulfilled(self._proposed_before, asked):
-            self._fulfilled = crossed
-            self.proposed = crossed.announcement.proposals[0].draft_token_ids
+            ids = announcement.proposals[0].draft_token_ids
+            # The answer may have overtaken it, of a draft that was lost meanwhile and made anew.
+            if not self._is_answered or ids == self.proposed:
+                self._fulfilled, self.proposed = crossed, ids
         return False

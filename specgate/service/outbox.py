@@ -44,7 +44,8 @@ class Outbox:
     def post(self, message: Any, *, behind: bool = False) -> None:
         """Have a response sent that nobody waits for. From any thread; dropped where the stream has ended.
 
-        Of several that a slow reader keeps waiting only the last one is sent, and the one that goes ``behind`` it.
+        It replaces all that wait for a slow reader; one that goes ``behind`` the last of them replaces the others.
+        What is sent meanwhile may overtake it.
         """
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._start, message, behind)
@@ -52,9 +53,9 @@ class Outbox:
     def _start(self, message: Any, behind: bool) -> None:
         self._waiting = [*(self._waiting[-1:] if behind else ()), message]
         if not self._closed and (self._posting is None or self._posting.done()):
-            self._posting = self._loop.create_task(self._send_latest())
+            self._posting = self._loop.create_task(self._send_waiting())
 
-    async def _send_latest(self) -> None:
+    async def _send_waiting(self) -> None:
         try:
             while self._waiting:
                 async with self._writing:

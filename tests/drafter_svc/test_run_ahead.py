@@ -490,6 +490,22 @@ def test_a_client_that_missed_what_it_stands_behind_is_told_again(model: KnownMo
 
 
 @pytest.mark.usefixtures("looks_further")
+def test_where_its_pages_were_wanted_the_round_is_prepared_anew(model: KnownModel) -> None:
+    client = Client(model)
+    client.send()
+    client.guess(4)
+    first = named_by(client.heard[0], client, 0)
+    _, further = client.session.ahead._fans
+    for branch in further.branches.values():
+        model.pool.discard(branch.draft.sequence)
+    client.send(first)
+    assert not client.branches
+    client.guess(4)
+    assert client.branches
+    assert not client.heard[2].further
+
+
+@pytest.mark.usefixtures("looks_further")
 def test_where_others_draft_too_nothing_is_kept(model: KnownModel) -> None:
     client = Client(model)
     client.send()

@@ -77,11 +77,14 @@ class Talk:
         request = replace(request, foreseen=self.client.was_foreseen)
         proposal = run_task(self.model, self.session.draft(request))
         self.session.ahead.start(4, self.submit, self.announce)
+        overtakes = bool(gamma) and self.random.random() < 0.2
+        if overtakes:
+            self.client.answered(proposal.draft_token_ids)
         self.arrive()
         if foreseen is not None:
             assert foreseen.draft_token_ids == proposal.draft_token_ids
             self.seen["foreseen"] += 1
-        if gamma:
+        if gamma and not overtakes:
             self.client.answered(proposal.draft_token_ids)
         return proposal
 

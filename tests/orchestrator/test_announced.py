@@ -146,6 +146,23 @@ def test_what_it_stands_behind_may_cross_the_request() -> None:
     assert announced.answer(BEHIND) == ready(23, 24, 25)
 
 
+def test_an_answer_that_overtakes_what_crossed_its_request_is_what_counts() -> None:
+    announced = further()
+    announced.ask(asked(*FIRST))
+    announced.answered((1, 2))
+    assert not announced.hear(NEAR)
+    assert announced.proposed == (1, 2)
+    assert not announced.hear(FAR)
+
+
+def test_nothing_is_lost_where_the_answer_that_overtakes_is_the_same() -> None:
+    announced = further()
+    announced.ask(asked(*FIRST))
+    announced.answered((1, 2, 3))
+    assert not announced.hear(NEAR)
+    assert announced.hear(FAR)
+
+
 def test_what_crossed_the_request_of_something_else_is_forgotten() -> None:
     announced = further()
     announced.ask(asked(7))
