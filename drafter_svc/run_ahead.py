@@ -102,9 +102,7 @@ class RunAhead:
         if num_rows <= 0:
             self._drop(*self._fans)
             return
-        order = Order(num_rows, submit, None)
-        if announce is not None and not self._rejects:
-            order = order._replace(announce=self._teller(order, announce))
+        order = self._order(num_rows, submit, None if self._rejects else announce)
         if not self._fans:
             self._open(Fan(self._tools, self._proposed, self._coming), order)
         elif order.announce is not None and (told := self._fans[0].told) is not None:
@@ -171,13 +169,17 @@ class RunAhead:
         self._fans.append(fan)
         fan.open(order)
 
-    def _teller(self, order: Order, announce: Announce) -> Announce:
+    def _order(self, num_rows: int, submit: Submit, announce: Announce | None) -> Order:
+        if announce is None:
+            return Order(num_rows, submit, None)
+
         def tell(announcement: Announcement) -> None:
             self._num_told += 1
             announce(announcement._replace(further=len(self._fans) > 1, number=self._num_told))
-            self._look_further(order._replace(announce=tell))
+            self._look_further(order)
 
-        return tell
+        order = Order(num_rows, submit, tell)
+        return order
 
     def _look_further(self, order: Order) -> None:
         """Where all is told that was prepared, prepare the round behind the likeliest branch of the last one."""
