@@ -8,7 +8,8 @@ from typing import Any
 from drafter_svc.drafter import Drafting, DraftSession
 from drafter_svc.row_budget import RowBudget
 from specgate.errors import InvalidArgument
-from specgate.rpc.convert import announcement_to_pb, draft_response_to_pb, draft_round_from_pb
+from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
+from specgate.rpc.convert_ahead import announcement_to_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel

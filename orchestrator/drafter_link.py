@@ -7,7 +7,8 @@ from orchestrator.announced import MOST_A_ROUND, Announced
 from orchestrator.ports import Hear
 from orchestrator.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
-from specgate.rpc.convert import announcement_from_pb, draft_response_from_pb, draft_round_to_pb
+from specgate.rpc.convert import draft_response_from_pb, draft_round_to_pb
+from specgate.rpc.convert_ahead import announcement_from_pb
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_length
 from specgate.v1 import drafter_service_pb2
 

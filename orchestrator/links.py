@@ -13,7 +13,8 @@ from orchestrator.ports import Lease
 from orchestrator.streams import ChannelCache, SessionStream, answered_by, check_round
 from orchestrator.traffic import Traffic
 from specgate.errors import InvalidArgument, SpecgateError
-from specgate.rpc.convert import follow_ups_to_pb, verdict_from_pb, verify_round_to_pb
+from specgate.rpc.convert import verdict_from_pb, verify_round_to_pb
+from specgate.rpc.convert_ahead import follow_ups_to_pb
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.status import from_rpc_error
 from specgate.types import FollowUps, ModelInfo, SessionSpec, Verdict, VerifyRequest

@@ -30,7 +30,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from specgate.rpc import convert
+from specgate.rpc import convert, convert_ahead
 from specgate.rpc.channel import CHANNEL_OPTIONS, FLOW_OPTIONS
 from specgate.runtime.engine import Engine
 from specgate.runtime.kv_pages import PagePool
@@ -113,7 +113,7 @@ async def _messages() -> None:
     for made, message in (
         (convert.draft_round_to_pb(DraftRequest(9, 300, (*DRAFT, 1006), 5, 0.0, 5), 5), drafter_pb.DraftRound),
         (convert.draft_response_to_pb(9, Proposal(DRAFT)), drafter_pb.DraftResponse),
-        (convert.announcement_to_pb(Announcement(300, ahead)), drafter_pb.DraftResponse),
+        (convert_ahead.announcement_to_pb(Announcement(300, ahead)), drafter_pb.DraftResponse),
         (convert.verify_round_to_pb(VerifyRequest(9, 300, Proposal(DRAFT), 0.0, 0)), verifier_pb.VerifyRound),
         (convert.verdict_to_pb(verdict), verifier_pb.VerifyResponse),
     ):

@@ -6,7 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from specgate.rpc.convert import follow_ups_from_pb, verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert import verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert_ahead import follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel

@@ -13,12 +13,8 @@ from specgate.types import (
     ALWAYS_SOLO,
     MAX_GAMMA,
     MAX_LOGPROBS,
-    AnnouncedProposal,
-    Announcement,
     DraftRequest,
     FinishReason,
-    FollowUp,
-    FollowUps,
     Proposal,
     SparseDistribution,
     TokenLogprobs,
@@ -34,8 +30,6 @@ MAX_SUPPORT = 4096
 MAX_CONFIDENCE = 1.001
 """A probability computed in float32 may pass 1 by its rounding."""
 MAX_UINT32 = (1 << 32) - 1
-MAX_ANNOUNCED = 64
-"""Proposals in one announcement."""
 
 _FINISH_REASON_TO_PB = {
     None: pb2.FINISH_REASON_UNSPECIFIED,
@@ -144,34 +138,6 @@ def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = M
     return replace(proposal, from_run_ahead=pb.from_run_ahead, draft_us=pb.draft_us, num_prepared=pb.num_prepared)
 
 
-def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftResponse:
-    """Return the wire's message; of more proposals than it takes, the first ones."""
-    proposals = [
-        drafter_service_pb2.AnnouncedProposal(num_accepted=num_accepted, token_id=token_id, draft_token_ids=ids)
-        for num_accepted, token_id, ids in announcement.proposals[:MAX_ANNOUNCED]
-    ]
-    announced = drafter_service_pb2.Announcement(
-        position=announcement.position,
-        proposals=proposals,
-        further=announcement.further,
-        number=announcement.number,
-    )
-    return drafter_service_pb2.DraftResponse(announced=announced)
-
-
-def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
-    """Return the domain's value."""
-    check_length("announced.proposals", pb.proposals, 0, MAX_ANNOUNCED)
-    for one in pb.proposals:
-        check_length("announced.draft_token_ids", one.draft_token_ids, 1, MAX_GAMMA)
-    return Announcement(
-        pb.position,
-        tuple(AnnouncedProposal(one.num_accepted, one.token_id, tuple(one.draft_token_ids)) for one in pb.proposals),
-        pb.further,
-        pb.number,
-    )
-
-
 def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRound:
     """Return the wire's message."""
     return verifier_service_pb2.VerifyRound(
@@ -188,39 +154,6 @@ def verify_round_from_pb(pb: verifier_service_pb2.VerifyRound) -> VerifyRequest:
     check_range("solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
     proposal = proposal_from_pb(pb.proposal)
     return VerifyRequest(pb.round, pb.position, proposal, pb.solo_below, pb.max_solo_tokens)
-
-
-def follow_ups_to_pb(follow_ups: FollowUps) -> verifier_service_pb2.FollowUps:
-    """Return the wire's message."""
-    return verifier_service_pb2.FollowUps(
-        round=follow_ups.round,
-        position=follow_ups.position,
-        proposals=[
-            verifier_service_pb2.FollowUp(
-                num_accepted=one.num_accepted,
-                token_id=one.token_id,
-                draft_token_ids=one.draft_token_ids,
-                least_confidence=one.least_confidence,
-            )
-            for one in follow_ups.proposals
-        ],
-        solo_below=follow_ups.solo_below,
-        max_solo_tokens=follow_ups.max_solo_tokens,
-    )
-
-
-def follow_ups_from_pb(pb: verifier_service_pb2.FollowUps) -> FollowUps:
-    """Return the domain's value."""
-    check_length("follow_ups.proposals", pb.proposals, 0, MAX_ANNOUNCED)
-    check_range("follow_ups.solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
-    for one in pb.proposals:
-        check_length("follow_ups.draft_token_ids", one.draft_token_ids, 1, MAX_GAMMA)
-        check_range("follow_ups.least_confidence", one.least_confidence, 0.0, ALWAYS_SOLO)
-    proposals = tuple(
-        FollowUp(one.num_accepted, one.token_id, tuple(one.draft_token_ids), one.least_confidence)
-        for one in pb.proposals
-    )
-    return FollowUps(pb.round, pb.position, proposals, pb.solo_below, pb.max_solo_tokens)
 
 
 def token_logprobs_to_pb(logprobs: TokenLogprobs) -> pb2.TokenLogprobs:

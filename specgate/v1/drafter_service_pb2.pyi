@@ -53,23 +53,13 @@ class DraftResponse(_message.Message):
     def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("position", "proposals", "further", "number")
+    __slots__ = ("position", "further", "number", "branches")
     POSITION_FIELD_NUMBER: _ClassVar[int]
-    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     FURTHER_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BRANCHES_FIELD_NUMBER: _ClassVar[int]
     position: int
-    proposals: _containers.RepeatedCompositeFieldContainer[AnnouncedProposal]
     further: bool
     number: int
-    def __init__(self, position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[AnnouncedProposal, _Mapping]]] = ..., further: bool = ..., number: _Optional[int] = ...) -> None: ...
-
-class AnnouncedProposal(_message.Message):
-    __slots__ = ("num_accepted", "token_id", "draft_token_ids")
-    NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
-    DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    num_accepted: int
-    token_id: int
-    draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    branches: _types_pb2.Branches
+    def __init__(self, position: _Optional[int] = ..., further: bool = ..., number: _Optional[int] = ..., branches: _Optional[_Union[_types_pb2.Branches, _Mapping]] = ...) -> None: ...

@@ -31,30 +31,20 @@ class VerifyRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ...) -> None: ...
 
 class FollowUps(_message.Message):
-    __slots__ = ("round", "position", "proposals", "solo_below", "max_solo_tokens")
+    __slots__ = ("round", "position", "solo_below", "max_solo_tokens", "branches", "least_confidences")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
-    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     SOLO_BELOW_FIELD_NUMBER: _ClassVar[int]
     MAX_SOLO_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BRANCHES_FIELD_NUMBER: _ClassVar[int]
+    LEAST_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     round: int
     position: int
-    proposals: _containers.RepeatedCompositeFieldContainer[FollowUp]
     solo_below: float
     max_solo_tokens: int
-    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., proposals: _Optional[_Iterable[_Union[FollowUp, _Mapping]]] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ...) -> None: ...
-
-class FollowUp(_message.Message):
-    __slots__ = ("num_accepted", "token_id", "draft_token_ids", "least_confidence")
-    NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
-    DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    LEAST_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
-    num_accepted: int
-    token_id: int
-    draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    least_confidence: float
-    def __init__(self, num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ..., least_confidence: _Optional[float] = ...) -> None: ...
+    branches: _types_pb2.Branches
+    least_confidences: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ..., branches: _Optional[_Union[_types_pb2.Branches, _Mapping]] = ..., least_confidences: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences", "follow_up")

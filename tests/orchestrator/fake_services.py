@@ -8,14 +8,8 @@ from typing import Any
 
 from orchestrator.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeDrafter, FakeVerifier
 from specgate.errors import SpecgateError
-from specgate.rpc.convert import (
-    announcement_to_pb,
-    draft_response_to_pb,
-    draft_round_from_pb,
-    follow_ups_from_pb,
-    verdict_to_pb,
-    verify_round_from_pb,
-)
+from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb, verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert_ahead import announcement_to_pb, follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions

@@ -166,8 +166,8 @@ ONE = AnnouncedProposal(0, 1, (1,))
     ("announcements", "problem"),
     [
         ([Announcement(START, (AnnouncedProposal(3, 1, (1,)),))], "3 of 2"),
-        ([Announcement(START, (AnnouncedProposal(0, 1, ()),))], "draft_token_ids"),
-        ([Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),))], "draft_token_ids"),
+        ([Announcement(START, (AnnouncedProposal(0, 1, ()),))], "num_draft_tokens"),
+        ([Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),))], "num_draft_tokens"),
         ([Announcement(START, (ONE,))] * 3, "more than 2 times a round"),
     ],
     ids=["accepts too many", "empty", "too long", "too often"],

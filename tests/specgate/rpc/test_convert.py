@@ -10,12 +10,8 @@ from specgate.errors import InvalidArgument
 from specgate.rpc import convert
 from specgate.types import (
     MAX_GAMMA,
-    AnnouncedProposal,
-    Announcement,
     DraftRequest,
     FinishReason,
-    FollowUp,
-    FollowUps,
     Proposal,
     SparseDistribution,
     TokenLogprobs,
@@ -189,50 +185,6 @@ def test_a_bad_draft_round_is_refused(changes: dict[str, Any], field: str, probl
 def test_a_bad_gate_is_refused(solo_below: float) -> None:
     pb = verifier_service_pb2.VerifyRound(solo_below=solo_below)
     refused(lambda: convert.verify_round_from_pb(pb), "solo_below", "is outside [0.0, 2.0]")
-
-
-@pytest.mark.parametrize("further", [False, True])
-def test_an_announcement_there_and_back(further: bool) -> None:
-    announcement = Announcement(9, (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))), further, 7)
-    response = convert.announcement_to_pb(announcement)
-    assert response.HasField("announced")
-    assert convert.announcement_from_pb(response.announced) == announcement
-    many = convert.announcement_to_pb(announcement._replace(proposals=announcement.proposals * 40))
-    assert len(convert.announcement_from_pb(many.announced).proposals) == convert.MAX_ANNOUNCED
-
-
-def test_a_bad_announcement_is_refused() -> None:
-    one = drafter_service_pb2.AnnouncedProposal(draft_token_ids=(1,))
-    many = drafter_service_pb2.Announcement(proposals=[one] * 65)
-    refused(lambda: convert.announcement_from_pb(many), "announced.proposals (length)", "65 is outside [0, 64]")
-    for ids in ((), (1,) * 65):
-        bad = drafter_service_pb2.AnnouncedProposal(draft_token_ids=ids)
-        pb = drafter_service_pb2.Announcement(proposals=[one, bad])
-        refused(lambda pb=pb: convert.announcement_from_pb(pb), "announced.draft_token_ids (length)", "[1, 64]")
-
-
-def one_follow_up(**changes: Any) -> verifier_service_pb2.FollowUp:
-    return verifier_service_pb2.FollowUp(**{"draft_token_ids": (1,), **changes})
-
-
-def test_follow_ups_there_and_back() -> None:
-    follow_ups = FollowUps(4, 9, (FollowUp(2, 7, (1, 2, 3), 0.5), FollowUp(0, 0, (5,))), 0.25, 8)
-    assert convert.follow_ups_from_pb(over_the_wire(convert.follow_ups_to_pb(follow_ups))) == follow_ups
-
-
-@pytest.mark.parametrize(
-    ("changes", "field", "problem"),
-    [
-        ({"proposals": [one_follow_up()] * 65}, "proposals (length)", "[0, 64]"),
-        ({"proposals": [one_follow_up(draft_token_ids=())]}, "draft_token_ids (length)", "[1, 64]"),
-        ({"proposals": [one_follow_up(draft_token_ids=[1] * 65)]}, "draft_token_ids (length)", "[1, 64]"),
-        ({"proposals": [one_follow_up(least_confidence=math.nan)]}, "least_confidence", "nan is outside"),
-        ({"solo_below": 3.0}, "solo_below", "3.0 is outside"),
-    ],
-)
-def test_bad_follow_ups_are_refused(changes: dict[str, Any], field: str, problem: str) -> None:
-    pb = verifier_service_pb2.FollowUps(round=2, position=9, **changes)
-    refused(lambda: convert.follow_ups_from_pb(pb), f"follow_ups.{field}", problem)
 
 
 def test_a_drafter_that_sends_nothing_or_too_much_is_refused() -> None:
