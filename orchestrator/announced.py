@@ -36,7 +36,7 @@ class _Heard(NamedTuple):
             return ()
         for num_accepted, token_id, ids in self.announcement.proposals:
             if num_accepted > len(proposed):
-                raise InvalidArgument("announced.num_accepted", f"{num_accepted} of {len(proposed)}")
+                raise InvalidArgument("announced.branches.num_accepted", f"{num_accepted} of {len(proposed)}")
             if (*proposed[:num_accepted], token_id) == request.token_ids:
                 return ids
         return ()

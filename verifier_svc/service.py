@@ -94,8 +94,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
 
     def _follow_ups(self, message: pb.FollowUps) -> FollowUps:
         follow_ups = follow_ups_from_pb(message)
-        for one in follow_ups.proposals:
-            check_token_ids("follow_ups.draft_token_ids", one.draft_token_ids, self._model.vocab_size)
+        check_token_ids("follow_ups.branches.token_ids", message.branches.token_ids, self._model.vocab_size)
         return follow_ups
 
     async def GetModelInfo(

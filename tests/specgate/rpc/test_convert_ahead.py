@@ -19,7 +19,7 @@ def over_the_wire(pb: Any) -> Any:
 
 
 @pytest.mark.parametrize("further", [False, True])
-@pytest.mark.parametrize("proposals", [(), DRAFTS[:1], DRAFTS], ids=len)
+@pytest.mark.parametrize("proposals", [(), DRAFTS[:1], DRAFTS[:1] * 4, DRAFTS[1:2] * 64, DRAFTS], ids=len)
 def test_an_announcement_there_and_back(proposals: tuple[AnnouncedProposal, ...], further: bool) -> None:
     announcement = Announcement(9, proposals, further, 7)
     response = over_the_wire(convert_ahead.announcement_to_pb(announcement))
@@ -33,19 +33,29 @@ def test_of_too_many_guesses_the_first_are_announced() -> None:
     assert announced == (DRAFTS * 40)[: convert_ahead.MAX_BRANCHES]
 
 
-@pytest.mark.parametrize("proposals", [(), FOLLOW_UPS.proposals, FOLLOW_UPS.proposals[1:] * 2], ids=str)
+ONE, OTHER = FOLLOW_UPS.proposals
+
+
+@pytest.mark.parametrize("proposals", [(), (ONE,), (ONE, OTHER), (OTHER, ONE, OTHER), (OTHER,) * 2], ids=len)
 def test_follow_ups_there_and_back(proposals: tuple[FollowUp, ...]) -> None:
     follow_ups = FOLLOW_UPS._replace(proposals=proposals)
     assert convert_ahead.follow_ups_from_pb(over_the_wire(convert_ahead.follow_ups_to_pb(follow_ups))) == follow_ups
 
 
-def test_a_limit_of_nothing_takes_no_room() -> None:
-    assert not convert_ahead.follow_ups_to_pb(FollowUps(4, 9, (FollowUp(0, 0, (5,)),) * 4)).least_confidences
+@pytest.mark.parametrize(("proposals", "told"), [((OTHER,) * 4, []), ((OTHER, ONE, OTHER, OTHER), [0.0, 0.5])])
+def test_a_limit_of_nothing_takes_no_room(proposals: tuple[FollowUp, ...], told: list[float]) -> None:
+    pb = convert_ahead.follow_ups_to_pb(FOLLOW_UPS._replace(proposals=proposals))
+    assert pb.least_confidences == told
 
 
-def test_a_guess_takes_two_bytes_besides_its_tokens() -> None:
-    one, two = (convert_ahead.announcement_to_pb(Announcement(9, DRAFTS[:1] * number)).ByteSize() for number in (1, 2))
-    assert two - one == 2 + 1 + len(DRAFTS[0].draft_token_ids)
+def size(*proposals: AnnouncedProposal) -> int:
+    return convert_ahead.announcement_to_pb(Announcement(9, proposals)).ByteSize()
+
+
+def test_a_further_guess_takes_a_byte_besides_its_tokens_and_two_where_lengths_differ() -> None:
+    long, short = DRAFTS[0], AnnouncedProposal(2, 7, (1, 2))
+    assert size(long, long) - size(long) == 1 + 4
+    assert size(long, short, short) - size(long, short) == 2 + 3
 
 
 def branches(**changes: Any) -> types_pb2.Branches:
@@ -58,7 +68,13 @@ def branches(**changes: Any) -> types_pb2.Branches:
 BAD_BRANCHES = [
     ({"num_accepted": [0] * 65}, "num_accepted (length)", "65 is outside [0, 64]"),
     ({"num_accepted": [0]}, "num_draft_tokens (length)", "2 is outside [1, 1]"),
-    ({"num_draft_tokens": []}, "num_draft_tokens (length)", "0 is outside [2, 2]"),
+    ({"num_draft_tokens": [1, 2, 3]}, "num_draft_tokens (length)", "3 is outside [2, 2]"),
+    ({"num_accepted": []}, "num_draft_tokens (length)", "2 is outside [0, 0]"),
+    ({"num_accepted": [], "num_draft_tokens": []}, "token_ids (length)", "5 is outside [0, 0]"),
+    ({"num_draft_tokens": []}, "token_ids (length)", "5 is no multiple of 2 branches"),
+    ({"num_draft_tokens": [], "token_ids": []}, "token_ids (length)", "0 is outside [4, 130]"),
+    ({"num_draft_tokens": [], "token_ids": [1, 2]}, "token_ids (length)", "2 is outside [4, 130]"),
+    ({"num_draft_tokens": [], "token_ids": [1] * 132}, "token_ids (length)", "132 is outside [4, 130]"),
     ({"num_draft_tokens": [0, 3]}, "num_draft_tokens", "0 is outside [1, 64]"),
     ({"num_draft_tokens": [65, 1]}, "num_draft_tokens", "65 is outside [1, 64]"),
     ({"num_draft_tokens": [1, (1 << 32) - 1]}, "num_draft_tokens", "4294967295 is outside [1, 64]"),
@@ -86,8 +102,7 @@ def test_bad_branches_are_refused(changes: dict[str, Any], field: str, problem: 
     ("changes", "field", "problem"),
     [
         ({"solo_below": 3.0}, "solo_below", "3.0 is outside"),
-        ({"least_confidences": [0.5]}, "least_confidences (length)", "1 is neither 0 nor the 2 of branches"),
-        ({"least_confidences": [0.5] * 3}, "least_confidences (length)", "3 is neither 0 nor the 2 of branches"),
+        ({"least_confidences": [0.5] * 3}, "least_confidences (length)", "3 is outside [0, 2]"),
         ({"least_confidences": [0.5, math.nan]}, "least_confidences", "nan is outside"),
         ({"least_confidences": [-0.5, 0.5]}, "least_confidences", "-0.5 is outside"),
     ],
