@@ -166,8 +166,8 @@ ONE = AnnouncedProposal(0, 1, (1,))
     ("announcements", "problem"),
     [
         ([Announcement(START, (AnnouncedProposal(3, 1, (1,)),))], "3 of 2"),
-        ([Announcement(START, (AnnouncedProposal(0, 1, ()),))], "num_draft_tokens"),
-        ([Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),))], "num_draft_tokens"),
+        ([Announcement(START, (AnnouncedProposal(0, 1, ()),))], r"token_ids \(length\): 1 is"),
+        ([Announcement(START, (AnnouncedProposal(0, 1, (1,) * 65),))], r"token_ids \(length\): 66 is"),
         ([Announcement(START, (ONE,))] * 3, "more than 2 times a round"),
     ],
     ids=["accepts too many", "empty", "too long", "too often"],
