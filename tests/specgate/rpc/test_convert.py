@@ -19,14 +19,11 @@ from specgate.types import (
     VerifyRequest,
 )
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
+from tests.specgate.rpc.wire import over_the_wire, refused
 
 
 def float32(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
-def over_the_wire(pb: Any) -> Any:
-    return type(pb).FromString(pb.SerializeToString())
 
 
 DISTRIBUTION = SparseDistribution((7, 0, 4_000_000_000), tuple(map(float32, (0.7, 0.2, 1e-30))))
@@ -129,13 +126,6 @@ def test_a_bad_distribution_is_refused(pb: types_pb2.SparseDistribution, field: 
     with pytest.raises(InvalidArgument) as caught:
         convert.sparse_distribution_from_pb(pb)
     assert caught.value.field.startswith(field)
-    assert problem in caught.value.problem
-
-
-def refused(act: Any, field: str, problem: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        act()
-    assert caught.value.field == field
     assert problem in caught.value.problem
 
 

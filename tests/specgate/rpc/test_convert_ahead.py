@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
-from specgate.errors import InvalidArgument
 from specgate.rpc import convert_ahead
 from specgate.types import MAX_GAMMA, AnnouncedProposal, Announcement, FollowUp, FollowUps
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
+from tests.specgate.rpc.wire import over_the_wire, refused
 
 DRAFTS = (AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,)), AnnouncedProposal(1, 0, (9,) * MAX_GAMMA))
 FOLLOW_UPS = FollowUps(4, 9, (FollowUp(2, 7, (1, 2, 3), 0.5), FollowUp(0, 0, (5,))), 0.25, 8)
-
-
-def over_the_wire(pb: Any) -> Any:
-    return type(pb).FromString(pb.SerializeToString())
 
 
 @pytest.mark.parametrize("further", [False, True])
@@ -81,13 +77,6 @@ BAD_BRANCHES = [
     ({"token_ids": (1, 2, 3, 4)}, "token_ids (length)", "4 is outside [5, 5]"),
     ({"token_ids": (1, 2, 3, 4, 5, 6)}, "token_ids (length)", "6 is outside [5, 5]"),
 ]
-
-
-def refused(act: Any, field: str, problem: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        act()
-    assert caught.value.field == field
-    assert problem in caught.value.problem
 
 
 @pytest.mark.parametrize(("changes", "field", "problem"), BAD_BRANCHES)

@@ -10,6 +10,7 @@ from specgate.errors import InvalidArgument
 from specgate.rpc import convert_session as convert
 from specgate.types import SEED_LIMIT, ModelInfo, SamplingParams, SessionSpec, Verification
 from specgate.v1 import types_pb2
+from tests.specgate.rpc.wire import over_the_wire
 
 FINGERPRINT = MappingProxyType({"vocabulary": "ab12", "merges": "cd34"})
 FIRM = SamplingParams(
@@ -55,10 +56,6 @@ INFO = ModelInfo(
     active_sessions=3,
     free_kv_tokens=1 << 32,
 )
-
-
-def over_the_wire(pb: Any) -> Any:
-    return type(pb).FromString(pb.SerializeToString())
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.0), FIRM])
