@@ -4,7 +4,7 @@
 #   deploy/two_gpus.sh --target MODEL --draft MODEL      folders or hub ids; without them the bundled pair
 #   deploy/two_gpus.sh --cpu                             the same without cards, to try it
 #
-#   --dtype TYPE      bfloat16 (default on cards) or float32 (default on the CPU)
+#   --dtype TYPE      auto (default: bfloat16 on cards, float32 on the CPU), float32, bfloat16 or float16
 #   --port PORT       HTTP, 8000 by default
 #   --grpc-port PORT  gRPC, 8001 by default
 #   --ray-port PORT   Ray's own head port, 6379 by default
@@ -15,7 +15,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-dtype='' port=8000 grpc_port=8001 ray_port=6379 cards=2
+dtype=auto port=8000 grpc_port=8001 ray_port=6379 cards=2
 models=()
 while [[ $# -gt 0 ]]; do
   case $1 in
@@ -41,8 +41,7 @@ if [[ $cards == 2 ]]; then
   found=$(nvidia-smi --list-gpus 2>/dev/null | wc -l) || found=0
   [[ $found -ge 2 ]] || die "this host has $found NVIDIA cards and two are needed; --cpu runs the same without"
 fi
-if [[ $cards == 2 ]]; then share=1 default_dtype=bfloat16; else share=0 default_dtype=float32; fi
-dtype=${dtype:-$default_dtype}
+if [[ $cards == 2 ]]; then share=1; else share=0; fi
 
 work=$(mktemp -d /tmp/specgate.XXXXXX)
 ray_pid='' serve_pid=''

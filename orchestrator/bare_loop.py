@@ -21,7 +21,7 @@ class BareLoop:
     """A process that holds one model and decodes with it, one request at a time.
 
     With an ``assistant`` it also decodes by the library's assisted generation; ``no_assistant`` says, once it is
-    started, why it cannot, and is empty where it can.
+    started, why it cannot, and is empty where it can; ``device`` is where the model then is.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class BareLoop:
         self._child: Child | None = None
         self.has_assistant = assistant is not None
         self.no_assistant = ""
+        self.device = ""
 
     async def start(self) -> None:
         """Return once the model is loaded.
@@ -49,7 +50,7 @@ class BareLoop:
         """
         self._child = await Child.start("orchestrator.hf_baseline", self._flags)
         ready = await _answer(self._child)
-        self.no_assistant = ready["no_assistant"]
+        self.no_assistant, self.device = ready["no_assistant"], ready["device"]
         self.has_assistant = self.has_assistant and not self.no_assistant
 
     async def run(self, request: GenerationRequest, schedule: str | None = None) -> BareRun:

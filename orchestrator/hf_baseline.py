@@ -57,7 +57,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--assistant")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cpu", type=int)
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
     return parser.parse_args()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.child import Child
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
+from specgate.types import Attention, Dtype
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 10.0
@@ -32,8 +33,11 @@ class LocalService:
 
     role: str
     model: str
-    dtype: str = "float32"
+    dtype: str = Dtype.AUTO
     device: str = "auto"
+    attention: str = Attention.AUTO
+    cuda_graphs: bool = True
+    cpu_graphs: bool = True
     threads: int = 1
     cpu: int | None = None
     max_sessions: int = 16
@@ -50,6 +54,9 @@ class LocalService:
         """Return its flags; port 0 lets it pick one."""
         flags = ["--model", self.model, "--host", "127.0.0.1", "--port", str(port)]
         flags += ["--dtype", self.dtype, "--device", self.device, "--threads", str(self.threads)]
+        flags += ["--attention", self.attention]
+        flags += ["--cuda-graphs" if self.cuda_graphs else "--no-cuda-graphs"]
+        flags += ["--cpu-graphs" if self.cpu_graphs else "--no-cpu-graphs"]
         flags += ["--max-sessions", str(self.max_sessions), "--kv-tokens", str(self.kv_tokens)]
         flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
         if self.prefill_chunk is not None:
@@ -106,6 +113,8 @@ class Supervised:
             if event.get("event") == "ready":
                 self.endpoint = str(event["endpoint"])
                 return
+            if event.get("event") == "notice":
+                self._on_notice(f"{self.role}: {event['text']}")
             if event.get("event") == "loading":
                 on_loading(self.role, str(event["stage"]), int(event["done"]), int(event["total"]))
         raise _refusal(self.role, await self._child.wait(), self._child.last_words)

@@ -15,7 +15,7 @@ from orchestrator.request import DEFAULT_GATE, Gate, check_threshold
 from orchestrator.setting_keys import nearest_key
 from orchestrator.setting_listen import NODE, ClientTlsSettings, Listen, Strict
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_GAMMA, MAX_RUN_AHEAD, Verification
+from specgate.types import MAX_GAMMA, MAX_RUN_AHEAD, Attention, Dtype, Verification
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -66,11 +66,18 @@ class ServiceSettings(Strict):
     kv_tokens: int | None = Field(None, ge=16)
     max_batch_tokens: int = Field(2048, ge=64, le=1 << 20)
     prefill_chunk: int | None = Field(None, ge=1, le=1 << 20)
-    dtype: str = Field("float32", pattern="^(float32|bfloat16)$")
+    dtype: Dtype = Dtype.AUTO
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    attention: Attention = Attention.AUTO
+    cuda_graphs: bool = True
+    cpu_graphs: bool = True
     threads: int | None = Field(1, ge=1, le=1024)
     listen: Listen = Listen()
     placement: Placement = Placement()
+
+
+SHARED_SETTINGS = ("dtype", "device", "attention", "cuda_graphs", "cpu_graphs")
+"""What one flag of a command sets for both services."""
 
 
 class DrafterSettings(ServiceSettings):
@@ -143,16 +150,25 @@ class Settings(Strict):
         return self
 
 
-def load_settings(file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
-    """Return the settings of ``file`` with ``overrides`` over them.
+def load_settings(
+    file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    shared: Mapping[str, object] | None = None,
+) -> Settings:
+    """Return the settings of ``file`` with ``shared`` and then ``overrides`` over them.
 
     Args:
         overrides: values by dotted key, such as ``verifier.replicas``.
+        shared: values that each service gets, by names of ``SHARED_SETTINGS``; a drafter that there is not stays away.
 
     Raises:
         InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
     """
     values = {} if file is None else _read(file)
+    for role in ("verifier", "drafter"):
+        for name, value in (shared or {}).items():
+            if values.get(role, {}) is not None:
+                _put(values, [role, name], value)
     for key, value in (overrides or {}).items():
         _put(values, key.split("."), value)
     return settings_of(values)

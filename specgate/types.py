@@ -44,6 +44,38 @@ class TokenSource(StrEnum):
     SOLO = "solo"
 
 
+class Dtype(StrEnum):
+    """The number format of weights and forward passes. ``AUTO`` is what the device is for, see ``dtype_on``."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+def dtype_on(dtype: str, device: str) -> str:
+    """Return the number format that ``dtype`` means on a device, "cpu", "cuda" or "cuda:N": never "auto".
+
+    Whatever the model's own files say: bfloat16 on CUDA, float32 on the CPU.
+
+    Raises:
+        InvalidArgument: there is no such format.
+    """
+    if dtype not in list(Dtype):
+        raise InvalidArgument("dtype", f"{dtype!r} is not one of {', '.join(Dtype)}")
+    if dtype != Dtype.AUTO:
+        return dtype
+    return Dtype.BFLOAT16 if device.startswith("cuda") else Dtype.FLOAT32
+
+
+class Attention(StrEnum):
+    """How attention is computed: ``VARLEN`` is one fused call for all sequences, ``SDPA`` one call a sequence."""
+
+    AUTO = "auto"
+    VARLEN = "varlen"
+    SDPA = "sdpa"
+
+
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many leading token ids are the same."""
     length = 0

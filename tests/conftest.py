@@ -22,7 +22,31 @@ if find_spec("torch"):
 RAY_FOLDERS = frozenset({"fleet", "chaos", "deploy"})
 LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "verifier_svc", "drafter_svc")
 """Begun first, so that no long file is left at the end to one of the two processes."""
+SETTINGS_OF_PLUGINS = {
+    "pytest_asyncio": (
+        "asyncio_mode",
+        "asyncio_default_fixture_loop_scope",
+        "asyncio_default_test_loop_scope",
+    ),
+    "pytest_timeout": ("timeout",),
+}
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let pyproject's settings of plugins stand where a plugin is missing: a machine with a GPU may have few."""
+    for plugin, names in SETTINGS_OF_PLUGINS.items():
+        if not find_spec(plugin):
+            for name in names:
+                parser.addini(name, f"of {plugin}, which is not installed")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under ``-m gpu`` leave files and folders without such tests alone: what they import may be missing there."""
+    if config.option.markexpr != "gpu":
+        return None
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return None if any("pytest.mark.gpu" in file.read_text("utf-8") for file in files) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,8 +69,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def clean_environ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove what a developer's shell would otherwise slip into a test: our settings, Ray's, and proxies."""
+def clean_environ(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Remove what a developer's shell would otherwise slip into a test: our settings, Ray's, and proxies.
+
+    What commands keep between runs goes to a folder of the test's own.
+    """
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
     for name in list(os.environ):
         if name.startswith(("SPECGATE_", "RAY_")) or name.lower() in PROXIES:
             monkeypatch.delenv(name)

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specgate.runtime.choosing import Answer, answers
+from specgate.runtime.kernels import NoFusedAttention, torch_varlen
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.model_runner import ModelRunner
@@ -175,6 +176,14 @@ def write_tokenizer(folder: Path) -> Path:
 def rewrite_json(path: Path, **fields: Any) -> None:
     """Change fields of a JSON file, such as a model's config.json."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def skip_without_varlen() -> None:
+    """Skip a test where torch has no fused attention over pages, as 2.11 has not."""
+    try:
+        torch_varlen()
+    except NoFusedAttention as error:
+        pytest.skip(str(error))
 
 
 def quiet(stage: str, done: int, total: int) -> None:

@@ -12,7 +12,7 @@ from orchestrator.commands.bench_network import run_network
 from orchestrator.commands.bench_pair import Report, measure_pair
 from orchestrator.commands.bench_plots import draw_rows
 from orchestrator.commands.bench_prompts import BENCH_PROMPTS
-from orchestrator.commands.bench_requests import bench_request, load_request
+from orchestrator.commands.bench_requests import bench_request, load_request, request_object
 from orchestrator.commands.bench_table import print_rows
 from orchestrator.commands.launch import open_pair
 from orchestrator.commands.load_bench import load_prompts, run_load
@@ -21,9 +21,10 @@ from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.network_options import NetworkOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts
+from orchestrator.commands.provenance import provenance
 from orchestrator.commands.render import output_console
 from orchestrator.commands.request_options import DraftingOptions, SamplingOptions
-from orchestrator.commands.results import write_json
+from orchestrator.commands.results import results_path, write_json
 from orchestrator.request import GenerationRequest
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
@@ -43,7 +44,10 @@ def bench(
         Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
     ] = None,
     repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the rows here, too.")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Keep the results here.", show_default="a file of its own"),
+    ] = None,
     assisted: Annotated[
         bool, typer.Option("--assisted", help="HuggingFace's own speculation, too, which takes minutes.")
     ] = False,
@@ -62,13 +66,14 @@ def bench(
     load.prepare()
     if json:
         # A file that cannot be written is told now, not after minutes of measuring.
-        write_json(json, [])
+        write_json(json, {})
     if load.is_wanted:
-        told: Any = run_load(models, load, todo, request, repeats).to_object()
+        told = run_load(models, load, todo, request, repeats).to_object()
     else:
         told = _bench_alone(models, network, todo, request, repeats, load.plots, assisted)
-    if json:
-        write_json(json, told)
+    if file := json or results_path("bench"):
+        write_json(file, {"provenance": provenance(), **told})
+        Console(stderr=True).print(f"results: {file}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, assisted: bool) -> None:
@@ -88,15 +93,15 @@ def _bench_alone(
     repeats: int,
     plots: Path | None,
     assisted: bool,
-) -> Any:
-    """Measure one request at a time; return what ``--json`` writes."""
+) -> dict[str, Any]:
+    """Measure one request at a time; return what is kept of it."""
     if network.is_wanted:
         return run_network(models, network.delays_ms, prompts, request, repeats, plots).to_object()
     report = asyncio.run(_bench(models, prompts, request, repeats, assisted))
     print_rows(output_console(), report.rows, report.agreement)
     if plots is not None:
         draw_rows(plots, report.rows)
-    return [row.to_object() for row in report.rows]
+    return {"request": request_object(request), **report.to_object()}
 
 
 async def _bench(

@@ -1,9 +1,9 @@
 """``orchestrator bench --added-delay-ms``: what a longer way between the orchestrator and its services costs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +36,12 @@ class NetworkReport:
     request: GenerationRequest
     rows: Sequence[NetworkRow]
     agreement: Agreement | None
+    models: Mapping[str, Any] = field(default_factory=dict)
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as ``--json`` writes it."""
-        return {"request": request_object(self.request), "rows": [row.to_object() for row in self.rows]}
+        rows = [row.to_object() for row in self.rows]
+        return {"request": request_object(self.request), "models": self.models, "rows": rows}
 
 
 def run_network(
@@ -80,9 +82,10 @@ async def _run(
             }
             with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
                 samples = await measure(ways, requests, repeats, on_turn)
+        models_served = pair.models
     by_delay = {delay_ms: _at(samples, delay_ms) for delay_ms in delays_ms}
     together = {name: [one for own in by_delay.values() for one in own.get(name, ())] for name in PAIR_ROWS}
-    return NetworkReport(request, network_rows(by_delay), promised_agreement(together, requests))
+    return NetworkReport(request, network_rows(by_delay), promised_agreement(together, requests), models_served)
 
 
 class Delayed(NamedTuple):

@@ -1,8 +1,9 @@
 """All rows of the benchmark, measured beside a running pair."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rich.console import Console
 
@@ -21,10 +22,19 @@ from orchestrator.request import GenerationRequest
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The rows, and for how many prompts the texts were equal where they must be."""
+    """The rows, for how many prompts the texts were equal where they must be, and what was measured."""
 
     rows: list[Row]
     agreement: Agreement | None
+    models: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return all of it as ``--json`` writes it."""
+        return {
+            "models": self.models,
+            "rows": [row.to_object() for row in self.rows],
+            "agreement": asdict(self.agreement) if self.agreement else None,
+        }
 
 
 async def measure_pair(
@@ -51,4 +61,4 @@ async def measure_pair(
         ways = bare | ours
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
             samples = await measure(ways, requests, repeats, on_turn, budget_s)
-    return Report(rows_of(samples), promised_agreement(samples, requests))
+    return Report(rows_of(samples), promised_agreement(samples, requests), pair.models)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -60,16 +60,25 @@ async def bare_ways(
     """Start HuggingFace's loops of the models whose files are known; idle, they take no core from the others.
 
     Where the library does not draft for this target with this draft, ``log`` is told, and those ways are missing.
+    On a GPU there is no way of all cores: it would be the same one again, with another copy of the target.
     """
     loops = _loops(models, cores, assisted)
+    all_cores = loops.pop(TARGET_HF_ALL_CORES, None)
     async with AsyncExitStack() as stack:
-        for loop in loops.values():
-            stack.push_async_callback(loop.stop)
-        await asyncio.gather(*(loop.start() for loop in loops.values()))
+        await _start(loops.values(), stack)
+        if all_cores is not None and loops[TARGET_HF].device == "cpu":
+            loops[TARGET_HF_ALL_CORES] = all_cores
+            await _start([all_cores], stack)
         for name, loop in loops.items():
             if loop.no_assistant:
                 log.print(f"no {_ASSISTED[name]}: {loop.no_assistant}", style="yellow", markup=False)
         yield {way: decode for name, loop in loops.items() for way, decode in _ways(name, loop).items()}
+
+
+async def _start(loops: Collection[BareLoop], stack: AsyncExitStack) -> None:
+    for loop in loops:
+        stack.push_async_callback(loop.stop)
+    await asyncio.gather(*(loop.start() for loop in loops))
 
 
 def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoop]:

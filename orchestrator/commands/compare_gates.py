@@ -20,6 +20,7 @@ from orchestrator.commands.loading_bars import counting_bar
 from orchestrator.commands.model_options import ModelOptions
 from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
+from orchestrator.commands.provenance import provenance
 from orchestrator.commands.render import output_console
 from orchestrator.commands.results import write_json
 from orchestrator.commands.tables import print_lost
@@ -114,7 +115,7 @@ def _write(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
     if (folder := gates.out) is None:
         return
     told = [{**outcome.to_object(), "verification": str(gates.verification)} for outcome in outcomes]
-    write_json(folder / "gates.json", told)
+    write_json(folder / "gates.json", {"provenance": provenance(), "cases": told})
     try:
         (folder / "gates.md").write_text(markdown(outcomes), "utf-8")
     except OSError as error:

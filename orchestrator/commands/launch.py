@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -47,6 +48,17 @@ class Pair:
     cores: tuple[int, int] | None = None
     verifiers: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> dict[str, Any]:
+        """What each service serves, and where, as results files tell it."""
+        infos = {"target": self.orchestrator.target_info, "draft": self.orchestrator.draft_info}
+        fields = ("model", "num_parameters", "dtype", "device")
+        return {
+            role: {field: getattr(info, field) for field in fields} | {"model": Path(info.model).name}
+            for role, info in infos.items()
+            if info is not None
+        }
 
 
 @asynccontextmanager
@@ -124,6 +136,9 @@ def local_service(models: ModelOptions, role: str, model: str, core: int | None,
         model=model,
         dtype=models.dtype,
         device=models.device,
+        attention=models.attention,
+        cuda_graphs=models.cuda_graphs,
+        cpu_graphs=models.cpu_graphs,
         threads=models.threads,
         cpu=core,
         max_sessions=capacity.sessions,

@@ -1,8 +1,8 @@
 """``orchestrator bench`` under load: many requests at a time, with speculation off and on."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -32,11 +32,13 @@ class LoadReport:
     request: GenerationRequest
     rows: Sequence[Summary] = ()
     neighbours: Sequence[NeighbourRow] = ()
+    models: Mapping[str, Any] = field(default_factory=dict)
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as ``--json`` writes it."""
         return {
             "request": request_object(self.request),
+            "models": self.models,
             "rows": [row.to_object() for row in self.rows],
             "long_prompt": [row.to_object() for row in self.neighbours],
         }
@@ -70,7 +72,7 @@ async def _run(
         requests = [_like(request, with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
         rows = await _levels(pair, load, requests, repeats, log) if load.levels else []
         neighbours = await _neighbours(pair, load, requests, repeats, log) if load.long_prompt else []
-    return LoadReport(request, rows, neighbours)
+        return LoadReport(request, rows, neighbours, pair.models)
 
 
 def _like(request: GenerationRequest, own: GenerationRequest) -> GenerationRequest:

@@ -9,8 +9,9 @@ from pathlib import Path
 from orchestrator.commands.findings import Finding, Status
 from orchestrator.commands.model_checks import in_short
 from orchestrator.commands.model_facts import ModelFacts
+from specgate.types import dtype_on
 
-BYTES = {"float32": 4, "bfloat16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 KV_TOKENS = 32_768
 """The least that a service started by a command holds; one by itself takes what memory allows."""
 
@@ -80,8 +81,9 @@ def _device(machine: Machine, device: str) -> Finding:
 
 def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, device: str) -> Iterator[Finding]:
     """Compare what weights and KV pages need with what is free where they go."""
-    needed = sum(_needed_bytes(facts, BYTES[dtype]) for facts in models)
     on_gpu = bool(machine.gpus) and device != "cpu"
+    dtype = dtype_on(dtype, "cuda" if on_gpu else "cpu")
+    needed = sum(_needed_bytes(facts, BYTES[dtype]) for facts in models)
     index = int(device.partition(":")[2] or 0)
     free = machine.gpus[index].free_bytes if on_gpu and index < len(machine.gpus) else machine.free_bytes
     if not needed or free is None:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +10,17 @@ import typer
 from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
-from specgate.types import MAX_RUN_AHEAD, check_range
+from specgate.types import MAX_RUN_AHEAD, Attention, Dtype, check_range
 
 MAX_THREADS = 1024
 MAX_PREFILL_CHUNK = 1 << 20
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
-
-
-class Dtype(StrEnum):
-    """The number formats that the services load weights in."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
+DTYPE_HELP = "Number format of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
+ATTENTION_HELP = "varlen: one fused call, on CUDA in bfloat16 or float16; sdpa: everywhere."
+CUDA_GRAPHS_HELP = "Replay recorded forwards, where attention is varlen."
+CPU_GRAPHS_HELP = "Replay recorded forwards of few rows, on the CPU."
 
 
 def check_model(flag: str, model: str | None) -> None:
@@ -60,10 +56,17 @@ class ModelOptions:
         tuple[str, ...],
         typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
     ] = ()
-    dtype: Annotated[Dtype, typer.Option(help="Number format of the weights.", rich_help_panel=_MODELS)] = Dtype.FLOAT32
+    dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP, rich_help_panel=_MODELS)] = Dtype.AUTO
     device: Annotated[
         str, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
     ] = "auto"
+    attention: Annotated[Attention, typer.Option(help=ATTENTION_HELP, rich_help_panel=_MODELS)] = Attention.AUTO
+    cuda_graphs: Annotated[
+        bool, typer.Option("--cuda-graphs/--no-cuda-graphs", help=CUDA_GRAPHS_HELP, rich_help_panel=_MODELS)
+    ] = True
+    cpu_graphs: Annotated[
+        bool, typer.Option("--cpu-graphs/--no-cpu-graphs", help=CPU_GRAPHS_HELP, rich_help_panel=_MODELS)
+    ] = True
     threads: Annotated[
         int, typer.Option(help=f"CPU threads of each service, up to {MAX_THREADS}.", rich_help_panel=_MODELS)
     ] = 1

@@ -16,6 +16,7 @@ from orchestrator.commands.option_groups import takes_groups
 from orchestrator.commands.prompts import Prompt, capacity_for, read_prompts, with_token_ids
 from orchestrator.commands.prove_runs import PATIENT, Prover, Sizes
 from orchestrator.commands.prove_table import print_proof
+from orchestrator.commands.provenance import provenance
 from orchestrator.commands.render import output_console
 from orchestrator.commands.results import write_json
 from orchestrator.proof.plan import REJECTION_BATCH, REJECTION_TOKENS
@@ -58,7 +59,7 @@ def prove(
         write_json(json, {})
     proof = asyncio.run(_prove(models, todo, Sizes(max_tokens, samples), hf=hf))
     if json:
-        write_json(json, proof.to_object())
+        write_json(json, {"provenance": provenance(), **proof.to_object()})
     print_proof(output_console(), proof)
     if not proof.holds:
         raise typer.Exit(1)

@@ -1,8 +1,10 @@
 """A finished generation, its rate, and the JSON object that stands for it."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -135,6 +137,20 @@ def error_object(error: SpecgateError) -> dict[str, Any]:
     if isinstance(error, InvalidArgument):
         told["field"] = error.field
     return {"error": told}
+
+
+def results_path(command: str) -> Path | None:
+    """Return where a command keeps its results if nobody names a file; None where that folder cannot be made.
+
+    The folder is ``specgate/results`` under ``XDG_STATE_HOME``, by default ``~/.local/state``.
+    """
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(home) / "specgate" / "results"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}-{command}.json"
 
 
 def write_json(path: Path, value: Any) -> None:

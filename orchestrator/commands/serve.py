@@ -29,7 +29,7 @@ Stages = dict[str, tuple[str, int, int]]
 def serve(options: ServeOptions) -> None:
     """Serve the pair on Ray: OpenAI's HTTP and gRPC, on the cluster of `ray start` or on this machine alone."""
     start_s = time.monotonic()
-    settings = load_settings(options.config, options.overrides())
+    settings = load_settings(options.config, options.overrides(), options.shared())
     if find_spec("ray") is None:
         raise ServiceUnavailable("serving needs Ray: pip install 'specgate[ray]'")
     from orchestrator.fleet.cluster import on_cluster
@@ -74,7 +74,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 
 @contextmanager
 def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Callable[[Stages], None]]:
-    """Yield what shows the stages of all replicas: bars, or a JSON line for each new stage.
+    """Yield what shows the stages of all replicas: bars and notices, or a JSON line for each new one.
 
     Where ``stop`` is set it raises KeyboardInterrupt: nobody waits any longer.
     """
@@ -83,7 +83,12 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
 
         def show(stages: Stages) -> None:
             for replica, stage in stages.items() - shown.items():
-                _say_stage(replica, *stage) if as_json else show_bar(replica, *stage)
+                if as_json:
+                    _say_stage(replica, *stage)
+                elif stage[-1]:
+                    show_bar(replica, *stage)
+                else:
+                    log.print(f"{replica}: {stage[0]}", style="yellow", markup=False, soft_wrap=True)
             shown.update(stages)
             if stop.is_set():
                 raise KeyboardInterrupt

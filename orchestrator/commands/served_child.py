@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.child import Child
 from orchestrator.commands.model_options import ModelOptions
+from orchestrator.settings import SHARED_SETTINGS
 from specgate.errors import ServiceUnavailable
 
 MODEL_NAME = "demo"
@@ -49,8 +50,9 @@ def settings_for(models: ModelOptions) -> dict[str, object]:
     """Return the settings that serve the models of these flags, on this machine."""
     pair = {"verifier.model": models.target_model, "drafter.model": models.draft_model}
     settings: dict[str, object] = {key: model for key, model in pair.items() if model}
+    shared = {name: getattr(models, name) for name in (*SHARED_SETTINGS, "threads")}
     for role in ("verifier", "drafter"):
-        settings |= {f"{role}.dtype": models.dtype, f"{role}.device": models.device, f"{role}.threads": models.threads}
+        settings |= {f"{role}.{name}": value for name, value in shared.items()}
     return settings
 
 

@@ -89,6 +89,8 @@ class Served:
             show(ray.get(board.read.remote()))
             application = serve.status().applications.get(self._name)
             if application is not None and application.status is ApplicationStatus.RUNNING:
+                # The last that a replica told may have come between the two questions.
+                show(ray.get(board.read.remote()))
                 return
             if application is not None and application.status is ApplicationStatus.DEPLOY_FAILED:
                 messages = [one.message for one in application.deployments.values()]

@@ -8,7 +8,7 @@ from ray import serve
 
 NAMESPACE = "specgate"
 OnStage = Callable[[str, int, int], None]
-"""Called with a stage's name, how much of it is done and how much there is."""
+"""Called with a stage's name, how much of it is done and how much there is; of nothing where it is a notice."""
 Stages = dict[str, tuple[str, int, int]]
 """Replica to the stage that it is in."""
 

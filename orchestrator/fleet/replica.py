@@ -34,7 +34,8 @@ class ServiceReplica:
         kind = DrafterSettings if role == "drafter" else ServiceSettings
         config = _config(kind.model_validate(settings), drain_s)
         self._replica = Replica(role, config, self._leases)
-        await self._replica.start(reporter())
+        tell = reporter()
+        await self._replica.start(tell, on_notice=lambda text: tell(text, 0, 0))
 
     async def lease(self) -> AsyncGenerator[tuple[str, str], None]:
         """Yield the endpoint and a one-time token; end with the session, or soon where none is opened."""
@@ -96,6 +97,9 @@ def _config(settings: ServiceSettings, drain_s: float) -> ServiceConfig:
         port=listen.port,
         device=settings.device,
         dtype=settings.dtype,
+        attention=settings.attention,
+        cuda_graphs=settings.cuda_graphs,
+        cpu_graphs=settings.cpu_graphs,
         threads=settings.threads,
         max_sessions=settings.max_sessions,
         kv_tokens=settings.kv_tokens,

@@ -6,11 +6,11 @@ from typing import Any
 
 from specgate.types import TokenLogprobs
 
-NEAR_TIE = {"float32": 1e-4, "bfloat16": 0.25}
+NEAR_TIE = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.03125}
 """Two best logits closer than this may change places under another batch shape, by the weights' number format.
 
 bfloat16 keeps 8 bits: between 16 and 32, where a best logit often lies, neighbouring values are 0.125 apart, and
-each of the two may be off by one step.
+each of the two may be off by one step. float16 keeps 11, which makes its steps an eighth of that.
 """
 
 

@@ -108,10 +108,15 @@ class Inputs(NamedTuple):
 
 
 class Kernel(Protocol):
-    """One way to compute attention over pages: how the pages lie, and what a batch must bring."""
+    """One way to compute attention over pages: how the pages lie, and what a batch must bring.
+
+    ``why`` tells a person which variant it is, or why no faster one serves.
+    """
 
     @property
     def name(self) -> str: ...
+
+    why: str
 
     def pages(self, num_pages: int, page_size: int) -> KVPages: ...
 

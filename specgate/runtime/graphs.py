@@ -4,6 +4,7 @@ A replay reads its inputs from buffers that stay where they are, filled by one c
 smaller than its bucket is padded, see ``packing``. What fits no bucket, prompts above all, runs without a graph.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as List
 from typing import NamedTuple, Protocol
@@ -16,6 +17,7 @@ from specgate.runtime.model_call import ModelCall
 from specgate.runtime.packing import Layout
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.varlen import VarlenKernel
+from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
 WIDTHS = (1, 2, 4, 6, 8)
 """Rows a sequence: a lone token, and what a verification of usual γ brings."""
@@ -64,11 +66,19 @@ class CudaCapturer:
 
         A capture that fails leaves torch's allocator in it for good, so what would make it fail is found before.
         """
-        torch.cuda.set_sync_debug_mode("error")
+        before = torch.cuda.get_sync_debug_mode()
         try:
+            _set_sync_debug_mode("error")
             function()
         finally:
-            torch.cuda.set_sync_debug_mode("default")
+            _set_sync_debug_mode(before)
+
+
+def _set_sync_debug_mode(mode: int | str) -> None:
+    """Set what torch does where a host waits for the device; it warns once in a process that this is a prototype."""
+    with WARNINGS_LOCK, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode", category=UserWarning)
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 class EagerCapturer:

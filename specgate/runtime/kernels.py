@@ -4,10 +4,10 @@ import importlib
 import inspect
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as List
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,62 +22,95 @@ from specgate.runtime.varlen_reference import varlen_attention
 PAGE_SIZE_UNIT = 256
 """torch's fused kernel takes pages of a multiple of so many tokens."""
 _FUSED_DTYPES = (torch.bfloat16, torch.float16)
-_NEEDED = frozenset({"seqused_k", "block_table", "num_splits", "enable_gqa", "window_size"})
+_NEEDED = frozenset({"seqused_k", "block_table", "enable_gqa", "window_size"})
+"""What ``varlen_attn`` must take to read KV pages: torch 2.12 and later."""
 _PROBE_TOLERANCE = 2e-2
 _PROBE_WINDOWS = ((-1, 0), (99, 0))
+_PROBE_ROWS = ((5, 1, 8, 1), (1, 1, 1, 1))
+"""Rows of the probed sequences. Only lone rows make a kernel split the keys, where it may."""
 _log = logging.getLogger(__name__)
 
 
-class _NotHere(Exception):
+class NoFusedAttention(Exception):
     """Says why the fused attention cannot be used."""
 
 
-def kernels_for(attention: str, loaded: LoadedModel) -> list[Kernel]:
-    """Return the ways to compute attention that may serve ``loaded``, the most wanted first.
+class Way(NamedTuple):
+    """One way to call torch's kernel, and what is told of it."""
+
+    told: str
+    attention: VarlenAttention
+
+
+def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel], Way] | None = None) -> list[Kernel]:
+    """Return the ways to compute attention that may serve ``loaded``, the most wanted first; each says why.
 
     Args:
         attention: "auto", "varlen" or "sdpa".
+        find: finds the fused kernel on the model's device; ``fused_attention`` where absent.
 
     Raises:
         InvalidArgument: "varlen" where it cannot be had.
     """
     spans = SpanKernel(has_twins=twins_are_faster(loaded.device, loaded.dtype))
     if attention == "sdpa" or (attention == "auto" and loaded.device.type == "cpu"):
+        spans.why = "--attention sdpa" if attention == "sdpa" else "the CPU's own"
         return [spans]
     try:
-        kernel = VarlenKernel(_fused_attention(loaded), loaded.context_length)
-    except _NotHere as error:
+        way = (find or fused_attention)(loaded)
+    except NoFusedAttention as error:
         if attention == "varlen":
             raise InvalidArgument("--attention", f"varlen cannot be had here: {error}") from error
         _log.warning("attention by varlen is not used: %s", error)
+        spans.why = f"varlen cannot be had here: {error}"
         return [spans]
+    kernel = VarlenKernel(way.attention, loaded.context_length, way.told)
     return [kernel] if attention == "varlen" else [kernel, spans]
 
 
-def _fused_attention(loaded: LoadedModel) -> VarlenAttention:
-    """Return torch's kernel, called in a way that gave the right numbers on this device just now."""
+def fused_attention(loaded: LoadedModel) -> Way:
+    """Return torch's kernel, called in a way that gave the right numbers on this device just now.
+
+    Raises:
+        NoFusedAttention: there is none for this device, number format and version of torch.
+    """
     if loaded.device.type != "cuda":
-        raise _NotHere("it needs a CUDA device")
+        raise NoFusedAttention("it needs a CUDA device")
     if loaded.dtype not in _FUSED_DTYPES:
-        raise _NotHere("it needs --dtype bfloat16")
-    return first_right(ways_to_call(_torch_varlen()), loaded.device, loaded.dtype)
+        raise NoFusedAttention("it needs --dtype bfloat16 or float16")
+    return first_right(ways_to_call(torch_varlen()), loaded.device, loaded.dtype)
 
 
-def _torch_varlen() -> Any:
-    """Return ``varlen_attn`` if it has what we need; versions differ, so its signature is asked."""
+def torch_varlen() -> VarlenAttention:
+    """Return ``varlen_attn`` if it can read KV pages; versions differ, so its signature is asked.
+
+    Raises:
+        NoFusedAttention: this torch has none, or one without pages.
+    """
     try:
-        attention = importlib.import_module("torch.nn.attention.varlen").varlen_attn
+        attention: VarlenAttention = importlib.import_module("torch.nn.attention.varlen").varlen_attn
     except (ImportError, AttributeError) as error:
-        raise _NotHere(f"torch {torch.__version__} has no varlen_attn") from error
+        raise NoFusedAttention(f"torch {torch.__version__} has no varlen_attn") from error
     if missing := _NEEDED - inspect.signature(attention).parameters.keys():
-        raise _NotHere(f"varlen_attn of torch {torch.__version__} has no {', '.join(sorted(missing))}")
+        raise NoFusedAttention(f"varlen_attn of torch {torch.__version__} has no {', '.join(sorted(missing))}")
     return attention
 
 
-def ways_to_call(attention: VarlenAttention) -> list[VarlenAttention]:
-    """Return ``attention`` as it is, and without ``cu_seq_k``: with a block table some backends ask for it, some
-    refuse it, and none needs it."""
-    return [attention, partial(_without_cu_seq_k, attention)]
+def ways_to_call(attention: VarlenAttention) -> list[Way]:
+    """Return the ways to call ``attention``, the most wanted first.
+
+    With a block table some backends ask for ``cu_seq_k``, some refuse it, and none needs it. ``num_splits`` keeps a
+    text from depending on what else is in the batch; torch 2.12 takes the argument, and refuses it where it has no
+    FlashAttention 3.
+    """
+    name = f"varlen_attn of torch {torch.__version__}"
+    split_once = Way(f"{name}, num_splits=1", attention)
+    split_at_will = Way(f"{name} without num_splits", partial(_without_num_splits, attention))
+    return [
+        way
+        for one in (split_once, split_at_will)
+        for way in (one, Way(one.told, partial(_without_cu_seq_k, one.attention)))
+    ]
 
 
 def _without_cu_seq_k(attention: VarlenAttention, *arguments: Any, **options: Any) -> torch.Tensor:
@@ -85,26 +118,36 @@ def _without_cu_seq_k(attention: VarlenAttention, *arguments: Any, **options: An
     return attention(query, key, value, cu_seq_q, None, *bounds, **options)
 
 
-def first_right(ways: List[VarlenAttention], device: torch.device, dtype: torch.dtype) -> VarlenAttention:
-    """Return the first that computes what the reference does, aligned at the end of each sequence."""
-    reasons = []
-    for attention in ways:
+def _without_num_splits(attention: VarlenAttention, *arguments: Any, num_splits: int, **options: Any) -> torch.Tensor:
+    return attention(*arguments, **options)
+
+
+def first_right(ways: List[Way], device: torch.device, dtype: torch.dtype) -> Way:
+    """Return the first that computes what the reference does, aligned at the end of each sequence.
+
+    Raises:
+        NoFusedAttention: none does; tells each one's reason once.
+    """
+    reasons: dict[str, None] = {}
+    for way in ways:
         try:
-            error = max(_errors(attention, device, dtype))
-        except (RuntimeError, TypeError, ValueError) as refusal:
-            reasons.append(str(refusal).partition("\n")[0])
+            error = max(error for rows in _PROBE_ROWS for error in _errors(way.attention, rows, device, dtype))
+        except (RuntimeError, TypeError, ValueError, NotImplementedError) as refusal:
+            reasons[str(refusal).partition("\n")[0]] = None
             wait_for(device)
             continue
         if error <= _PROBE_TOLERANCE:
-            return attention
-        reasons.append(f"its numbers are off by {error:.1e}")
-    raise _NotHere("; ".join(reasons))
+            return way
+        reasons[f"its numbers are off by {error:.1e}"] = None
+    raise NoFusedAttention("; ".join(reasons))
 
 
 @torch.inference_mode()
-def _errors(attention: VarlenAttention, device: torch.device, dtype: torch.dtype) -> Iterator[float]:
+def _errors(
+    attention: VarlenAttention, rows: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> Iterator[float]:
     """Yield relative errors over ragged sequences that share a pool of pages, with and without a window."""
-    rows, lengths, heads, kv_heads, head_dim, num_columns = (5, 1, 8, 1), (700, 3, 257, 4000), 4, 2, 64, 16
+    lengths, heads, kv_heads, head_dim, num_columns = (700, 3, 257, 4000), 4, 2, 64, 16
     generator = torch.Generator().manual_seed(0)
     table = torch.randperm(num_columns * len(rows), generator=generator).reshape(len(rows), num_columns)
     pool = (num_columns * len(rows), PAGE_SIZE_UNIT, kv_heads, head_dim)

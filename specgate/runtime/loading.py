@@ -11,8 +11,8 @@ from transformers.utils import logging as transformers_logging
 
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
+from specgate.types import dtype_on
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _UNKNOWN_CONTEXT_LENGTH = 2048
 
@@ -61,11 +61,10 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype. Raises InvalidArgument for one that is not served."""
-    if name not in DTYPES:
-        raise InvalidArgument("dtype", f"{name!r} is not one of {', '.join(DTYPES)}")
-    return DTYPES[name]
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """Return the torch dtype that ``name`` means on the device. Raises InvalidArgument for one that is not served."""
+    dtype: torch.dtype = getattr(torch, dtype_on(name, device.type))
+    return dtype
 
 
 def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress) -> LoadedModel:

@@ -49,3 +49,20 @@ def build(
     if cpu_graphs and loaded.device.type == "cpu":
         add_cpu_graphs(runner, progress)
     return runner
+
+
+def why_slow(runner: ModelRunner, attention: str, *, cuda_graphs: bool) -> str:
+    """Return what keeps a model on CUDA off its fast path, for a person; empty where nothing does, or it was asked for.
+
+    Args:
+        attention: what was asked for, "auto", "varlen" or "sdpa".
+        cuda_graphs: whether graphs were asked for.
+    """
+    device, kernel, is_fused = runner.loaded.device, runner.kernel, isinstance(runner.kernel, VarlenKernel)
+    if device.type != "cuda":
+        return ""
+    if attention == "auto" and not is_fused:
+        return f"SLOW: attention by {kernel.name} on {device}, not fused and without CUDA graphs: {kernel.why}"
+    if cuda_graphs and is_fused and not runner.buckets:
+        return f"SLOW: no CUDA graph could be recorded on {device}; the log of the service says why"
+    return ""

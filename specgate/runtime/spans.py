@@ -149,8 +149,9 @@ class SpanKernel:
     name = "sdpa"
     pages = staticmethod(KVPages)
 
-    def __init__(self, *, has_twins: bool = False) -> None:
+    def __init__(self, *, has_twins: bool = False, why: str = "") -> None:
         self.has_twins = has_twins
+        self.why = why
 
     def inputs(self, batch: List[Rows], pages: KVPages, device: torch.device) -> Inputs:
         """Return a batch of spans; token ids, positions and rows to keep go to the device in one copy."""

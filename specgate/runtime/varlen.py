@@ -104,8 +104,9 @@ class VarlenKernel:
     name = "varlen"
     pages = staticmethod(TokenPages)
 
-    def __init__(self, attention: VarlenAttention, context_length: int) -> None:
+    def __init__(self, attention: VarlenAttention, context_length: int, why: str = "") -> None:
         self._attention = attention
+        self.why = why
         self._context_length = context_length
 
     def num_columns(self, page_size: int) -> int:

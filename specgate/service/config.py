@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from specgate import __version__
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_RUN_AHEAD, check_range
+from specgate.types import MAX_RUN_AHEAD, Attention, Dtype, check_range, dtype_on
 
 MAX_SESSIONS_LIMIT = 4096
-ATTENTIONS = ("auto", "varlen", "sdpa")
 DEFAULT_RUN_AHEAD = 4
 
 
@@ -27,14 +26,14 @@ class ServiceConfig:
     host: str = "127.0.0.1"
     port: int = 0
     device: str = "auto"
-    dtype: str = "float32"
+    dtype: str = Dtype.AUTO
     threads: int | None = None
     cpu: int | None = None
     max_sessions: int = 16
     kv_tokens: int | None = None
     max_batch_tokens: int = 2048
     prefill_chunk: int | None = None
-    attention: str = "auto"
+    attention: str = Attention.AUTO
     cuda_graphs: bool = True
     cpu_graphs: bool = True
     run_ahead: int = DEFAULT_RUN_AHEAD
@@ -53,8 +52,9 @@ class ServiceConfig:
         check_range("--kv-tokens", 16 if self.kv_tokens is None else self.kv_tokens, 16, 1 << 40)
         check_range("--max-batch-tokens", self.max_batch_tokens, 64, 1 << 20)
         check_range("--prefill-chunk", 1 if self.prefill_chunk is None else self.prefill_chunk, 1, 1 << 20)
-        if self.attention not in ATTENTIONS:
-            raise InvalidArgument("--attention", f"{self.attention!r} is not one of {', '.join(ATTENTIONS)}")
+        if self.attention not in list(Attention):
+            raise InvalidArgument("--attention", f"{self.attention!r} is not one of {', '.join(Attention)}")
+        dtype_on(self.dtype, self.device)
         check_range("--run-ahead", self.run_ahead, 0, MAX_RUN_AHEAD)
         check_range("--threads", self.threads if self.threads is not None else 1, 1, 1024)
         check_range("--drain-s", self.drain_s, 0.0, 86_400.0)
@@ -78,14 +78,16 @@ def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=0, help="port to listen on; 0 picks a free one")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="of weights and forward pass")
+    dtype_help = "of weights and forward pass; auto: bfloat16 on CUDA, float32 on the CPU"
+    add("--dtype", default="auto", choices=[*map(str, Dtype)], help=dtype_help)
     add("--threads", type=int, help="torch threads; torch's own choice where absent")
     add("--cpu", type=int, help="pin the process to this core")
     add("--max-sessions", type=int, default=16, help="sessions at the same time")
     add("--kv-tokens", type=int, help="tokens that the KV pages hold in all; as memory allows where absent")
     add("--max-batch-tokens", type=int, default=2048, help="tokens of all sessions in one forward pass")
     add("--prefill-chunk", type=int, help="tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA")
-    add("--attention", default="auto", choices=ATTENTIONS, help="varlen: one fused call, CUDA and bfloat16; sdpa: any")
+    attention_help = "varlen: one fused call, on CUDA in bfloat16 or float16; sdpa: any"
+    add("--attention", default="auto", choices=[*map(str, Attention)], help=attention_help)
     graphs = argparse.BooleanOptionalAction
     add("--cuda-graphs", action=graphs, default=True, help="replay recorded forwards, where attention is varlen")
     add("--cpu-graphs", action=graphs, default=True, help="replay recorded forwards of few rows, on the CPU")

@@ -52,7 +52,10 @@ def _exit_with_stdin() -> None:
 
 async def _serve(role: str, config: ServiceConfig) -> None:
     replica = Replica(role, config)
-    await replica.start(_tell_json if config.json_events else _tell_human)
+    if config.json_events:
+        await replica.start(_tell_json, _notice_json)
+    else:
+        await replica.start(_tell_human)
     _say({"event": "ready", "endpoint": replica.endpoint, "role": role, "model": config.model})
     await replica.run()
 
@@ -63,6 +66,10 @@ def _say(event: dict[str, object]) -> None:
 
 def _tell_json(stage: str, done: int, total: int) -> None:
     _say({"event": "loading", "stage": stage, "done": done, "total": total})
+
+
+def _notice_json(text: str) -> None:
+    _say({"event": "notice", "text": text})
 
 
 def _tell_human(stage: str, done: int, total: int) -> None:

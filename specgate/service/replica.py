@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ AddServicer = Callable[[Any, Any], None]
 """Puts a servicer for a ServedModel into a server's handlers."""
 OnLoading = Callable[[str, int, int], None]
 """Called from another thread with a stage's name, how much of it is done and how much there is."""
+OnNotice = Callable[[str], None]
+"""Called from another thread with what whoever started the service must hear of."""
 
 CPU_PAGE_SIZE = 2048
 """One page holds most sequences whole on the CPU, so that attention reads a view and copies nothing."""
@@ -29,6 +32,7 @@ LONE_CHUNKS = 4
 """Where prompts are all there is nobody waits, but somebody may come: they run in chunks too, longer ones."""
 ENGINE_LOST = 70
 """Exit code of a process whose engine or device is lost."""
+_log = logging.getLogger(__name__)
 
 
 def servicer_of(role: str) -> AddServicer:
@@ -57,8 +61,10 @@ class Replica:
         """HOST:PORT as bound; the port is 0 before ``start``."""
         return self._server.endpoint
 
-    async def start(self, on_loading: OnLoading) -> None:
+    async def start(self, on_loading: OnLoading, on_notice: OnNotice = _log.warning) -> None:
         """Listen while the model loads, so that health can tell; return once sessions are taken.
+
+        ``on_notice`` hears when the model is served in a way that is much slower than it could be.
 
         Raises:
             InvalidArgument: it cannot listen there, or the model cannot be served with this configuration.
@@ -66,7 +72,7 @@ class Replica:
         """
         await self._server.start()
         try:
-            model = await asyncio.to_thread(_load, self._role, self._config, self.leases, on_loading)
+            model = await asyncio.to_thread(_load, self._role, self._config, self.leases, on_loading, on_notice)
         except BaseException:
             await self._server.drain()
             raise
@@ -102,19 +108,25 @@ def _server_options(config: ServiceConfig) -> ServerOptions:
     return ServerOptions(host=config.host, port=config.port, tls=tls, insecure=config.insecure, drain_s=config.drain_s)
 
 
-def _load(role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading: OnLoading) -> Any:
+def _load(
+    role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading: OnLoading, on_notice: OnNotice
+) -> Any:
     """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
     import torch
 
     from specgate.runtime.engine import Engine
     from specgate.runtime.loading import load, pick_device, pick_dtype
+    from specgate.runtime.serving_path import why_slow
     from specgate.service.model import ServedModel
 
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    device, dtype = pick_device(config.device), pick_dtype(config.dtype)
+    device = pick_device(config.device)
+    dtype = pick_dtype(config.dtype, device)
     loaded = load(config.model, device, dtype, on_loading)
     runner = _build(role, loaded, config, on_loading)
+    if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
+        on_notice(slow)
     if config.slow_us:
         runner.forward = _slowed(runner.forward, config.slow_us)
     engine = Engine(runner, _limits(config, device.type), on_failure=_die)
@@ -141,7 +153,8 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         progress=on_loading,
     )
     if on_cuda:
-        on_loading(f"attention by {runner.kernel.name}, {len(runner.buckets)} CUDA graphs", 1, 1)
+        kernel = runner.kernel
+        on_loading(f"attention by {kernel.name} ({kernel.why}), {len(runner.buckets)} CUDA graphs", 1, 1)
     return runner
 
 

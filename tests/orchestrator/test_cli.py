@@ -195,7 +195,11 @@ def test_the_bench_over_running_services(orchestrator: Cli, services: list[str],
     flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "16", "--json", str(rows)]
     code, shown, _ = orchestrator("bench", *flags, *services)
     assert code == 0
-    assert [row["name"] for row in json.loads(rows.read_text())] == ["target", "spec", "spec+gate"]
+    told = json.loads(rows.read_text())
+    assert [row["name"] for row in told["rows"]] == ["target", "spec", "spec+gate"]
+    assert set(told["provenance"]) == {"date", "command", "commit", "specgate", "versions", "machine"}
+    assert told["models"]["target"]["dtype"] == "float32"
+    assert told["agreement"]["equal"] == 2
     assert "the same text from target, spec, spec+gate: 2 of 2 prompts" in shown
 
 
@@ -240,7 +244,7 @@ def test_the_bench_under_load(orchestrator: Cli, services: list[str], tmp_path: 
     )
     assert code == 0
     report = json.loads(told.read_text())
-    assert set(report) == {"request", "rows", "long_prompt"}
+    assert set(report) == {"provenance", "models", "request", "rows", "long_prompt"}
     assert [(row.get("concurrency"), row.get("rate"), row["speculation"]) for row in report["rows"]] == [
         *((1, None, "off"), (1, None, "on"), (2, None, "off"), (2, None, "on")),
         *((None, 500.0, "off"), (None, 500.0, "on")),

@@ -33,6 +33,8 @@ if model == "broken":
 if model == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 say({"event": "loading", "stage": "weights", "done": 1, "total": 2})
+if model == "slow":
+    say({"event": "notice", "text": "SLOW: no fused attention"})
 say({"event": "ready", "endpoint": "127.0.0.1:" + ("4242" if port == "0" else port)})
 if model == "short-lived":
     sys.exit(3)
@@ -101,6 +103,12 @@ async def test_loading_is_told_and_the_endpoint_known(watch: Watch) -> None:
     await watched.start()
     assert watched.stages == [("fake", "weights", 1, 2)]
     assert watched.service.endpoint == "127.0.0.1:4242"
+
+
+async def test_what_a_service_notes_while_it_loads_is_told(watch: Watch) -> None:
+    watched = watch("slow")
+    await watched.start()
+    assert watched.notices == ["fake: SLOW: no fused attention"]
 
 
 async def test_stopping_ends_it_and_can_be_repeated(watch: Watch) -> None:
@@ -200,6 +208,10 @@ def test_the_flags_of_a_service() -> None:
     for part in ("--model m", "--host 127.0.0.1", "--port 7", "--threads 2", "--cpu 1", "--exit-with-stdin"):
         assert part in flags
     assert "--max-sessions 3 --kv-tokens 5" in flags
+    assert "--dtype auto --device auto" in flags
+    assert "--attention auto --cuda-graphs --cpu-graphs" in flags
+    other = LocalService("drafter", "m", dtype="float16", attention="sdpa", cuda_graphs=False, cpu_graphs=False)
+    assert "--attention sdpa --no-cuda-graphs --no-cpu-graphs" in " ".join(other.arguments(0))
     assert not {"--cpu", "--prefill-chunk"} & set(LocalService("drafter", "m").arguments(0))
     assert LocalService("drafter", "m", prefill_chunk=9).arguments(0)[-2:] == ["--prefill-chunk", "9"]
     assert LocalService("drafter", "m", run_ahead=0).arguments(0)[-2:] == ["--run-ahead", "0"]

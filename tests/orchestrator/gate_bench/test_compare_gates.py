@@ -117,7 +117,7 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
     code, shown, _ = orchestrator("compare-gates", *flags, *models)
     assert code == 0
-    told = json.loads((out / "gates.json").read_text())
+    told = json.loads((out / "gates.json").read_text())["cases"]
     assert [one["draft"] for one in told] == [DraftKind.GOOD, DraftKind.RANDOM]
     for one in told:
         assert {name: len(blocks) for name, blocks in one["blocks"].items()} == {

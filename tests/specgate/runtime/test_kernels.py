@@ -1,22 +1,26 @@
 """Which attention serves: asked for, to be had, and right."""
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from types import SimpleNamespace
+from functools import partial, wraps
 from typing import Any
 
 import pytest
 import torch
 
 from specgate.errors import InvalidArgument
-from specgate.runtime import kernels
-from specgate.runtime.kernels import first_right, kernels_for, ways_to_call
+from specgate.runtime.kernels import (
+    NoFusedAttention,
+    Way,
+    first_right,
+    kernels_for,
+    torch_varlen,
+    ways_to_call,
+)
 from specgate.runtime.loading import LoadedModel
 from specgate.runtime.varlen import VarlenAttention
 from specgate.runtime.varlen_reference import varlen_attention
-from tests.models import load_float32, write_llama
+from tests.models import load_float32, skip_without_varlen, write_llama
 
 CPU = torch.device("cpu")
 HEADS, KV_HEADS, DIM = 4, 2, 8
@@ -41,28 +45,91 @@ def test_on_a_gpu_what_is_asked_for_is_tried_and_what_is_left_to_us_falls_back(
     loaded: LoadedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     on_cuda = replace(loaded, device=torch.device("cuda"))
-    with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs --dtype bfloat16"):
+    with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs --dtype bfloat16 or"):
         kernels_for("varlen", on_cuda)
     assert [kernel.name for kernel in kernels_for("auto", on_cuda)] == ["sdpa"]
-    assert "attention by varlen is not used: it needs --dtype bfloat16" in caplog.text
+    assert "attention by varlen is not used: it needs --dtype bfloat16 or float16" in caplog.text
 
 
-def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_fused_attention", lambda loaded: varlen_attention)
-    on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
-    assert [kernel.name for kernel in kernels_for("auto", on_cuda)] == ["varlen", "sdpa"]
-    assert [kernel.name for kernel in kernels_for("varlen", on_cuda)] == ["varlen"]
+def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel) -> None:
+    def find(_: LoadedModel) -> Way:
+        return Way("a kernel", varlen_attention)
+
+    told = [(kernel.name, kernel.why) for kernel in kernels_for("auto", loaded_on_cuda(loaded), find)]
+    assert told == [("varlen", "a kernel"), ("sdpa", "")]
+    assert [kernel.name for kernel in kernels_for("varlen", loaded_on_cuda(loaded), find)] == ["varlen"]
 
 
-def test_the_installed_torch_is_asked_for_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    def old(query: Any, key: Any, value: Any, window_size: Any, seqused_k: Any) -> None: ...
+def loaded_on_cuda(loaded: LoadedModel) -> LoadedModel:
+    return replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
 
-    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(varlen_attn=old))
-    with pytest.raises(kernels._NotHere, match="has no block_table, enable_gqa, num_splits"):
-        kernels._torch_varlen()
-    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace())
-    with pytest.raises(kernels._NotHere, match=r"torch .* has no varlen_attn"):
-        kernels._torch_varlen()
+
+# What torch has, by version: signatures as released, numbers by the reference.
+
+
+def of_torch_2_11(
+    query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any, max_q: int, max_k: int,
+    *, return_aux: Any = None, scale: float | None = None, window_size: tuple[int, int] = (-1, -1),
+) -> torch.Tensor:  # fmt: skip
+    raise AssertionError("it reads no pages")
+
+
+def of_torch_2_13(
+    query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any, max_q: int, max_k: int,
+    *, return_aux: Any = None, scale: float | None = None, window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False, seqused_k: Any = None, block_table: Any = None, num_splits: int | None = None,
+) -> torch.Tensor:  # fmt: skip
+    options = {"scale": scale, "window_size": window_size, "enable_gqa": enable_gqa}
+    return varlen_attention(
+        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, **options, seqused_k=seqused_k, block_table=block_table
+    )
+
+
+@wraps(of_torch_2_13)
+def of_torch_2_12(*arguments: Any, **options: Any) -> torch.Tensor:
+    """The arguments are those of 2.13; FlashAttention 2, which it has, refuses one."""
+    if options.get("num_splits") is not None:
+        raise RuntimeError("num_splits is only supported with FlashAttention 3")
+    return of_torch_2_13(*arguments, **options)
+
+
+@wraps(of_torch_2_13)
+def of_torch_2_14_without_cu_seq_k(*arguments: Any, **options: Any) -> torch.Tensor:
+    if arguments[4] is not None:
+        raise RuntimeError("cu_seq_k does not go with a block table")
+    return of_torch_2_13(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("released", "told"),
+    [
+        (of_torch_2_12, " without num_splits"),
+        (of_torch_2_13, ", num_splits=1"),
+        (of_torch_2_14_without_cu_seq_k, ", num_splits=1"),
+    ],
+)
+def test_what_serves_by_version(released: VarlenAttention, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", released)
+    way = first_right(ways_to_call(torch_varlen()), CPU, torch.bfloat16)
+    assert way.told == f"varlen_attn of torch {torch.__version__}{told}"
+
+
+def test_torch_2_11_has_no_pages_and_sdpa_says_so(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", of_torch_2_11)
+    (kernel,) = kernels_for("auto", loaded_on_cuda(loaded))
+    reason = f"varlen_attn of torch {torch.__version__} has no block_table, enable_gqa, seqused_k"
+    assert (kernel.name, kernel.why) == ("sdpa", f"varlen cannot be had here: {reason}")
+    assert reason in caplog.text
+    with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: varlen_attn"):
+        kernels_for("varlen", loaded_on_cuda(loaded))
+
+
+def test_a_torch_without_the_kernel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch.nn.attention.varlen.varlen_attn")
+    with pytest.raises(NoFusedAttention, match=r"torch .* has no varlen_attn"):
+        torch_varlen()
 
 
 def aligned_at_the_start(*arguments: Any, window_size: tuple[int, int], **options: Any) -> torch.Tensor:
@@ -82,20 +149,27 @@ def without_windows(*arguments: Any, **options: Any) -> torch.Tensor:
 
 
 def refuses(*arguments: Any, **options: Any) -> torch.Tensor:
-    raise RuntimeError("num_splits requires FA3.\nand more")
+    raise RuntimeError("no such backend.\nand more")
+
+
+def forgets_all_but_the_first_where_it_splits(*arguments: Any, **options: Any) -> torch.Tensor:
+    """Splits lone rows, as kernels do, and leaves the rows of later sequences as they were (pytorch issue 194167)."""
+    out = varlen_attention(*arguments, **options)
+    return out if arguments[5] > 1 else out * (torch.arange(len(out)) == 0)[:, None, None]
 
 
 WRONG: dict[str, tuple[VarlenAttention, str]] = {
     "aligned at the start": (aligned_at_the_start, "its numbers are off by"),
     "no windows": (without_windows, "its numbers are off by"),
-    "refuses": (refuses, "^num_splits requires FA3.; num_splits requires FA3.$"),
+    "split, forgets": (forgets_all_but_the_first_where_it_splits, "its numbers are off by"),
+    "refuses": (refuses, "^no such backend.$"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_found_out(name: str) -> None:
     attention, reason = WRONG[name]
-    with pytest.raises(kernels._NotHere, match=reason):
+    with pytest.raises(NoFusedAttention, match=reason):
         first_right(ways_to_call(attention), CPU, torch.bfloat16)
 
 
@@ -147,4 +221,5 @@ def test_the_reference_is_attention_written_down(window: int) -> None:
 
 @pytest.mark.gpu
 def test_the_fused_kernel_is_aligned_at_the_end() -> None:
-    first_right(ways_to_call(kernels._torch_varlen()), torch.device("cuda"), torch.bfloat16)
+    skip_without_varlen()
+    first_right(ways_to_call(torch_varlen()), torch.device("cuda"), torch.bfloat16)

@@ -267,11 +267,23 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_device("cuda:1") == torch.device("cuda:1")
 
 
-def test_dtypes() -> None:
-    assert pick_dtype("float32") is torch.float32
-    assert pick_dtype("bfloat16") is torch.bfloat16
-    with pytest.raises(InvalidArgument, match=r"^dtype: 'float16' is not one of float32, bfloat16"):
-        pick_dtype("float16")
+@pytest.mark.parametrize(
+    ("name", "device", "expected"),
+    [
+        ("auto", "cpu", torch.float32),
+        ("auto", "cuda:1", torch.bfloat16),
+        ("float32", "cuda", torch.float32),
+        ("bfloat16", "cpu", torch.bfloat16),
+        ("float16", "cpu", torch.float16),
+    ],
+)
+def test_dtypes(name: str, device: str, expected: torch.dtype) -> None:
+    assert pick_dtype(name, torch.device(device)) is expected
+
+
+def test_a_dtype_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"^dtype: 'int8' is not one of auto, float32, bfloat16, float16"):
+        pick_dtype("int8", torch.device("cpu"))
 
 
 def test_a_sharded_folder_loads(tmp_path: Path) -> None:

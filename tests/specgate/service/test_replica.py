@@ -15,6 +15,7 @@ from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ModelLo
 from specgate.runtime import graphs, kernels, serving_path
 from specgate.runtime.attention import Kernel
 from specgate.runtime.graphs import EagerCapturer
+from specgate.runtime.kernels import Way
 from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits
 from specgate.runtime.serving_path import build
@@ -163,7 +164,7 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
         assert options["page_size"] == 256
         return build(loaded, wanted, **options)
 
-    monkeypatch.setattr(kernels, "_fused_attention", lambda _: varlen_attention)
+    monkeypatch.setattr(kernels, "fused_attention", lambda _: Way("the reference", varlen_attention))
     monkeypatch.setattr(graphs, "CudaCapturer", lambda device: EagerCapturer())
     monkeypatch.setattr(serving_path, "build", on_the_cpu)
     told: list[tuple[str, int, int]] = []
@@ -171,5 +172,5 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
     on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
     runner = _build("verifier", on_cuda, config, lambda *stage: told.append(stage))
     assert runner.pool.num_pages == 4
-    assert told[-1] == (f"attention by varlen, {10 if cuda_graphs else 0} CUDA graphs", 1, 1)
+    assert told[-1] == (f"attention by varlen (the reference), {10 if cuda_graphs else 0} CUDA graphs", 1, 1)
     assert (("graphs", 10, 10) in told) == cuda_graphs

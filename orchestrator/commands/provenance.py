@@ -1,0 +1,98 @@
+"""Where a measurement comes from: machine, versions, commit, command and date, as every results file tells them."""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import specgate
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "grpcio", "protobuf", "triton", "ray")
+_ROOT = Path(specgate.__file__).parent.parent
+_ANSWER_WITHIN_S = 10.0
+
+
+def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return a JSON object that says what measured, on what, and when. Asks neither torch nor the network.
+
+    Args:
+        argv: the command line; our own process's where absent. Home and working folder are shortened in it.
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": _command(sys.argv if argv is None else argv),
+        "commit": _commit(),
+        "specgate": specgate.__version__,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cpu": _cpu(),
+            "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+            "gpus": _gpus(),
+        },
+    }
+
+
+def _command(argv: Sequence[str]) -> str:
+    program, *arguments = argv
+    told = shlex.join([Path(program).name, *arguments])
+    for folder, short in ((Path.cwd(), "."), (Path.home(), "~")):
+        # A root folder is part of every path.
+        if folder != Path(folder.anchor):
+            told = told.replace(str(folder), short)
+    return told
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that we run from, "+" behind it where files differ; None outside of one."""
+    if not (_ROOT / ".git").exists():
+        return None
+    commit = _answer_of("git", "-C", str(_ROOT), "rev-parse", "--short=12", "HEAD")
+    changes = _answer_of("git", "-C", str(_ROOT), "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}{'+' if changes else ''}" if commit else None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _gpus() -> list[str]:
+    """Return each card's name and driver."""
+    told = _answer_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return told.splitlines() if told else []
+
+
+def _answer_of(program: str, *arguments: str) -> str:
+    """Return what a program prints; nothing where it is missing or fails."""
+    if shutil.which(program) is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
