@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import torch
 
-from drafter_svc import guesses
-from drafter_svc.draft import Draft, DraftToken
-from drafter_svc.outcomes import Candidate
-from drafter_svc.run_ahead import RunAhead
+from drafter_svc.run_ahead import guesses
+from drafter_svc.run_ahead.outcomes import Candidate
+from drafter_svc.run_ahead.session import RunAhead
+from drafter_svc.sources.model import Draft, DraftToken
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
-from specgate.runtime.choosing import Answer, Choosing, Prefix, adjusted
+from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.kv_pages import Sequence as Tokens
 from specgate.runtime.noise import Purpose

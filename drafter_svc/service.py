@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from drafter_svc.drafter import Drafting, DraftSession
-from drafter_svc.row_budget import RowBudget
+from drafter_svc.run_ahead.budget import RowBudget
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_ahead import announcement_to_pb

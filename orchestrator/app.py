@@ -13,19 +13,19 @@ from ray import serve
 from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
-from orchestrator.discovery import ask_verifier
-from orchestrator.doors.desk import Desk
-from orchestrator.doors.grpc_door import GrpcDoor
-from orchestrator.doors.http import make_app
-from orchestrator.fleet.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
-from orchestrator.fleet.progress import reporter
-from orchestrator.fleet.replica import LOGGING, actor_options, service_application
-from orchestrator.fleet.running import Replicas
-from orchestrator.generator import Orchestrator
-from orchestrator.pool import StaticPool, grpc_health
-from orchestrator.ports import Pool
-from orchestrator.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
-from orchestrator.text import TextTokenizer
+from orchestrator.api.grpc.service import GrpcDoor
+from orchestrator.api.http.routes import make_app
+from orchestrator.api.request_queue import Desk
+from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
+from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
+from orchestrator.cluster.progress import reporter
+from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, service_application
+from orchestrator.cluster.running import Replicas
+from orchestrator.decode.ports import Pool
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.services.discovery import ask_verifier
+from orchestrator.services.pool import StaticPool, grpc_health
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate.rpc.tls import ClientTlsFiles
 
@@ -36,8 +36,6 @@ SPARE_REQUESTS = 256
 """HTTP requests beyond what a gateway admits, so that it is the gateway that answers them with 429."""
 CUT_GRACE_S = 1.0
 """What is cut at the end of the drain time has this long to hear why, before the gRPC door ends its calls."""
-STOP_GRACE_S = 5.0
-"""Beyond the drain time, for all that ends a gateway in order."""
 
 _log = logging.getLogger(__name__)
 

@@ -19,20 +19,21 @@ from statistics import median
 
 from rich.table import Table
 
-from orchestrator.commands.bench_prompts import BENCH_PROMPTS
-from orchestrator.commands.demo_serve import OnDelta, read_http
-from orchestrator.commands.model_options import ModelOptions
-from orchestrator.commands.render import output_console
-from orchestrator.commands.request_options import DraftingOptions, SamplingOptions, request_for
-from orchestrator.commands.results import Collector
-from orchestrator.commands.served_child import Doors, served
-from orchestrator.doors.grpc_client import GrpcClient
-from orchestrator.generator import Orchestrator
-from orchestrator.local_services import LocalService, Supervised
-from orchestrator.pool import StaticPool, grpc_health
-from orchestrator.request import Gate, GenerationRequest, GenerationStats
-from orchestrator.settings import BUNDLED_DRAFT, BUNDLED_TARGET
-from orchestrator.text import TextTokenizer
+from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
+from orchestrator.bench.clients.grpc_client import GrpcClient
+from orchestrator.bench.workload.prompts import BENCH_PROMPTS
+from orchestrator.cli.demo_serve import OnDelta, read_http
+from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.local_services import LocalService, Supervised
+from orchestrator.local.served_child import Doors, served
+from orchestrator.policy.gates import Gate
+from orchestrator.services.pool import StaticPool, grpc_health
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
+from orchestrator.terminal.results import Collector
 
 Way = Callable[[GenerationRequest, str, OnDelta], Awaitable[None]]
 

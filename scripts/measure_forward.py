@@ -26,15 +26,15 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from specgate.runtime.graphs import CudaCapturer, EagerCapturer
-from specgate.runtime.kernels import kernels_for
+from specgate.runtime.attention.kernels import kernels_for
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.cuda.graphs import CudaCapturer, EagerCapturer
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.serving_path import build
 from specgate.runtime.kv_pages import Sequence
 from specgate.runtime.loading import DTYPES, LoadedModel, pick_device
-from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.scheduler import Rows
-from specgate.runtime.serving_path import build
-from specgate.runtime.varlen import VarlenKernel
-from specgate.runtime.varlen_reference import varlen_attention
 
 VOCAB_SIZE = PAIRS["smollm2"].vocab_size
 SHAPES = {

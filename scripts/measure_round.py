@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from specgate.rpc import convert, convert_ahead
 from specgate.rpc.channel import CHANNEL_OPTIONS, FLOW_OPTIONS
-from specgate.runtime.engine import Engine
+from specgate.runtime.engine.engine import Engine
 from specgate.runtime.kv_pages import PagePool
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, Verdict, VerifyRequest
 from specgate.v1 import drafter_service_pb2 as drafter_pb

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.ray_cluster import Cluster
+    from tests.support.ray_cluster import Cluster
 
 if find_spec("torch"):
     import torch
 
     torch.set_num_threads(1)
 
-RAY_FOLDERS = frozenset({"fleet", "chaos", "deploy"})
+RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
 LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "verifier_svc", "drafter_svc")
 """Begun first, so that no long file is left at the end to one of the two processes."""
 SETTINGS_OF_PLUGINS = {
@@ -84,7 +84,7 @@ def clean_environ(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Temp
 def ray_cluster() -> Iterator["Cluster"]:
     """One Ray cluster for all tests that need one."""
     pytest.importorskip("ray")
-    from tests.ray_cluster import running_cluster
+    from tests.support.ray_cluster import running_cluster
 
     with running_cluster() as cluster:
         yield cluster

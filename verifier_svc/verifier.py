@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
-from specgate.runtime.choosing import Answer, Choosing, Prefix, adjusted
+from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import (

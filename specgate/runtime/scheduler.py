@@ -18,7 +18,7 @@ from specgate.runtime.kv_pages import PagePool, Sequence
 if TYPE_CHECKING:
     import torch
 
-    from specgate.runtime.choosing import Answer, Choosing
+    from specgate.runtime.batch_sampler import Answer, Choosing
 
 DECODE_ROWS = 32
 """A sequence with no more uncached tokens than this decodes, as does one that needs the logits of all of them; any

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from specgate.errors import TokenizerMismatch, TooManySessions
 from specgate.rpc.validate import check_token_ids
-from specgate.runtime.engine import Engine
+from specgate.runtime.engine.engine import Engine
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.service.leases import LeaseBook

@@ -114,9 +114,9 @@ def _load(
     """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
     import torch
 
-    from specgate.runtime.engine import Engine
+    from specgate.runtime.engine.engine import Engine
+    from specgate.runtime.engine.serving_path import why_slow
     from specgate.runtime.loading import load, pick_device, pick_dtype
-    from specgate.runtime.serving_path import why_slow
     from specgate.service.model import ServedModel
 
     if config.threads is not None:
@@ -136,9 +136,9 @@ def _load(
 
 def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
     """Return a ModelRunner on the path that the flags and the device give; tell which, where there is a choice."""
-    from specgate.runtime.graphs import CudaCapturer
-    from specgate.runtime.kernels import kernels_for
-    from specgate.runtime.serving_path import build
+    from specgate.runtime.attention.kernels import kernels_for
+    from specgate.runtime.cuda.graphs import CudaCapturer
+    from specgate.runtime.engine.serving_path import build
 
     on_cuda = loaded.device.type == "cuda"
     runner = build(

@@ -16,16 +16,16 @@ from specgate.rpc.channel import open_channel
 from specgate.rpc.convert import verify_round_to_pb
 from specgate.rpc.convert_session import session_spec_to_pb
 from specgate.rpc.server import Server, ServerOptions
-from specgate.runtime.engine import Engine
+from specgate.runtime.engine.engine import Engine
+from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import load
-from specgate.runtime.self_check import prepare
 from specgate.service.model import ServedModel
 from specgate.types import ALWAYS_SOLO, Proposal, SamplingParams, SessionSpec, Verification, VerifyRequest
 from specgate.v1 import drafter_service_pb2 as dpb
 from specgate.v1 import verifier_service_pb2 as vpb
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.models import write_llama
+from tests.support.models import write_llama
 from verifier_svc.service import add_servicer as add_verifier
 
 NUM_SESSIONS = 500

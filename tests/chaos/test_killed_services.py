@@ -7,12 +7,13 @@ from itertools import groupby
 
 import pytest
 
-from orchestrator.generator import Generation, Orchestrator
-from orchestrator.request import Gate, GenerationRequest
-from orchestrator.text import TextTokenizer
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Generation, Orchestrator
+from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, TokenSource
-from tests.orchestrating import connected, run
-from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
+from tests.support.orchestrating import connected, run
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 NUM_TOKENS = 400
 FAULT_AT = 40
@@ -123,7 +124,7 @@ async def _active_sessions(service: Service) -> int:
 
 
 async def test_with_no_verifier_left_the_error_tells_how_far_it_came() -> None:
-    from orchestrator.timeouts import Timeouts
+    from orchestrator.services.timeouts import Timeouts
     from specgate.errors import ServiceUnavailable
 
     with running("verifier", PAIR / "target") as verifier:

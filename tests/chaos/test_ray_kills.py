@@ -18,15 +18,16 @@ import ray
 import yaml
 from ray import serve
 
-from orchestrator.doors.grpc_client import GrpcClient
-from orchestrator.fleet.pool import ServePool
-from orchestrator.links import GrpcDialer
-from orchestrator.request import Delta, Gate, GenerationRequest
-from orchestrator.streams import ChannelCache
+from orchestrator.bench.clients.grpc_client import GrpcClient
+from orchestrator.cluster.pool import ServePool
+from orchestrator.decode.request import Delta, GenerationRequest
+from orchestrator.policy.gates import Gate
+from orchestrator.services.links import GrpcDialer
+from orchestrator.services.streams import ChannelCache
 from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
-from tests.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
-from tests.services import HELD_OUT_PROMPTS
+from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
+from tests.support.services import HELD_OUT_PROMPTS
 
 pytestmark = RAY_MARKS
 

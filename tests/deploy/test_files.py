@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.setting_keys import all_keys
-from orchestrator.setting_listen import NODE
-from orchestrator.settings import Settings, load_settings, settings_of
+from orchestrator.api.settings.keys import all_keys
+from orchestrator.api.settings.listen import NODE
+from orchestrator.api.settings.settings import Settings, load_settings, settings_of
 
 DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
 SCRIPTS = ("two_gpus.sh", "two_nodes.sh")

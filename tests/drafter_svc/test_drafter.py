@@ -10,9 +10,9 @@ import torch
 from drafter_svc.drafter import DRAFT_SUPPORT, DraftSession
 from specgate.errors import InvalidArgument, KVCacheFull, OutOfSync
 from specgate.runtime import noise, sampling
-from specgate.runtime.choosing import Choosing
+from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import Rows
 from specgate.types import (
@@ -22,9 +22,20 @@ from specgate.types import (
     SparseDistribution,
     Verification,
 )
-from tests.choices import by_the_rule
-from tests.models import KnownModel, Mix, eager_logits, eager_model, make_runner, run_all, run_task, write_model
-from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, Pair, Plan, decode, greedy_path, known_model, make_spec
+from tests.support.choices import by_the_rule
+from tests.support.models import KnownModel, Mix, eager_logits, eager_model, make_runner, run_all, run_task, write_model
+from tests.support.sessions import (
+    GREEDY,
+    PROMPT,
+    VOCAB_SIZE,
+    Ids,
+    Pair,
+    Plan,
+    decode,
+    greedy_path,
+    known_model,
+    make_spec,
+)
 
 
 @pytest.fixture

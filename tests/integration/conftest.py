@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.services import PAIR, Service, running
+from tests.support.services import PAIR, Service, running
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from drafter_svc import outcomes, run_ahead
 from drafter_svc.drafter import DraftSession
-from orchestrator.announced import MOST_A_ROUND, Announced
+from drafter_svc.run_ahead import outcomes
+from drafter_svc.run_ahead import session as run_ahead
+from orchestrator.services.announced import MOST_A_ROUND, Announced
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams
-from tests.models import KnownModel, run_task
-from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, known_model, make_spec
+from tests.support.models import KnownModel, run_task
+from tests.support.sessions import GREEDY, PROMPT, VOCAB_SIZE, known_model, make_spec
 
 ROUNDS = 12
 

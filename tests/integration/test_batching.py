@@ -6,17 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.generator import Generation, Orchestrator
-from orchestrator.links import GrpcDialer
-from orchestrator.ports import Lease
-from orchestrator.request import Gate, GenerationRequest
-from orchestrator.streams import ChannelCache
-from orchestrator.text import TextTokenizer
+from orchestrator.decode.ports import Lease
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Generation, Orchestrator
+from orchestrator.policy.gates import Gate
+from orchestrator.services.links import GrpcDialer
+from orchestrator.services.streams import ChannelCache
 from specgate.types import ModelInfo
-from tests.equal_texts import expect_equal
-from tests.mixed import SAMPLINGS, sharing_prompts
-from tests.orchestrating import PATIENT, connected, run, run_all
-from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
+from tests.support.equal_texts import expect_equal
+from tests.support.mixed import SAMPLINGS, sharing_prompts
+from tests.support.orchestrating import PATIENT, connected, run, run_all
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
 ROUNDS = [

@@ -8,13 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from orchestrator.generator import Generation
-from orchestrator.request import Gate, GenerationRequest
-from orchestrator.text import TextTokenizer
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Generation
+from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from tests import equal_texts
-from tests.orchestrating import connected, num_prepared, run_all
-from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
+from tests.support import equal_texts
+from tests.support.orchestrating import connected, num_prepared, run_all
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 FULL = pytest.param(50, 128, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 SIZES = [pytest.param(6, 48, id="quick"), FULL]

@@ -5,18 +5,18 @@ from random import Random
 
 import pytest
 
-from specgate.runtime.graphs import Bucket
-from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cuda.graphs import Bucket
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.scheduler import Limits
-from specgate.runtime.self_check import prepare
-from specgate.runtime.varlen import VarlenKernel
 from specgate.types import SessionSpec, Verification
-from tests.engines import decode_on, served
-from tests.equal_texts import expect_equal
-from tests.mixed import PLANS, SAMPLINGS, sharing_prompts
-from tests.models import Mix, load_float32, make_runner, quiet, run_all, write_llama
-from tests.sessions import Pair, Plan, decode
-from tests.tape import TapeCapturer, one_operation
+from tests.support.engines import decode_on, served
+from tests.support.equal_texts import expect_equal
+from tests.support.mixed import PLANS, SAMPLINGS, sharing_prompts
+from tests.support.models import Mix, load_float32, make_runner, quiet, run_all, write_llama
+from tests.support.sessions import Pair, Plan, decode
+from tests.support.tape import TapeCapturer, one_operation
 
 VOCAB_SIZE = 64
 KV_TOKENS, PAGE_SIZE = 4096, 32

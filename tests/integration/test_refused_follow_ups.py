@@ -11,7 +11,7 @@ from specgate.rpc.convert_session import session_spec_to_pb
 from specgate.types import FollowUp, FollowUps, SamplingParams, SessionSpec, Verification
 from specgate.v1 import verifier_service_pb2
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
-from tests.services import Service
+from tests.support.services import Service
 
 VOCAB_SIZE = 4096
 

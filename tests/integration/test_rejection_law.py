@@ -8,14 +8,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from orchestrator.generator import Orchestrator
-from orchestrator.pool import StaticPool
-from orchestrator.request import Gate, GenerationRequest
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.policy.gates import Gate
+from orchestrator.services.pool import StaticPool
 from specgate.types import SamplingParams, Verification
-from tests.chisquare import p_value
-from tests.models import write_llama
-from tests.orchestrating import PATIENT, num_prepared, run_all
-from tests.services import Service, running
+from tests.support.chisquare import p_value
+from tests.support.models import write_llama
+from tests.support.orchestrating import PATIENT, num_prepared, run_all
+from tests.support.services import Service, running
 
 VOCAB_SIZE = 6
 EOS = 5
@@ -118,7 +119,7 @@ async def test_the_law_is_the_same_where_drafters_are_lost_in_mid_stream(
     base = CASES["gate none"]
     law = joint_law(AutoModelForCausalLM.from_pretrained(pair[1]), base)
     flags = (*FLAGS, "--run-ahead", "64")
-    with running("drafter", pair[0], *flags, module=("tests.leaving_drafter",)) as leaving:
+    with running("drafter", pair[0], *flags, module=("tests.support.leaving_drafter",)) as leaving:
         drafters, verifiers = StaticPool([leaving.endpoint]), StaticPool([services[1].endpoint])
         async with await Orchestrator.connect(verifiers, drafters, None, timeouts=PATIENT) as orchestrator:
             generations = await run_all(orchestrator, [_seeded(base, seed) for seed in range(1_200)], 32)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.generator import Generation
-from orchestrator.request import Gate, GenerationRequest
-from orchestrator.text import TextTokenizer
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Generation
+from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from tests.equal_texts import expect_equal
-from tests.orchestrating import connected, num_prepared, run, run_all
-from tests.services import HELD_OUT_PROMPTS, PAIR, Service, running
+from tests.support.equal_texts import expect_equal
+from tests.support.orchestrating import connected, num_prepared, run, run_all
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 MAX_TOKENS = 40
 SAMPLINGS = {"greedy": SamplingParams(temperature=0.0), "temperature 1": SamplingParams()}

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
+from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.loading import LoadedModel
-from specgate.runtime.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits
 from specgate.types import SessionSpec, Verification
-from tests.engines import CountingPool, Counts, ServedPair, counting_runner, decode_on, served
-from tests.equal_texts import expect_equal
-from tests.mixed import PLANS, SAMPLINGS, sharing_prompts
-from tests.models import Mix, make_runner, run_all, write_llama
-from tests.sessions import Generation, Pair, Plan, decode
+from tests.support.engines import CountingPool, Counts, ServedPair, counting_runner, decode_on, served
+from tests.support.equal_texts import expect_equal
+from tests.support.mixed import PLANS, SAMPLINGS, sharing_prompts
+from tests.support.models import Mix, make_runner, run_all, write_llama
+from tests.support.sessions import Generation, Pair, Plan, decode
 
 VOCAB_SIZE = 64
 SCARCE = Limits(max_batch_tokens=40, prefill_chunk=8, lone_chunk=16)

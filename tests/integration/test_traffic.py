@@ -2,13 +2,15 @@
 
 import pytest
 
-from orchestrator.commands.bench_rows import rows_of
-from orchestrator.commands.bench_runs import measure, pair_way
-from orchestrator.request import Gate, GenerationRequest
+from orchestrator.bench.throughput.rows import rows_of
+from orchestrator.bench.throughput.runs import measure, pair_way
+from orchestrator.bench.throughput.traffic import Traffic
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.gates import Gate
 from specgate.rpc.convert import draft_response_to_pb, verify_round_to_pb
 from specgate.types import Proposal, SamplingParams, SparseDistribution, Verification, VerifyRequest
-from tests.orchestrating import PATIENT, connected
-from tests.services import HELD_OUT_PROMPTS, Service
+from tests.support.orchestrating import PATIENT, connected
+from tests.support.services import HELD_OUT_PROMPTS, Service
 
 SHARED_NOISE_BYTES, REJECTION_BYTES = 200, 6_000
 
@@ -18,7 +20,8 @@ SHARED_NOISE_BYTES, REJECTION_BYTES = 200, 6_000
     [(Verification.SHARED_NOISE, SHARED_NOISE_BYTES), (Verification.REJECTION, REJECTION_BYTES)],
 )
 async def test_bytes_of_a_round(drafter: Service, verifier: Service, verification: Verification, limit: int) -> None:
-    async with connected([drafter], [verifier], PATIENT) as orchestrator:
+    traffic = Traffic()
+    async with connected([drafter], [verifier], PATIENT, traffic.counted) as orchestrator:
         like = GenerationRequest(
             orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0]),
             SamplingParams(temperature=1.0),
@@ -29,7 +32,7 @@ async def test_bytes_of_a_round(drafter: Service, verifier: Service, verificatio
             gate=Gate.NONE,
             verification=verification,
         )
-        (row,) = rows_of(await measure({"spec": pair_way(orchestrator, like)}, [like], 1, lambda: None))
+        (row,) = rows_of(await measure({"spec": pair_way(orchestrator, like, traffic)}, [like], 1, lambda: None))
     assert row.bytes_per_round is not None
     # Five tokens there and back are 20 bytes at the least; 64 probabilities for each are 2,560.
     assert (20 if verification is Verification.SHARED_NOISE else 2_560) < row.bytes_per_round < limit

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from orchestrator import cli
-from orchestrator.text import TextTokenizer
-from tests.orchestrating import Cli
+from orchestrator.cli import main as cli
+from orchestrator.decode.text import TextTokenizer
+from tests.support.orchestrating import Cli
 
 CORPUS = [
     "def main():\n    print('hello, wörld')\n",

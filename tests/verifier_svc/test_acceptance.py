@@ -18,8 +18,8 @@ from specgate.runtime import noise
 from specgate.runtime.noise import Purpose
 from specgate.runtime.sampling import sample_weights
 from specgate.types import Proposal, SparseDistribution
-from tests.models import KnownModel, Mix
-from tests.transfers import Transfers
+from tests.support.models import KnownModel, Mix
+from tests.support.transfers import Transfers
 from verifier_svc import acceptance
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection, dense, sample_target
 

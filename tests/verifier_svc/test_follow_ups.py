@@ -6,8 +6,8 @@ import pytest
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.types import FollowUp, FollowUps, Proposal, SamplingParams, Verdict, Verification, VerifyRequest
-from tests.models import KnownModel, run_task
-from tests.sessions import PROMPT, VOCAB_SIZE, Ids, greedy_path, known_model, make_spec
+from tests.support.models import KnownModel, run_task
+from tests.support.sessions import PROMPT, VOCAB_SIZE, Ids, greedy_path, known_model, make_spec
 from verifier_svc.verifier import VerifySession
 
 START = len(PROMPT)

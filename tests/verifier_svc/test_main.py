@@ -12,7 +12,7 @@ import pytest
 import drafter_svc.__main__
 import verifier_svc.__main__
 from specgate.service import main as process
-from tests.models import write_llama, write_model
+from tests.support.models import write_llama, write_model
 
 GPT_OSS = {"num_local_experts": 2, "num_experts_per_tok": 1, "layer_types": ["full_attention", "full_attention"]}
 REFUSALS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -25,10 +25,10 @@ from specgate.types import (
     SessionSpec,
     Verification,
 )
-from tests.broken_run_ahead import ReusesTheKey
-from tests.chisquare import p_value
-from tests.models import KnownModel, Mix, eager_logits, make_runner, run_all, write_llama
-from tests.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode, was_interrupted
+from tests.support.broken_run_ahead import ReusesTheKey
+from tests.support.chisquare import p_value
+from tests.support.models import KnownModel, Mix, eager_logits, make_runner, run_all, write_llama
+from tests.support.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode, was_interrupted
 from verifier_svc import acceptance
 
 Text = tuple[int, ...]

@@ -12,10 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specgate.types import ALWAYS_SOLO, FinishReason, SamplingParams, SessionSpec, Verification
-from tests.chisquare import p_value
-from tests.mixed import PLANS, SAMPLINGS
-from tests.models import Mix, eager_logits, make_runner, run_all, write_llama, write_model
-from tests.sessions import Generation, Pair, Plan, decode, was_interrupted
+from tests.support.chisquare import p_value
+from tests.support.mixed import PLANS, SAMPLINGS
+from tests.support.models import Mix, eager_logits, make_runner, run_all, write_llama, write_model
+from tests.support.sessions import Generation, Pair, Plan, decode, was_interrupted
 
 VOCAB_SIZE, NUM_TOKENS = 64, 24
 PROMPTS = [(1, 2, 3), (5,), tuple(range(10, 40))]

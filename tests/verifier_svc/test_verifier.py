@@ -18,8 +18,8 @@ from specgate.types import (
     Verification,
     VerifyRequest,
 )
-from tests.models import KnownModel, run_task
-from tests.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, greedy_path, known_model, make_spec
+from tests.support.models import KnownModel, run_task
+from tests.support.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, greedy_path, known_model, make_spec
 from verifier_svc.verifier import VerifySession
 
 

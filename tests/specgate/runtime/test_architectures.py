@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from specgate.errors import UnsupportedArchitecture
-from specgate.runtime.self_check import TOLERANCE
-from tests.architecture_runs import change_shows, measure, write_case
-from tests.architectures import CASES, Case
-from tests.models_table import documented_verdicts
+from specgate.runtime.engine.self_check import TOLERANCE
+from tests.support.architecture_runs import change_shows, measure, write_case
+from tests.support.architectures import CASES, Case
+from tests.support.models_table import documented_verdicts
 
 SERVED = [case for case in CASES if not case.refused]
 REFUSED = [case for case in CASES if case.refused]

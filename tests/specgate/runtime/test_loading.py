@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.runtime.loading import load, pick_device, pick_dtype
-from tests.models import (
+from tests.support.models import (
     END_OF_TEXT_ID,
     TOKENIZER_SIZE,
     load_float32,

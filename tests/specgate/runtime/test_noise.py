@@ -10,7 +10,7 @@ import torch
 
 from specgate.runtime import noise
 from specgate.runtime.noise import Purpose
-from tests.chisquare import p_value
+from tests.support.chisquare import p_value
 
 LAST_WORD = (1 << 64) - 1
 KEYS = [0, 1, 1234567, 1 << 63, LAST_WORD, noise.row_key(7, 3, Purpose.SHARED)]

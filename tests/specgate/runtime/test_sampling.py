@@ -18,8 +18,8 @@ from transformers import (
 
 from specgate.runtime import sampling
 from specgate.types import SamplingParams
-from tests.chisquare import p_value
-from tests.choices import choose_alone
+from tests.support.chisquare import p_value
+from tests.support.choices import choose_alone
 
 VOCAB = 40
 LAST_UNIFORM = 1.0 - 2.0**-53

@@ -12,7 +12,7 @@ from specgate.service.leases import LeaseBook
 from specgate.service.model import ServedModel
 from specgate.service.replica import Replica
 from specgate.types import SamplingParams, SessionSpec, Verification
-from tests.models import write_llama
+from tests.support.models import write_llama
 from verifier_svc.verifier import VerifySession
 
 KV_TOKENS = 512

@@ -8,24 +8,26 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.links import GrpcDialer
-from orchestrator.ports import Lease
-from orchestrator.streams import ChannelCache
+from orchestrator.decode.ports import Lease
+from orchestrator.services.links import GrpcDialer
+from orchestrator.services.streams import ChannelCache
 from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ModelLoadError, ServiceUnavailable
-from specgate.runtime import graphs, kernels, serving_path
-from specgate.runtime.attention import Kernel
-from specgate.runtime.graphs import EagerCapturer
-from specgate.runtime.kernels import Way
-from specgate.runtime.model_runner import ModelRunner
+from specgate.runtime.attention import kernels
+from specgate.runtime.attention.interface import Kernel
+from specgate.runtime.attention.kernels import Way
+from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.cuda import graphs
+from specgate.runtime.cuda.graphs import EagerCapturer
+from specgate.runtime.engine import serving_path
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.serving_path import build
+from specgate.runtime.engine.sizing import COLD_FACTOR
 from specgate.runtime.scheduler import Limits
-from specgate.runtime.serving_path import build
-from specgate.runtime.sizing import COLD_FACTOR
-from specgate.runtime.varlen_reference import varlen_attention
 from specgate.service.config import ServiceConfig, parse_flags
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica, _build, _limits
 from specgate.types import ModelInfo, SamplingParams, SessionSpec, Verification
-from tests.models import load_float32, write_llama
+from tests.support.models import load_float32, write_llama
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 

@@ -1,0 +1,172 @@
+"""The branches of one proposal: what its verdict is likely to commit, each with the next draft behind it."""
+
+from collections.abc import Callable, Generator, Set
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import torch
+
+from drafter_svc.run_ahead.announcer import Announce, Telling
+from drafter_svc.run_ahead.outcomes import Acceptance, Candidate, Outcome, likeliest
+from drafter_svc.sources.model import Draft, Terms
+from specgate.runtime.batch_sampler import Answer
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.scheduler import Need, logits_of
+from specgate.types import Announcement
+
+Ids = tuple[int, ...]
+Guessing = Generator[Need, Answer, None]
+Submit = Callable[[Guessing], "Future[Any]"]
+"""Queues a task on the engine, from any thread."""
+Extend = Callable[[Draft], Guessing]
+"""Drafts on, to the draft's own terms."""
+Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
+"""What the target may choose at the positions of these logits, from the draft's first one on."""
+
+
+class Tools(NamedTuple):
+    """What a session's branches are made with: how it drafts, and what it thinks of the target.
+
+    Attributes:
+        pool: where the branches' pages come from.
+        capacity: of the session's sequence, in tokens.
+        stop_token_ids: behind these nothing is drafted.
+        acceptance: of draft tokens, where it is one rate for all of them.
+    """
+
+    pool: PagePool
+    capacity: int
+    extend: Extend
+    candidates: Candidates
+    stop_token_ids: Set[int]
+    acceptance: Acceptance | None
+
+
+class Order(NamedTuple):
+    """How many branches a proposal has at the most, where they are run, and who is told of them, if anybody is."""
+
+    num_rows: int
+    submit: Submit
+    announce: Announce | None
+
+
+class Branch(NamedTuple):
+    """A draft behind a guessed outcome, the chance of that, and the job that drafts."""
+
+    chance: float
+    draft: Draft
+    job: "Future[Any]"
+
+
+class Fan:
+    """The branches behind one proposal. Lives on the engine's thread, but for ``open``.
+
+    Args:
+        proposed: the proposal.
+        terms: of what is drafted behind its outcomes.
+    """
+
+    def __init__(self, tools: Tools, proposed: Draft, terms: Terms) -> None:
+        self.proposed = proposed
+        self.terms = terms
+        self.branches: dict[Ids, Branch] = {}
+        """By the tokens of their outcomes, the likeliest first."""
+        self._tools = tools
+        self._forks: list[Sequence] = []
+        self._jobs: list[Future[Any]] = []
+        self._telling: Telling | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return any(not job.done() for job in self._jobs)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a branch to go on with, or may still be."""
+        return self.is_busy or any(self.named(ids) is not None for ids in self.branches)
+
+    @property
+    def told(self) -> Announcement | None:
+        """What was announced of it; None: nothing yet."""
+        return self._telling.told if self._telling is not None else None
+
+    @property
+    def told_first(self) -> Branch | None:
+        """The likeliest branch that was told of, if it is still there."""
+        first = self._telling.told_first if self._telling is not None else None
+        ids = (ids for ids, branch in self.branches.items() if branch.draft is first)
+        return self.named(next(ids, ()))
+
+    def open(self, order: Order) -> None:
+        """Have the next draft prepared behind the likeliest outcomes. On any thread."""
+        self._jobs.append(order.submit(self._prepare(order)))
+
+    def named(self, outcome: Ids) -> Branch | None:
+        """Return the branch of an outcome, if there is one to go on with."""
+        branch = self.branches.get(outcome)
+        if branch is None or not self._tools.pool.is_open(branch.draft.sequence) or _failed(branch.job):
+            return None
+        return branch
+
+    def close(self, kept: Branch | None = None) -> None:
+        """Close all branches but one; nothing is told any more."""
+        for job in self._jobs:
+            job.cancel()
+        for fork in self._forks:
+            if kept is None or fork is not kept.draft.sequence:
+                self._tools.pool.discard(fork)
+        if self._telling is not None:
+            self._telling.stop()
+        self.branches, self._forks, self._jobs, self._telling = {}, [], [], None
+
+    def _prepare(self, order: Order) -> Guessing:
+        """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
+        draft, tools = self.proposed, self._tools
+        if draft.sequence.num_cached < len(draft.sequence) - 1:
+            return
+        logits, trunk, position = draft.logits, draft.sequence, len(draft.sequence) - len(draft.tokens)
+        if not draft.ends_with(tools.stop_token_ids):
+            trunk = self._fork(trunk, len(trunk))
+            logits = [*logits, (yield from logits_of(trunk, 1))]
+        if order.announce is not None:
+            self._telling = Telling(position, order.announce)
+        rows = tools.candidates(torch.cat(logits), draft)
+        acceptance = tools.acceptance.rate if tools.acceptance is not None else None
+        guesses = likeliest(rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
+        for outcome, chance in guesses.items():
+            self._open(outcome, chance, trunk, position, order.submit)
+        if trunk is not draft.sequence:
+            # Its pages go to its branches: the last one to write needs no copy.
+            tools.pool.discard(trunk)
+
+    def _open(self, outcome: Outcome, chance: float, trunk: Sequence, position: int, submit: Submit) -> None:
+        """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
+        num_accepted, token_id = outcome
+        length = position + num_accepted
+        if self._tools.pool.num_free and length + 1 < self._tools.capacity:
+            fork = self._fork(trunk, length)
+            fork.append([token_id])
+            draft = Draft(fork, self.terms)
+            if self._telling is not None:
+                self._telling.begin(outcome, draft)
+            job = submit(self._extend(draft, self._telling))
+            self._jobs.append(job)
+            self.branches[*self.proposed.token_ids[:num_accepted], token_id] = Branch(chance, draft, job)
+
+    def _extend(self, draft: Draft, telling: Telling | None) -> Guessing:
+        drafted = False
+        try:
+            yield from self._tools.extend(draft)
+            drafted = True
+        finally:
+            if telling is not None:
+                telling.end(draft, drafted=drafted)
+
+    def _fork(self, trunk: Sequence, length: int) -> Sequence:
+        fork = self._tools.pool.fork(trunk, length)
+        self._forks.append(fork)
+        return fork
+
+
+def _failed(job: "Future[Any]") -> bool:
+    return job.done() and not job.cancelled() and job.exception() is not None

@@ -1,0 +1,195 @@
+"""Run-ahead: while the target judges a proposal, draft the next one behind each of its likely outcomes.
+
+An outcome is what a verdict commits: so many tokens of the proposal, then one of the target's own. A branch is a fork
+of the session's sequence that ends with an outcome; it drafts as the session itself would, when nobody else needs the
+engine. The verdict names at most one branch. The session goes on as that one, where it stands; all others are closed.
+
+Why that is exact: a proposal is a function of the committed tokens and of the round's number, and a branch computes the
+same function. It uses the randomness of the coming round, (seed, round + 1, position, purpose), which nothing before it
+has used, and it is asked for by the very tokens it was made for. So it does not matter whether a proposal was prepared,
+nor which guesses were made, nor what they were made from: a hit saves time and changes no token. A branch that has not
+ended is finished, not dropped. Speculative speculative decoding (Kumar, Dao, 2026) draws another proposal on a miss
+than on a hit, which is biased above temperature 0.
+
+Where the drafter has told all of that, it goes on behind the likeliest outcome: as if that had come true, it prepares
+the round after it.
+"""
+
+from collections import deque
+from dataclasses import replace
+
+from drafter_svc.run_ahead.announcer import Announce
+from drafter_svc.run_ahead.branches import Branch, Candidates, Extend, Fan, Ids, Order, Submit, Tools
+from drafter_svc.run_ahead.outcomes import Acceptance
+from drafter_svc.run_ahead.payoff import Account
+from drafter_svc.sources.model import Draft, Terms
+from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefix_length
+
+RECENT_ROUNDS = 8
+"""Rounds whose longest draft says how far a branch is drafted."""
+MOST_FANS = 2
+"""Rounds that are prepared, one behind the other. (Why no more: docs/run-ahead.md, "A round further".)"""
+WORTH_LOOKING = 0.3
+"""The chance of the likeliest outcome, below which the round behind it is left alone: it takes time from the target."""
+
+
+class RunAhead:
+    """One session's branches. Lives on the engine's thread, but for ``start``, and ``was_announced`` between rounds.
+
+    Args:
+        capacity: of the session's sequence, in tokens.
+        extend, candidates: how the session drafts, and what it thinks of the target.
+    """
+
+    def __init__(
+        self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, candidates: Candidates
+    ) -> None:
+        self._rejects = spec.rejects
+        self._acceptance = Acceptance()
+        self._account = Account()
+        self._is_guessing = True
+        self._pool = pool
+        acceptance = self._acceptance if spec.rejects else None
+        self._tools = Tools(pool, capacity, extend, candidates, spec.stop_token_ids, acceptance)
+        self._proposed: Draft | None = None
+        self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
+        self._coming: Terms | None = None
+        self._fans: list[Fan] = []
+        """Behind what was proposed last; then each behind the branch of the one before that was told first."""
+        self.was_announced = False
+        """Whether the last round's proposal was: then nobody waits for the answer, unless the two crossed."""
+        self._num_told = 0
+        self._is_followed = False
+        """The client said that it knows what the last round proposes, and so what stands behind it."""
+
+    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+        """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
+
+        Args:
+            sequence: the session's, which holds the committed tokens and no others.
+            outcome: the tokens that were committed since the last round.
+        """
+        terms = Terms.of(request)
+        self._learn(outcome)
+        fans, self._fans = self._fans, []
+        named = fans[0].named(outcome) if fans else None
+        is_told, is_busy = bool(fans) and fans[0].told is not None, any(fan.is_busy for fan in fans)
+        if fans:
+            fans[0].close(named)
+        num_prepared = len(named.draft.tokens) if named is not None else 0
+        draft = self._proposed = self._adopted(sequence, terms, named)
+        if fans and terms.gamma:
+            self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
+        is_complete = len(draft.tokens) == terms.gamma or draft.ended
+        self.was_announced = is_told and is_complete and len(draft.tokens) > 0
+        self._is_followed = request.foreseen
+        self._expect(terms, request.prepare)
+        stands = self.was_announced and len(draft.tokens) == num_prepared
+        self._go_on_with(fans[1:], named if stands else None)
+        return draft
+
+    def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
+        """Prepare the likeliest outcomes of the round that was just begun, ``num_rows`` at the most. On any thread, but
+        on the engine's where it ``was_announced``: then something may be kept from before.
+
+        Args:
+            announce: told of the proposals once they are there; not in rejection mode, where they are large,
+                seldom asked for, and hold for one round alone. Only where it is told, more than a round is prepared.
+        """
+        if not (self._proposed is not None and self._coming is not None and self._coming.gamma and self._is_guessing):
+            return
+        if num_rows <= 0:
+            self._drop(*self._fans)
+            return
+        order = self._order(num_rows, submit, None if self._rejects else announce)
+        if not self._fans:
+            self._open(Fan(self._tools, self._proposed, self._coming), order)
+        elif order.announce is not None and (told := self._fans[0].told) is not None:
+            # It was told of as further ahead, which a client that missed something cannot follow.
+            if self._is_followed:
+                self._look_further(order)
+            else:
+                order.announce(told)
+
+    def free(self) -> None:
+        """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
+        self._drop(*self._fans)
+        self._proposed = None
+
+    def _adopted(self, sequence: Sequence, terms: Terms, named: Branch | None) -> Draft:
+        """Let the session go on as the branch that came true; return what of its draft fits the round."""
+        if named is None:
+            return Draft(sequence, terms)
+        self._pool.adopt(sequence, named.draft.sequence)
+        draft = replace(named.draft, sequence=sequence, terms=terms)
+        draft.cut(terms.gamma if self._fits(named.draft.terms, terms) else 0)
+        return draft
+
+    def _fits(self, prepared: Terms, asked: Terms) -> bool:
+        """Return whether a prepared draft is what would be drafted now, but for its length."""
+        return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
+
+    def _learn(self, outcome: Ids) -> None:
+        if self._proposed is None or not (self._proposed.tokens and outcome):
+            return
+        drafted = self._proposed.token_ids
+        self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
+
+    def _expect(self, terms: Terms, prepare: int) -> None:
+        """Say on which terms the next round will be drafted."""
+        if terms.gamma:
+            # For a gate that changes its mind: a draft that is too long is cut, one that is too short is waited for.
+            self._gammas.append(terms.gamma)
+        if terms.gamma or prepare:
+            if terms.gamma or self._coming is None:
+                # A round that asks for nothing says nothing of how the next draft ends.
+                self._coming = terms
+            # Holds for the solo tokens that follow, too: only rounds with a draft tell what guessing brought.
+            self._is_guessing = self._account.pays()
+        if self._coming is not None:
+            self._coming = self._coming._replace(round=terms.round + 1, gamma=prepare or max(self._gammas, default=0))
+
+    def _go_on_with(self, further: list[Fan], named: Branch | None) -> None:
+        """Keep what is prepared further ahead, if it stands behind the branch that came true, as a whole."""
+        for fan in further:
+            stands = named is not None and fan.proposed is named.draft and fan.terms == self._coming
+            if stands and fan.is_alive and self._is_guessing and self._proposed is not None:
+                fan.proposed = self._proposed
+                self._fans.append(fan)
+            else:
+                self._drop(fan)
+
+    def _drop(self, *fans: Fan) -> None:
+        self._fans = [fan for fan in self._fans if fan not in fans]
+        for fan in fans:
+            fan.close()
+
+    def _open(self, fan: Fan, order: Order) -> None:
+        self._fans.append(fan)
+        fan.open(order)
+
+    def _order(self, num_rows: int, submit: Submit, announce: Announce | None) -> Order:
+        if announce is None:
+            return Order(num_rows, submit, None)
+
+        def tell(announcement: Announcement) -> None:
+            self._num_told += 1
+            announce(announcement._replace(further=len(self._fans) > 1, number=self._num_told))
+            self._look_further(order)
+
+        order = Order(num_rows, submit, tell)
+        return order
+
+    def _look_further(self, order: Order) -> None:
+        """Where all is told that was prepared, prepare the round behind the likeliest branch of the last one."""
+        if not self._fans or len(self._fans) == MOST_FANS:
+            return
+        last = self._fans[-1]
+        branch = last.told_first
+        # While the target decodes alone, the next round is enough: what is behind that is seldom asked for.
+        if branch is None or not last.proposed.tokens:
+            return
+        if branch.chance >= WORTH_LOOKING:
+            terms = last.terms._replace(round=last.terms.round + 1)
+            self._open(Fan(self._tools, branch.draft, terms), order)

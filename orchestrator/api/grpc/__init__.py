@@ -1,0 +1,1 @@
+"""GenerationService, for clients in any language."""

@@ -1,0 +1,112 @@
+"""Domain <-> protobuf for the public API. What arrives is checked here or where the request is made."""
+
+from collections.abc import Sequence
+
+from orchestrator.api.settings.settings import Defaults
+from orchestrator.decode.request import MAX_STOP_STRINGS, Delta, GenerationRequest, GenerationStats
+from orchestrator.policy.gates import Gate
+from specgate.errors import InvalidArgument
+from specgate.rpc.convert import finish_reason_to_pb, token_logprobs_to_pb
+from specgate.rpc.convert_session import sampling_params_from_pb, shortest_float, verification_from_pb
+from specgate.rpc.validate import check_length
+from specgate.types import MAX_STOP_TOKEN_IDS, TokenSource
+from specgate.v1 import generation_service_pb2 as pb
+from specgate.v1 import types_pb2
+
+_GATES = {
+    pb.GATE_NONE: Gate.NONE,
+    pb.GATE_TARGET_CONFIDENCE: Gate.TARGET_CONFIDENCE,
+    pb.GATE_DRAFT_CONFIDENCE: Gate.DRAFT_CONFIDENCE,
+    pb.GATE_AUTO: Gate.AUTO,
+}
+_SOURCES = {
+    TokenSource.ACCEPTED: pb.TOKEN_SOURCE_ACCEPTED,
+    TokenSource.RECOVERED: pb.TOKEN_SOURCE_RECOVERED,
+    TokenSource.BONUS: pb.TOKEN_SOURCE_BONUS,
+    TokenSource.SOLO: pb.TOKEN_SOURCE_SOLO,
+}
+
+
+def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> GenerationRequest:
+    """Return the request, its prompt still empty; what ``params`` leaves open is the default.
+
+    Raises:
+        InvalidArgument: a value is outside its range; names the field.
+    """
+    check_length("stop", params.stop, 0, MAX_STOP_STRINGS)
+    check_length("stop_token_ids", params.stop_token_ids, 0, MAX_STOP_TOKEN_IDS)
+    gate = _gate(params, defaults)
+    names_verification = params.verification != types_pb2.VERIFICATION_UNSPECIFIED
+    return GenerationRequest(
+        prompt_token_ids=(),
+        sampling=sampling_params_from_pb(params.sampling),
+        max_tokens=params.max_tokens if params.HasField("max_tokens") else defaults.max_tokens,
+        seed=params.seed if params.HasField("seed") else None,
+        stop=tuple(params.stop),
+        stop_token_ids=frozenset(params.stop_token_ids),
+        ignore_eos=params.ignore_eos,
+        gamma=params.gamma if params.HasField("gamma") else defaults.gamma,
+        gate=gate,
+        gate_threshold=_gate_threshold(params, gate, defaults),
+        verification=verification_from_pb(params.verification) if names_verification else defaults.verification,
+        logprobs=params.logprobs if params.HasField("logprobs") else None,
+        cache_salt=params.cache_salt,
+    )
+
+
+def _gate(params: pb.GenerationParams, defaults: Defaults) -> Gate:
+    if params.gate == pb.GATE_UNSPECIFIED:
+        return defaults.gate
+    if params.gate not in _GATES:
+        known = ", ".join(pb.Gate.Name(known) for known in _GATES)
+        raise InvalidArgument("gate", f"{int(params.gate)} is not one of {known}")
+    return _GATES[params.gate]
+
+
+def _gate_threshold(params: pb.GenerationParams, gate: Gate, defaults: Defaults) -> float | None:
+    """Return the threshold; the default one belongs to the default gate alone."""
+    if params.HasField("gate_threshold"):
+        return shortest_float(params.gate_threshold)
+    return defaults.gate_threshold if gate is defaults.gate else None
+
+
+def delta_to_pb(delta: Delta, stats: GenerationStats) -> pb.GenerateStreamResponse:
+    """Return the wire's message; ``stats`` go with the last delta alone."""
+    return pb.GenerateStreamResponse(
+        text=delta.text,
+        token_ids=delta.token_ids,
+        sources=[_SOURCES[source] for source in delta.sources],
+        logprobs=map(token_logprobs_to_pb, delta.logprobs),
+        finish_reason=finish_reason_to_pb(delta.finish_reason),
+        stats=stats_to_pb(stats) if delta.finish_reason is not None else None,
+    )
+
+
+def deltas_to_pb(deltas: Sequence[Delta], stats: GenerationStats) -> pb.GenerateResponse:
+    """Return all deltas of a request, at least one, as one message."""
+    return pb.GenerateResponse(
+        text="".join(delta.text for delta in deltas),
+        token_ids=[token_id for delta in deltas for token_id in delta.token_ids],
+        sources=[_SOURCES[source] for delta in deltas for source in delta.sources],
+        logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.logprobs],
+        finish_reason=finish_reason_to_pb(deltas[-1].finish_reason),
+        stats=stats_to_pb(stats),
+    )
+
+
+def stats_to_pb(stats: GenerationStats) -> pb.GenerationStats:
+    """Return the wire's message."""
+    return pb.GenerationStats(
+        prompt_tokens=stats.prompt_tokens,
+        completion_tokens=stats.completion_tokens,
+        seed=stats.seed,
+        rounds=stats.rounds,
+        drafted_tokens=stats.drafted,
+        accepted_tokens=stats.accepted,
+        solo_tokens=stats.solo_tokens,
+        target_forwards=stats.target_forwards,
+        near_ties=stats.near_ties,
+        followed=stats.followed,
+        drafter_failures=stats.drafter_failures,
+        verifier_failovers=stats.verifier_failovers,
+    )

@@ -1,0 +1,134 @@
+"""The gRPC door: ``GenerationService``, by a server of our own in every gateway replica."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_from_pb
+from orchestrator.api.request_queue import Desk
+from orchestrator.api.settings.listen import Listen
+from orchestrator.decode.request import GenerationRequest
+from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
+from specgate.rpc.server import Server
+from specgate.rpc.server_options import ServerOptions
+from specgate.rpc.status import for_client
+from specgate.rpc.tls import TlsFiles
+from specgate.rpc.validate import check_length, check_token_ids
+from specgate.v1 import generation_service_pb2 as pb
+from specgate.v1 import generation_service_pb2_grpc
+
+SERVICE = "specgate.v1.GenerationService"
+
+
+class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
+    """Prompts in, deltas out. A call that ends early, in whatever way, frees both its sessions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
+        """Write the deltas as they are committed."""
+        generation_request = await self._read(request)
+        num_sent = 0
+        async with self._desk.admitted(generation_request) as running, aclosing(running.deltas()) as deltas:
+            try:
+                async for delta in deltas:
+                    await self._write(context, delta_to_pb(delta, running.stats))
+                    num_sent += len(delta.token_ids)
+            except grpc.aio.BaseError:
+                # The client is gone.
+                raise
+            except Exception as error:
+                raise _after(num_sent, for_client(error)) from None
+
+    async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
+        """Answer when all is done."""
+        async with self._desk.admitted(await self._read(request)) as running:
+            deltas = [delta async for delta in running.deltas()]
+            return deltas_to_pb(deltas, running.stats)
+
+    async def _read(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> GenerationRequest:
+        """Check what arrived, cheap things first, and encode the prompt."""
+        self._desk.check_room()
+        generation_request = request_from_pb(request.params, self._desk.defaults)
+        token_ids = await self._prompt(request)
+        if not request.params.HasField("max_tokens"):
+            max_tokens = self._desk.default_max_tokens(len(token_ids))
+            generation_request = replace(generation_request, max_tokens=max_tokens)
+        return replace(generation_request, prompt_token_ids=token_ids)
+
+    async def _prompt(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> tuple[int, ...]:
+        target = self._desk.target_info
+        kind = request.WhichOneof("prompt")
+        if kind is None:
+            raise InvalidArgument("prompt", "is missing; give text or token_ids")
+        if kind == "text":
+            text = request.text
+            check_length("text", text, 1, len(text))
+            token_ids = await self._desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
+            check_length("text (tokens)", token_ids, 1, target.context_length - 1)
+            return token_ids
+        ids = request.token_ids.ids
+        check_length("token_ids", ids, 1, target.context_length - 1)
+        check_token_ids("token_ids", ids, target.vocab_size)
+        return tuple(ids)
+
+    async def _write(self, context: Any, response: pb.GenerateStreamResponse) -> None:
+        """Send one delta. gRPC itself would wait for ever for a client that reads nothing."""
+        try:
+            async with asyncio.timeout(self._desk.slow_reader_s):
+                await context.write(response)
+        except TimeoutError:
+            raise ServiceUnavailable(f"nothing was read for {self._desk.slow_reader_s:g} s") from None
+
+
+def _after(num_sent: int, error: SpecgateError) -> SpecgateError:
+    """Return ``error`` with the index of the last token that went out in its message."""
+    if num_sent:
+        error.args = (f"{error}; the last token sent has index {num_sent - 1}",)
+    return error
+
+
+class GrpcDoor:
+    """One listening server over a desk, from ``start`` to ``drain``.
+
+    Args:
+        reuse_port: share the port with other replicas on this node.
+        drain_s: how long running calls may go on after a drain began.
+
+    Raises:
+        InvalidArgument: ``listen`` is beyond loopback with neither TLS nor consent.
+    """
+
+    def __init__(self, desk: Desk, listen: Listen, *, reuse_port: bool = False, drain_s: float = 30.0) -> None:
+        self._server = Server(SERVICE, _options(listen, reuse_port=reuse_port, drain_s=drain_s))
+        servicer = GenerationServicer(desk)
+        handlers: Any = self._server.handlers
+        generation_service_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, handlers)
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT as bound."""
+        return self._server.endpoint
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            InvalidArgument: the port cannot be bound, or a TLS file cannot be used.
+        """
+        await self._server.start()
+        await self._server.set_ready()
+
+    async def drain(self) -> None:
+        """Refuse new calls, let the running ones end within ``drain_s``, abort the rest, stop listening."""
+        await self._server.drain()
+
+
+def _options(listen: Listen, *, reuse_port: bool, drain_s: float) -> ServerOptions:
+    files = listen.tls
+    tls = None if files is None else TlsFiles(files.certificate, files.key, files.client_ca)
+    return ServerOptions(listen.host, listen.port, tls, listen.insecure, reuse_port=reuse_port, drain_s=drain_s)

@@ -1,0 +1,89 @@
+"""A request's body: read up to a limit, parsed once, and refused in OpenAI's words."""
+
+import asyncio
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.api.http.errors import ApiError
+
+MAX_BODY_BYTES = 8 << 20
+MAX_LENGTH_DIGITS = 20
+MAX_NAME_CHARACTERS = 64
+SMALL_BODY_BYTES = 64 << 10
+"""Parsing more than this takes milliseconds in which no other request's tokens would leave."""
+CODES = {
+    "extra_forbidden": "unknown_parameter",
+    "missing": "missing_required_parameter",
+    "literal_error": "unsupported_value",
+    "none_required": "unsupported_parameter",
+}
+"""OpenAI's code by pydantic's type of error; ``*_type`` is invalid_type, all others invalid_value."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_model(request: Request, model: type[Model]) -> Model:
+    """Return the body as a ``model``.
+
+    Raises:
+        ApiError: 415 it is not declared as JSON, 413 it is longer than MAX_BODY_BYTES, 400 it is no JSON or not such
+            a request; names the first field at fault.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # A web page may send any other type to a server on its reader's machine without being asked.
+    if media_type != "application/json":
+        raise ApiError(415, "the body must be sent with Content-Type: application/json")
+    body = await _read(request)
+    try:
+        if len(body) <= SMALL_BODY_BYTES:
+            return model.model_validate_json(body)
+        return await asyncio.to_thread(model.model_validate_json, body)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+async def _read(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
+    if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
+        raise too_long
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise too_long
+    return bytes(body)
+
+
+def _refusal(error: ValidationError) -> ApiError:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    kind, where, problem = first["type"], _path(first["loc"]), first["msg"]
+    if kind == "json_invalid":
+        return ApiError(400, f"the body is no JSON: {problem.removeprefix('Invalid JSON: ')}", code="invalid_json")
+    if kind == "extra_forbidden":
+        problem = "is not a parameter that this server knows"
+    elif kind in ("literal_error", "none_required"):
+        problem = f"{_lower(problem)}; nothing else is supported here"
+    else:
+        problem = _lower(problem)
+    code = CODES.get(kind, "invalid_type" if kind.endswith("_type") else "invalid_value")
+    return ApiError(400, f"{where or 'the body'}: {problem}", param=where or None, code=code)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Return ``messages[0].content`` for ("messages", 0, "content"); names that a client made up are cut."""
+    path = ""
+    for part in location:
+        # Pydantic's mark of a mapping's key, behind the key itself.
+        if part == "[key]":
+            continue
+        name = f"[{part}]" if isinstance(part, int) else part[:MAX_NAME_CHARACTERS]
+        path += name if not path or isinstance(part, int) else f".{name}"
+    return path
+
+
+def _lower(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,100 @@
+"""What an answer tells of its own making: ``usage`` as OpenAI has it, ``metrics`` as vLLM does, and counts of ours."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.decode.request import GenerationRequest, GenerationStats
+
+
+class Timing:
+    """When one request came, was let in, and had its first and its last delta read. In seconds of ``clock``."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._came = clock()
+        self._let_in = self._came
+        self._first: float | None = None
+        self._last = self._came
+
+    def let_in(self) -> None:
+        """The request's turn has come."""
+        self._let_in = self._clock()
+
+    def delta(self) -> None:
+        """A delta was read."""
+        self._last = self._clock()
+        self._first = self._last if self._first is None else self._first
+
+    def summary(self, num_tokens: int) -> dict[str, float | None]:
+        """Return vLLM's per-request times, in milliseconds, and tokens per second.
+
+        ``tokens_per_second`` is taken from the request's turn to its last delta, so prefill is in it.
+        """
+        first = self._last if self._first is None else self._first
+        decoding, whole = self._last - first, self._last - self._let_in
+        return {
+            "time_to_first_token_ms": _ms(first - self._let_in),
+            "generation_time_ms": _ms(decoding),
+            "queue_time_ms": _ms(self._let_in - self._came),
+            "mean_itl_ms": _ms(decoding / (num_tokens - 1)) if num_tokens > 1 else None,
+            "tokens_per_second": round(num_tokens / whole, 3) if whole > 0 else None,
+        }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def usage(stats: GenerationStats) -> dict[str, int]:
+    """Return OpenAI's token counts."""
+    return {
+        "prompt_tokens": stats.prompt_tokens,
+        "completion_tokens": stats.completion_tokens,
+        "total_tokens": stats.prompt_tokens + stats.completion_tokens,
+    }
+
+
+def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) -> dict[str, Any]:
+    """Return the ``metrics`` of one answer; ``specgate`` is our own part of it."""
+    return {
+        **timing.summary(stats.completion_tokens),
+        "speculative_decoding": speculative_decoding(request, stats) if request.max_gamma else None,
+        "specgate": {
+            "seed": stats.seed,
+            "verification": request.verification,
+            "gamma": request.max_gamma,
+            "gate": request.gate,
+            "gate_threshold": request.threshold,
+            "rounds": stats.rounds,
+            "accepted_tokens": stats.accepted,
+            "solo_tokens": stats.solo_tokens,
+            "target_forwards": stats.target_forwards,
+            "near_ties": stats.near_ties,
+            "drafter_failures": stats.drafter_failures,
+            "verifier_failovers": stats.verifier_failovers,
+        },
+    }
+
+
+def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> dict[str, Any]:
+    """Return vLLM's acceptance metrics. Solo tokens are no step, and a bonus token is no accepted draft token."""
+    steps = stats.outcomes.total()
+    accepted = sum(number * count for (_, number), count in stats.outcomes.items())
+    drafted = sum(length * count for (length, _), count in stats.outcomes.items())
+    lengths = sorted({length for length, _ in stats.outcomes})
+    histogram = [0] * (request.max_gamma + 1)
+    for (_, number), count in stats.outcomes.items():
+        histogram[number] += count
+    return {
+        "mean_acceptance_length": 1 + accepted / steps if steps else 1.0,
+        "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
+        "acceptance_histogram": histogram,
+        "acceptance_histogram_by_draft_length": {
+            str(length): [stats.outcomes[length, number] for number in range(length + 1)] for length in lengths
+        },
+        "num_spec_steps": steps,
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": drafted,
+        "num_spec_tokens": request.max_gamma,
+    }

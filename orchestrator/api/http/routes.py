@@ -1,0 +1,99 @@
+"""The HTTP door: OpenAI's endpoints for completions, chats and models, and what a load balancer asks."""
+
+import time
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+import specgate
+from orchestrator.api.http.admission import admissible
+from orchestrator.api.http.answers import Answer, ChatAnswer, CompletionAnswer
+from orchestrator.api.http.body import read_model
+from orchestrator.api.http.chat import ChatRequest
+from orchestrator.api.http.errors import ApiError, error_response
+from orchestrator.api.http.logprobs import token_text
+from orchestrator.api.http.requests import CompletionRequest
+from orchestrator.api.http.response import GenerationResponse
+from orchestrator.api.readiness import Probe, Readiness
+from orchestrator.api.request_queue import Desk
+from specgate.errors import SpecgateError
+
+
+def make_app(desk: Desk, probe: Probe | None = None) -> FastAPI:
+    """Return the application over ``desk``. It has no pages of its own: its API is OpenAI's, described there.
+
+    Args:
+        probe: see ``Readiness``.
+    """
+    app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    _add_error_handlers(app)
+    _add_generation(app, desk)
+    _add_models(app, desk)
+    _add_health(app, Readiness(desk, probe))
+    return app
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    async def refuse(_: Request, error: Exception) -> Response:
+        return error_response(error)
+
+    async def nobody_is_there(_: Request, error: Exception) -> Response:
+        return Response(status_code=400)
+
+    for kind in (SpecgateError, HTTPException, Exception):
+        app.add_exception_handler(kind, refuse)
+    app.add_exception_handler(ClientDisconnect, nobody_is_there)
+
+
+def _add_generation(app: FastAPI, desk: Desk) -> None:
+    async def generate(params: CompletionRequest | ChatRequest, kind: type[Answer]) -> Response:
+        request = await admissible(params, desk)
+        answer = kind(params, request.prompt_token_ids, token_text(desk.orchestrator.tokenizer))
+        return GenerationResponse(desk, params, request, answer)
+
+    @app.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        return await generate(await read_model(request, CompletionRequest), CompletionAnswer)
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        return await generate(await read_model(request, ChatRequest), ChatAnswer)
+
+
+def _add_models(app: FastAPI, desk: Desk) -> None:
+    model: dict[str, Any] = {
+        "id": desk.model_name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "specgate",
+        "max_model_len": desk.target_info.context_length,
+    }
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        return JSONResponse({"object": "list", "data": [model]})
+
+    # A model's name may hold slashes.
+    @app.get("/v1/models/{name:path}")
+    async def one_model(name: str) -> Response:
+        if name != desk.model_name:
+            raise ApiError(404, f"the model {name!r} is not served here", param="model", code="model_not_found")
+        return JSONResponse(model)
+
+
+def _add_health(app: FastAPI, readiness: Readiness) -> None:
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return JSONResponse({"status": "alive"})
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        await readiness.check()
+        return JSONResponse({"status": "ready"})
+
+    @app.get("/version")
+    async def version() -> Response:
+        return JSONResponse({"version": specgate.__version__})

@@ -1,0 +1,1 @@
+"""The served system's configuration, checked by name."""

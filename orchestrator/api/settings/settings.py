@@ -1,0 +1,256 @@
+"""The served system's configuration: one YAML file, flags over it, every key checked by name.
+
+Precedence is that of vLLM: command line, then file, then the defaults below.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+import specgate
+from orchestrator.api.settings.keys import nearest_key
+from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, Strict
+from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
+from specgate.errors import InvalidArgument
+from specgate.types import MAX_GAMMA, MAX_RUN_AHEAD, Attention, Dtype, Verification
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_PAIR = Path(specgate.__file__).parent / "demo_pair"
+BUNDLED_TARGET = str(_PAIR / "target")
+BUNDLED_DRAFT = str(_PAIR / "draft")
+_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
+"""What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
+
+
+class Placement(Strict):
+    """What one replica takes, and which nodes may carry it.
+
+    ``num_gpus`` None is one GPU where the cluster has any, else none. ``resources`` are custom resources and
+    ``node_labels`` labels, both as given to ``ray start``.
+    """
+
+    num_cpus: float = Field(0.2, ge=0)
+    num_gpus: float | None = Field(None, ge=0)
+    resources: dict[str, float] = Field({})
+    node_labels: dict[str, str] = Field({})
+
+
+class Autoscaling(Strict):
+    """Replicas follow live sessions: ``target_sessions`` a replica."""
+
+    min_replicas: int = Field(1, ge=0)
+    max_replicas: int = Field(1, ge=1)
+    target_sessions: float = Field(8, gt=0)
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas {self.min_replicas} is above max_replicas {self.max_replicas}")
+        return self
+
+
+class ServiceSettings(Strict):
+    """A pool of drafters or verifiers: replicas that Ray keeps, or ``endpoints`` that someone else started."""
+
+    model: str
+    endpoints: tuple[str, ...] = ()
+    replicas: int = Field(1, ge=1, le=1024)
+    autoscaling: Autoscaling | None = None
+    max_sessions: int = Field(16, ge=1, le=4096)
+    max_queued_sessions: int = Field(64, ge=0, le=1 << 20)
+    kv_tokens: int | None = Field(None, ge=16)
+    max_batch_tokens: int = Field(2048, ge=64, le=1 << 20)
+    prefill_chunk: int | None = Field(None, ge=1, le=1 << 20)
+    dtype: Dtype = Dtype.AUTO
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    attention: Attention = Attention.AUTO
+    cuda_graphs: bool = True
+    cpu_graphs: bool = True
+    threads: int | None = Field(1, ge=1, le=1024)
+    listen: Listen = Listen()
+    placement: Placement = Placement()
+
+
+SHARED_SETTINGS = ("dtype", "device", "attention", "cuda_graphs", "cpu_graphs")
+"""What one flag of a command sets for both services."""
+
+
+class DrafterSettings(ServiceSettings):
+    """A pool of drafters; ``run_ahead`` None is the drafter's own default."""
+
+    run_ahead: int | None = Field(None, ge=0, le=MAX_RUN_AHEAD)
+
+
+class GatewaySettings(Strict):
+    """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
+
+    replicas: int = Field(1, ge=1, le=1024)
+    http: Listen = Listen(port=8000)
+    grpc: Listen = Listen(port=8001)
+    max_running: int = Field(16, ge=1, le=4096)
+    max_queued: int = Field(64, ge=0, le=1 << 20)
+    output_buffer: int = Field(64, ge=1, le=1 << 16)
+    slow_reader_s: float = Field(30.0, gt=0)
+    placement: Placement = Placement(num_gpus=0)
+
+    @model_validator(mode="after")
+    def _check_doors(self) -> Self:
+        if self.http.tls is not None and self.http.tls.client_ca is not None:
+            raise ValueError("http.tls.client_ca: Ray Serve's HTTP proxy asks no client for a certificate")
+        if self.grpc.host == NODE:
+            raise ValueError("grpc.host: 'node' is for services; name an address of the gateway's node")
+        return self
+
+
+class Defaults(Strict):
+    """What a request gets that does not say otherwise. ``gamma`` and ``gate_threshold`` None are the gate's own.
+
+    Sampling defaults are OpenAI's.
+    """
+
+    gamma: int | None = Field(None, ge=0, le=MAX_GAMMA)
+    gate: Gate = DEFAULT_GATE
+    gate_threshold: float | None = Field(None, ge=0, le=1)
+    verification: Verification = Verification.SHARED_NOISE
+    max_tokens: int = Field(128, ge=1)
+
+    @model_validator(mode="after")
+    def _check_threshold(self) -> Self:
+        try:
+            check_threshold(self.gate, self.gate_threshold)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+class Settings(Strict):
+    """Everything that ``orchestrator serve`` needs to know. ``drafter`` None serves the target alone."""
+
+    model_name: str = "specgate"
+    app_name: str = "specgate"
+    verifier: ServiceSettings = ServiceSettings(model=BUNDLED_TARGET)
+    drafter: DrafterSettings | None = DrafterSettings(model=BUNDLED_DRAFT)
+    gateway: GatewaySettings = GatewaySettings()
+    defaults: Defaults = Defaults()
+    services_tls: ClientTlsSettings | None = None
+    drain_s: float = Field(30.0, ge=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> Self:
+        target, drafter = self.verifier, self.drafter
+        own_target = target.model != BUNDLED_TARGET
+        if own_target and drafter is not None and not drafter.endpoints and drafter.model == BUNDLED_DRAFT:
+            hint = "give drafter.model, or drafter: null for the target alone"
+            raise ValueError(f"the bundled draft does not go with the target {target.model}: {hint}")
+        return self
+
+
+def load_settings(
+    file: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+    shared: Mapping[str, object] | None = None,
+) -> Settings:
+    """Return the settings of ``file`` with ``shared`` and then ``overrides`` over them.
+
+    Args:
+        overrides: values by dotted key, such as ``verifier.replicas``.
+        shared: values that each service gets, by names of ``SHARED_SETTINGS``; a drafter that there is not stays away.
+
+    Raises:
+        InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
+    """
+    values = {} if file is None else _read(file)
+    for role in ("verifier", "drafter"):
+        for name, value in (shared or {}).items():
+            if values.get(role, {}) is not None:
+                _put(values, [role, name], value)
+    for key, value in (overrides or {}).items():
+        _put(values, key.split("."), value)
+    return settings_of(values)
+
+
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a mapping, as a file or Ray Serve's ``args`` hold it; what it leaves out is default.
+
+    Raises:
+        InvalidArgument: a key is unknown or its value out of range; names the key.
+    """
+    try:
+        return Settings.model_validate(_merged(Settings().model_dump(mode="json"), values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = tuple(str(part) for part in first["loc"])
+        raise InvalidArgument(".".join(path) or "config", _problem(path, first)) from None
+
+
+def parse_set(pairs: Sequence[str]) -> dict[str, object]:
+    """Return the overrides for ``load_settings`` that ``KEY=VALUE`` pairs stand for; values are YAML.
+
+    Raises:
+        InvalidArgument: a pair has no ``=``, no key, or a value that is not YAML; names the pair.
+    """
+    return dict(map(_parse_pair, pairs))
+
+
+def _parse_pair(pair: str) -> tuple[str, object]:
+    key, equals, value = pair.partition("=")
+    if not equals or not key.strip():
+        raise InvalidArgument("--set", f"{pair!r} is not KEY=VALUE")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except _NOT_YAML as error:
+        raise InvalidArgument("--set", f"{pair!r}: the value is not YAML: {_one_line(error)}") from None
+
+
+def _problem(path: tuple[str, ...], error: "ErrorDetails") -> str:
+    """Return what is wrong with the value at ``path``, in one line."""
+    if error["type"] == "extra_forbidden":
+        nearest = nearest_key(Settings, path)
+        return f"is not a setting; did you mean {nearest}?" if nearest else "is not a setting"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    return f"{error['msg']}; it is {error['input']!r}"
+
+
+def _merged(defaults: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``defaults`` with ``values`` over them, mapping by mapping."""
+    merged = dict(defaults)
+    for key, value in values.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def to_yaml(settings: Settings) -> str:
+    """Return the settings as a file that ``load_settings`` reads."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgument("config", f"{file} cannot be read: {error.strerror}") from None
+    except _NOT_YAML as error:
+        raise InvalidArgument("config", f"{file} is not YAML: {_one_line(error)}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InvalidArgument("config", f"{file} holds no mapping of settings")
+    return values
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _put(values: dict[str, Any], path: list[str], value: object) -> None:
+    for part in path[:-1]:
+        inner = values.get(part)
+        values[part] = values = dict(inner) if isinstance(inner, dict) else {}
+    values[path[-1]] = value

@@ -1,0 +1,1 @@
+"""All that measures and proves. Nothing that serves imports it."""

@@ -1,0 +1,1 @@
+"""Clients of both APIs, as small as they can be."""

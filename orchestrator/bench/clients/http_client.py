@@ -1,0 +1,96 @@
+"""A client of ``/v1/completions`` without any library: a prompt in, the deltas of the decode loop out."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from orchestrator.decode.request import Delta, GenerationRequest
+from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
+from specgate.types import FinishReason, TokenSource
+
+_DATA = b"data: "
+_DONE = b"[DONE]"
+_NOTHING = Delta((), ())
+
+
+def stream_completion(
+    endpoint: str, model: str, request: GenerationRequest, text: str, timeout_s: float = 60.0
+) -> Iterator[Delta]:
+    """Yield the deltas of one streamed completion, over a connection of its own.
+
+    Args:
+        endpoint: HOST:PORT of the HTTP door.
+        model: the served model's name.
+        text: the prompt; the request's token ids are not sent.
+        timeout_s: how long the next piece may take.
+
+    Raises:
+        ServiceUnavailable: nobody answers, or nobody does any more.
+        InternalError: the answer is none of ours.
+        SpecgateError: the door refused the request, or broke it off; tells its words.
+    """
+    with closing(http.client.HTTPConnection(endpoint, timeout=timeout_s)) as connection:
+        try:
+            body = json.dumps(_body(model, request, text))
+            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise SpecgateError(f"HTTP {response.status}: {response.read().decode(errors='replace')}")
+            # The first chunk tells the prompt's ids alone.
+            yield from (delta for delta in map(_delta, _events(response)) if delta != _NOTHING)
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceUnavailable(f"the HTTP door at {endpoint}: {error}") from error
+
+
+def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
+    sampling = request.sampling
+    return {
+        "model": model,
+        "prompt": text,
+        "max_tokens": request.max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repetition_penalty": sampling.repetition_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "logit_bias": dict(sampling.logit_bias),
+        "seed": request.seed,
+        "stop": list(request.stop),
+        "stop_token_ids": sorted(request.stop_token_ids),
+        "ignore_eos": request.ignore_eos,
+        "gamma": request.gamma,
+        "gate": request.gate,
+        "gate_threshold": request.threshold,
+        "verification": request.verification,
+        "stream": True,
+        "return_sources": True,
+        "return_token_ids": True,
+    }
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    for line in response:
+        data = line.removeprefix(_DATA).strip()
+        if not line.startswith(_DATA) or data == _DONE:
+            continue
+        event = json.loads(data)
+        if "error" in event:
+            raise SpecgateError(event["error"]["message"])
+        yield event
+
+
+def _delta(event: dict[str, Any]) -> Delta:
+    try:
+        choice = event["choices"][0]
+        return Delta(
+            token_ids=tuple(choice["token_ids"]),
+            sources=tuple(map(TokenSource, choice["sources"])),
+            text=choice["text"],
+            finish_reason=FinishReason(choice["finish_reason"]) if choice["finish_reason"] else None,
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise InternalError(f"the HTTP door answered nonsense: {error!r}") from None

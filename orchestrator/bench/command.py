@@ -1,0 +1,114 @@
+"""``orchestrator bench``: the models alone and together, through our services and by HuggingFace alone."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from orchestrator.bench.load.command import load_prompts, run_load
+from orchestrator.bench.load.options import LoadOptions
+from orchestrator.bench.network.command import run_network
+from orchestrator.bench.network.options import NetworkOptions
+from orchestrator.bench.reports.provenance import provenance
+from orchestrator.bench.throughput.pair import Report, measure_pair
+from orchestrator.bench.throughput.plots import draw_rows
+from orchestrator.bench.throughput.table import print_rows
+from orchestrator.bench.throughput.traffic import Traffic
+from orchestrator.bench.workload.prompts import BENCH_PROMPTS
+from orchestrator.bench.workload.requests import bench_request, load_request, request_object
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.launch import capacity_for, open_pair
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.option_groups import takes_groups
+from orchestrator.terminal.prompts import Prompt, read_prompts
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
+from orchestrator.terminal.results import results_path, write_json
+from specgate.errors import InvalidArgument
+from specgate.types import check_range
+
+DEFAULT_REPEATS = 3
+MAX_REPEATS = 1000
+
+
+@takes_groups
+def bench(
+    models: ModelOptions,
+    drafting: DraftingOptions,
+    sampling: SamplingOptions,
+    load: LoadOptions,
+    network: NetworkOptions,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
+    json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Keep the results here.", show_default="a file of its own"),
+    ] = None,
+    assisted: Annotated[
+        bool, typer.Option("--assisted", help="HuggingFace's own speculation, too, which takes minutes.")
+    ] = False,
+) -> None:
+    """Measure decode tokens/s: both models alone and together, on the same prompts, in turns.
+
+    With --concurrency, --rate or --long-prompt: many requests at a time instead, with speculation off and on.
+    With --added-delay-ms: one at a time, over a longer way to the services.
+    """
+    check_range("repeats", repeats, 1, MAX_REPEATS)
+    _check_together(models, load, network, assisted)
+    request_of = load_request if load.is_wanted else bench_request
+    request = request_of(models, drafting, sampling)
+    usual = load_prompts(request) if load.is_wanted else [Prompt(request, text) for text in BENCH_PROMPTS]
+    todo = read_prompts(prompts, request) if prompts else usual
+    load.prepare()
+    if json:
+        # A file that cannot be written is told now, not after minutes of measuring.
+        write_json(json, {})
+    if load.is_wanted:
+        told = run_load(models, load, todo, request, repeats).to_object()
+    else:
+        told = _bench_alone(models, network, todo, request, repeats, load.plots, assisted)
+    if file := json or results_path("bench"):
+        write_json(file, {"provenance": provenance(), **told})
+        Console(stderr=True).print(f"results: {file}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, assisted: bool) -> None:
+    if assisted and (network.is_wanted or load.is_wanted):
+        raise InvalidArgument("assisted", "does not go with --added-delay-ms, --concurrency, --rate and --long-prompt")
+    if network.is_wanted and load.is_wanted:
+        raise InvalidArgument("added_delay_ms", "does not go with --concurrency, --rate and --long-prompt")
+    if network.is_wanted and models.tls_ca is not None:
+        raise InvalidArgument("added_delay_ms", "does not go with --tls-ca: certificates are not for a proxy's name")
+
+
+def _bench_alone(
+    models: ModelOptions,
+    network: NetworkOptions,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    plots: Path | None,
+    assisted: bool,
+) -> dict[str, Any]:
+    """Measure one request at a time; return what is kept of it."""
+    if network.is_wanted:
+        return run_network(models, network.delays_ms, prompts, request, repeats, plots).to_object()
+    report = asyncio.run(_bench(models, prompts, request, repeats, assisted))
+    print_rows(output_console(), report.rows, report.agreement)
+    if plots is not None:
+        draw_rows(plots, report.rows)
+    return {"request": request_object(request), **report.to_object()}
+
+
+async def _bench(
+    models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int, assisted: bool
+) -> Report:
+    log = Console(stderr=True)
+    traffic, capacity = Traffic(), capacity_for(prompts, 1)
+    async with open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair:
+        return await measure_pair(pair, models, prompts, request, repeats, log, traffic, assisted=assisted)

@@ -1,0 +1,1 @@
+"""Every gate against ``auto``, on real services."""

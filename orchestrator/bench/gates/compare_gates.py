@@ -1,0 +1,122 @@
+"""``orchestrator compare-gates``: the gate auto against every fixed choice, on real services, in turns."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.bench.gates.cases import DraftKind, turns
+from orchestrator.bench.gates.measure import Outcome, measure_case
+from orchestrator.bench.gates.options import GateOptions
+from orchestrator.bench.gates.pairs import starter_of
+from orchestrator.bench.gates.plots import draw
+from orchestrator.bench.gates.report import markdown
+from orchestrator.bench.gates.traces import recorded, replayed
+from orchestrator.bench.reports.provenance import provenance
+from orchestrator.bench.workload.prompts import BENCH_PROMPTS
+from orchestrator.bench.workload.requests import full_length
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import capacity_for, open_pair
+from orchestrator.terminal.counting_bar import counting_bar
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.option_groups import takes_groups
+from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.results import write_json
+from orchestrator.terminal.tables import print_lost
+from specgate.errors import InvalidArgument
+from specgate.types import SamplingParams
+
+
+@takes_groups
+def compare_gates(
+    models: ModelOptions,
+    gates: GateOptions,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
+    ] = None,
+) -> None:
+    """Compare the gate auto with every fixed choice: tokens/s, case by case, block by block in turns.
+
+    auto learns from its own rounds alone, from nothing in every case.
+    """
+    gates.prepare()
+    request = GenerationRequest(
+        (),
+        SamplingParams(temperature=0.0),
+        max_tokens=gates.max_tokens,
+        seed=gates.seed,
+        verification=gates.verification,
+    )
+    todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
+    asyncio.run(_compare(models, gates, todo))
+
+
+def _report(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
+    if not outcomes:
+        return
+    out = output_console()
+    out.print(markdown(outcomes), markup=False, soft_wrap=True, end="")
+    print_lost(out, sum(outcome.num_survived for outcome in outcomes))
+    if gates.out is not None and gates.draws:
+        draw(gates.out, outcomes)
+
+
+async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> None:
+    log, cases, choices = Console(stderr=True), gates.cases, gates.choices
+    # What is freed may be taken again before it is free.
+    capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
+    num_turns = len(cases) * sum(1 for _ in turns(choices, gates.blocks, gates.warm_up))
+    async with (
+        open_pair(models, with_draft=True, capacity=capacity, log=log) as pair,
+        AsyncExitStack() as stack,
+    ):
+        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        starters = {
+            kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log) for kind in gates.kinds
+        }
+        with counting_bar(log, "measuring", num_turns) as on_block:
+            outcomes: list[Outcome] = []
+            # What comes later may fail, and hours of measuring must not be lost with it.
+            try:
+                for case in cases:
+                    starter, size = starters[case.draft], (gates.blocks, gates.warm_up)
+                    outcomes.append(await measure_case(starter, case, choices, requests, *size, on_block))
+                    _write(gates, outcomes)
+            finally:
+                _report(gates, outcomes)
+        if gates.traces and gates.out is not None:
+            recorders = {
+                kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log, on_demand=True)
+                for kind in gates.kinds
+            }
+            await _replay(gates, gates.out, recorders, requests, log)
+
+
+async def _replay(
+    gates: GateOptions,
+    folder: Path,
+    starters: Mapping[DraftKind, Orchestrator],
+    requests: Sequence[GenerationRequest],
+    log: Console,
+) -> None:
+    lone = sorted({case._replace(concurrency=1) for case in gates.cases})
+    traces = await recorded(folder, starters, lone, requests, gates.traces, log)
+    table = await asyncio.to_thread(replayed, folder, traces, gates.clients)
+    output_console().print(table, markup=False, soft_wrap=True, end="")
+
+
+def _write(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
+    if (folder := gates.out) is None:
+        return
+    told = [{**outcome.to_object(), "verification": str(gates.verification)} for outcome in outcomes]
+    write_json(folder / "gates.json", {"provenance": provenance(), "cases": told})
+    try:
+        (folder / "gates.md").write_text(markdown(outcomes), "utf-8")
+    except OSError as error:
+        raise InvalidArgument("out", f"{folder} cannot be written: {error.strerror}") from error

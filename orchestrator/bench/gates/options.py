@@ -1,0 +1,134 @@
+"""What is compared, and how long: the flags of ``compare-gates``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.bench.gates.cases import Case, Choice, DraftKind, choices_of
+from orchestrator.bench.load.options import MAX_CONCURRENCY, can_draw, listed
+from orchestrator.policy.gates import AUTO_GAMMA
+from specgate.errors import InvalidArgument
+from specgate.types import MAX_GAMMA, Verification, check_range
+
+MAX_BLOCKS = 10_000
+_CASES = "Cases"
+_CHOICES = "Fixed choices; the target alone is always one"
+_SIZE = "Size"
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """Cases are all combinations of drafts, temperatures and numbers of clients.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the flag.
+    """
+
+    drafts: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND,...",
+            help="good: as it is; slow: a third of a target forward a token; random: its weights shuffled.",
+            rich_help_panel=_CASES,
+        ),
+    ] = "good,slow"
+    temperatures: Annotated[str, typer.Option(metavar="T,T,...", help="0 is greedy.", rich_help_panel=_CASES)] = (
+        "0,0.7,1"
+    )
+    concurrency: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Clients that ask at a time.", rich_help_panel=_CASES)
+    ] = "1,8"
+    verification: Annotated[
+        Verification,
+        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_CASES),
+    ] = Verification.SHARED_NOISE
+    gammas: Annotated[
+        str, typer.Option(metavar="N,N,...", help="γ of the gate none; '' leaves it out.", rich_help_panel=_CHOICES)
+    ] = ",".join(map(str, range(1, AUTO_GAMMA + 1)))
+    thresholds: Annotated[
+        str,
+        typer.Option(metavar="P,P,...", help="Of target_confidence; '' leaves it out.", rich_help_panel=_CHOICES),
+    ] = "0.3,0.5,0.7"
+    blocks: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Measured for each choice of a case: a request, or two a client.", rich_help_panel=_SIZE
+        ),
+    ] = 24
+    warm_up: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Blocks before that are not measured: auto learns in all of them, the others run the last one.",
+            rich_help_panel=_SIZE,
+        ),
+    ] = 8
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a request.", rich_help_panel=_SIZE)] = 128
+    traces: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Texts to record of each draft and temperature, into --out, and to replay.",
+            rich_help_panel=_SIZE,
+        ),
+    ] = 0
+    seed: Annotated[int, typer.Option(help="Of the first request; each has its own.", rich_help_panel=_SIZE)] = 0
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write gates.json, gates.md, and plots where matplotlib is installed."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_range("blocks", self.blocks, 1, MAX_BLOCKS)
+        check_range("warm_up", self.warm_up, 0, MAX_BLOCKS)
+        check_range("max_tokens", self.max_tokens, 2, 1 << 20)
+        check_range("traces", self.traces, 0, MAX_BLOCKS)
+        if self.traces and self.out is None:
+            raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
+        check_range("seed", self.seed, 0, 1 << 63)
+        if not (self.cases and self.choices):
+            raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
+
+    @property
+    def kinds(self) -> tuple[DraftKind, ...]:
+        try:
+            kinds = tuple(DraftKind(name) for name in self.drafts.split(",") if name)
+        except ValueError as error:
+            raise InvalidArgument("drafts", f"{error}; known are {', '.join(DraftKind)}") from None
+        if len(set(kinds)) < len(kinds):
+            raise InvalidArgument("drafts", f"{self.drafts} names a draft twice")
+        return kinds
+
+    @property
+    def clients(self) -> list[int]:
+        return [int(num) for num in listed("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+
+    @property
+    def cases(self) -> list[Case]:
+        """All cases, those of a draft together."""
+        temperatures = listed("temperatures", self.temperatures or None, float, 0.0, 100.0)
+        return [
+            Case(kind, temperature, num) for kind in self.kinds for num in self.clients for temperature in temperatures
+        ]
+
+    @property
+    def choices(self) -> list[Choice]:
+        """The fixed choices, and ``auto``."""
+        gammas = listed("gammas", self.gammas or None, int, 1, MAX_GAMMA)
+        thresholds = listed("thresholds", self.thresholds or None, float, 0.0, 1.0)
+        return choices_of([int(gamma) for gamma in gammas], thresholds)
+
+    def prepare(self) -> None:
+        """Tell now, not after minutes of measuring, what cannot be written."""
+        if self.out is None:
+            return
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgument("out", f"{self.out} cannot be made: {error.strerror}") from error
+
+    @property
+    def draws(self) -> bool:
+        return self.out is not None and can_draw()

@@ -1,0 +1,1 @@
+"""Services that are further away, and the bytes that cross."""

@@ -1,0 +1,1 @@
+"""HuggingFace without us, each in a process of its own."""

@@ -1,0 +1,1 @@
+"""Whether a pair writes what its target alone writes."""

@@ -1,0 +1,157 @@
+"""The runs of a proof: every request of its plan on a running pair, each text with how it came about."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.bench.load.arrivals import all_of
+from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
+from orchestrator.bench.proof.plan import (
+    GATES,
+    GREEDY_SETTINGS,
+    REJECTION_BATCH,
+    REJECTION_PROMPTS,
+    SAMPLINGS,
+    SEEDED_SETTINGS,
+    Setting,
+    greedy_request,
+    rejection_requests,
+    seeded_request,
+)
+from orchestrator.bench.proof.report import Check, Outcome, Proof
+from orchestrator.bench.proof.texts import Trace
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import Pair
+from orchestrator.services.timeouts import Timeouts
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.errors import ServiceUnavailable
+from specgate.types import SamplingParams
+
+PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A slow drafter is no lost one: every round is to have its proposal, also on a busy machine."""
+ALONE = "target alone"
+
+OnText = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is run: tokens of each text that is compared, and texts a prompt and side for rejection."""
+
+    max_tokens: int
+    samples: int
+
+    def num_texts(self, num_prompts: int) -> int:
+        """Return how many texts a proof makes with the services."""
+        equal = 1 + len(GREEDY_SETTINGS) + len(SAMPLINGS) * (1 + len(SEEDED_SETTINGS))
+        return num_prompts * equal + 2 * self.samples * min(num_prompts, REJECTION_PROMPTS)
+
+
+class Prover:
+    """Runs the checks one after the other, each against the target alone on the same verifier."""
+
+    def __init__(
+        self, pair: Pair, models: ModelOptions, prompts: Sequence[tuple[int, ...]], sizes: Sizes, on_text: OnText
+    ) -> None:
+        self._orchestrator = pair.orchestrator
+        self._models = models
+        self._prompts = prompts
+        self._sizes = sizes
+        self._on_text = on_text
+        self._dtype = pair.orchestrator.target_info.dtype
+
+    async def prove(self, *, hf: bool) -> Proof:
+        """Make all checks; ``hf`` the one against transformers, too, where the target's files are at hand."""
+        greedy = [greedy_request(ids, self._sizes.max_tokens) for ids in self._prompts]
+        references = await self._run(greedy, 1)
+        checks = [await self._against_transformers(greedy, references, hf=hf)]
+        checks.append(judge_greedy("greedy", references, await self._settings(greedy, GREEDY_SETTINGS), self._dtype))
+        checks += [await self._seeded(name, sampling) for name, sampling in SAMPLINGS.items()]
+        checks.append(await self._rejection(references))
+        return Proof(self._about(), checks)
+
+    def _about(self) -> dict[str, Any]:
+        target, draft = self._orchestrator.target_info, self._orchestrator.draft_info
+        sizes = {"prompts": len(self._prompts), "max_tokens": self._sizes.max_tokens, "samples": self._sizes.samples}
+        return {"target": target.model, "draft": draft.model if draft else None, "dtype": self._dtype, **sizes}
+
+    async def _run(self, requests: Sequence[GenerationRequest], batch: int) -> list[Trace]:
+        return await record_all(self._orchestrator, requests, batch, self._on_text)
+
+    async def _settings(
+        self, requests: Sequence[GenerationRequest], settings: Sequence[Setting]
+    ) -> dict[str, list[Trace]]:
+        """Make the same texts again, under every setting."""
+        return {str(one): await self._run([one.of(request) for request in requests], one.batch) for one in settings}
+
+    async def _against_transformers(
+        self, requests: Sequence[GenerationRequest], references: Sequence[Trace], *, hf: bool
+    ) -> Check:
+        model = self._models.target_model
+        if not hf or model is None or self._models.verifier:
+            why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
+            return Check(ALONE, Outcome.SKIPPED, f"not compared with transformers: {why}")
+        loop = BareLoop(model, dtype=self._models.dtype, device=self._models.device, threads=self._models.threads)
+        try:
+            await loop.start()
+            texts = [Trace((await loop.run(request)).token_ids) for request in requests]
+        except ServiceUnavailable as error:
+            return Check(ALONE, Outcome.SKIPPED, f"not compared with transformers: {error}")
+        finally:
+            await loop.stop()
+        return judge_greedy(ALONE, references, {"transformers": texts}, self._dtype, drafts=False)
+
+    async def _seeded(self, name: str, sampling: SamplingParams) -> Check:
+        tokens = self._sizes.max_tokens
+        requests = [seeded_request(ids, sampling, tokens, seed) for seed, ids in enumerate(self._prompts, start=1)]
+        references = await self._run(requests, 1)
+        runs = await self._settings(requests, SEEDED_SETTINGS)
+        return judge_seeded(f"shared noise, {name}", references, runs, self._dtype)
+
+    async def _rejection(self, references: Sequence[Trace]) -> Check:
+        """Sample where the target is least sure of its first token: there most drafts are rejected."""
+        least_sure = sorted(range(len(references)), key=lambda index: references[index].logprobs[0].top[0][1])
+        chosen = {f"prompt {index + 1}": index for index in sorted(least_sure[:REJECTION_PROMPTS])}
+        laws = {name: law_of(references[index].logprobs[0]) for name, index in chosen.items()}
+        alone: dict[str, list[Trace]] = {}
+        speculated: dict[str, list[Trace]] = {}
+        by_gate: Mapping[str, list[Trace]] = {str(gate): [] for gate in GATES}
+        for name, index in chosen.items():
+            ours, theirs = rejection_requests(self._prompts[index], self._sizes.samples)
+            alone[name] = await self._run(ours, REJECTION_BATCH)
+            speculated[name] = await self._run(theirs, REJECTION_BATCH)
+            for request, trace in zip(theirs, speculated[name], strict=True):
+                by_gate[str(request.gate)].append(trace)
+        return judge_rejection(laws, alone, speculated, by_gate)
+
+
+async def record_all(
+    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], batch: int, on_text: OnText
+) -> list[Trace]:
+    """Run all requests, ``batch`` at a time; return the traces in order. The first failure ends them all."""
+    slots = asyncio.Semaphore(batch)
+
+    async def one(request: GenerationRequest) -> Trace:
+        async with slots:
+            trace = await record(orchestrator, request)
+        on_text()
+        return trace
+
+    return await all_of(one(request) for request in requests)
+
+
+async def record(orchestrator: Orchestrator, request: GenerationRequest) -> Trace:
+    """Run one request; a near tie is placed at the tokens of the verdict that counted it."""
+    trace = Trace(())
+    async with orchestrator.generate(request) as generation:
+        stats, counted = generation.stats, 0
+        async for delta in generation:
+            start, token_ids = len(trace.token_ids), trace.token_ids + delta.token_ids
+            tied = range(start, len(token_ids)) if stats.near_ties > counted else ()
+            counted = stats.near_ties
+            logprobs = trace.logprobs + delta.logprobs
+            trace = replace(trace, token_ids=token_ids, near_ties=trace.near_ties.union(tied), logprobs=logprobs)
+    return replace(trace, drafted=stats.drafted, accepted=stats.accepted)

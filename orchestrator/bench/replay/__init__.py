@@ -1,0 +1,1 @@
+"""Gates on recorded traces, in simulated time."""

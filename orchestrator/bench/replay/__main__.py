@@ -1,0 +1,47 @@
+"""``python -m orchestrator.bench.replay``: a table of gates on recorded traces, or on simulated ones."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.bench.replay.report import HEAD, row
+from orchestrator.bench.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
+from orchestrator.bench.replay.trace import Trace, read_trace
+from specgate.errors import SpecgateError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="replay_gates", description=__doc__)
+    parser.add_argument("traces", nargs="*", type=Path, help="files of traces; none: simulated ones")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8], metavar="N", help="sessions at a time")
+    parser.add_argument("--texts", type=int, default=48, help="of a simulated trace")
+    parser.add_argument("--seed", type=int, default=0, help="of the simulated traces")
+    options = parser.parse_args()
+    try:
+        _print_table(options)
+    except SpecgateError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+def _print_table(options: argparse.Namespace) -> None:
+    print(HEAD)
+    for name, one in _traces(options):
+        for sessions in options.concurrency:
+            if sessions <= len(one.texts):
+                print(row(name, one, sessions), flush=True)
+            else:
+                print(f"{name}: {len(one.texts)} texts are too few for {sessions} sessions", file=sys.stderr)
+
+
+def _traces(options: argparse.Namespace) -> Iterator[tuple[str, Trace]]:
+    for path in options.traces:
+        yield path.name, read_trace(path)
+    if not options.traces:
+        for name, kind in KINDS.items():
+            for ratio in DRAFT_RATIOS:
+                yield f"{name}, draft {ratio}", trace(kind, machine(ratio), options.texts, 256, options.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What every results file says of itself."""

@@ -1,0 +1,1 @@
+"""One request at a time, by every way to decode."""

@@ -1,0 +1,79 @@
+"""Drafters beside the one of a running pair: for the benchmark one that does not run ahead."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from rich.console import Console
+
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import Capacity, Pair, local_service, supervise
+from orchestrator.local.local_services import LocalService
+from orchestrator.services.pool import StaticPool, grpc_health
+from orchestrator.terminal.model_options import ModelOptions
+
+
+@asynccontextmanager
+async def drafting_on_demand(
+    pair: Pair, models: ModelOptions, capacity: Capacity, log: Console
+) -> AsyncIterator[Orchestrator | None]:
+    """Yield the pair's verifiers with a drafter that waits to be asked: what running ahead brings is seen beside it.
+
+    None where there is none, see ``on_demand_drafter``.
+    """
+    async with on_demand_drafter(pair, models, capacity, log) as endpoint:
+        if endpoint is None:
+            yield None
+            return
+        async with await _connect(pair, endpoint) as orchestrator:
+            yield orchestrator
+
+
+@asynccontextmanager
+async def on_demand_drafter(
+    pair: Pair, models: ModelOptions, capacity: Capacity, log: Console
+) -> AsyncIterator[str | None]:
+    """Start a drafter that waits to be asked and yield its endpoint.
+
+    None where the pair's own drafter does not run ahead, or a service is somebody else's. It runs where the pair's
+    drafter does. Only one of the two works at a time, and the other then takes no core.
+
+    Raises:
+        ServiceUnavailable: it does not start.
+    """
+    if models.drafter or models.verifier or models.draft_model is None or models.run_ahead == 0:
+        yield None
+        return
+    service = drafter_service(pair, models, models.draft_model, capacity)
+    async with _started(replace(service, run_ahead=0), log) as endpoint:
+        yield endpoint
+
+
+def drafter_service(pair: Pair, models: ModelOptions, model: str, capacity: Capacity) -> LocalService:
+    """Return what a drafter of this model is started with, on the core of the pair's own."""
+    return local_service(models, "drafter", model, pair.cores[0] if pair.cores else None, capacity)
+
+
+@asynccontextmanager
+async def with_drafter(pair: Pair, service: LocalService, log: Console) -> AsyncIterator[Orchestrator]:
+    """Start a drafter and yield the pair's verifiers with it alone.
+
+    Raises:
+        ServiceUnavailable: it does not start or does not answer.
+    """
+    async with _started(service, log) as endpoint, await _connect(pair, endpoint) as orchestrator:
+        yield orchestrator
+
+
+@asynccontextmanager
+async def _started(service: LocalService, log: Console) -> AsyncIterator[str]:
+    async with AsyncExitStack() as stack:
+        drafter = supervise(service, log, stack)
+        await drafter.start(lambda *_: None)
+        yield drafter.endpoint
+
+
+async def _connect(pair: Pair, drafter: str) -> Orchestrator:
+    verifiers = StaticPool(pair.verifiers, grpc_health(None), field="verifier")
+    drafters = StaticPool((drafter,), grpc_health(None), field="drafter")
+    return await Orchestrator.connect(verifiers, drafters, pair.tokenizer, wrap_call=pair.wrap_call)

@@ -1,0 +1,118 @@
+"""The ways to decode that the benchmark puts side by side."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from rich.console import Console
+
+from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.peers.hf_assisted import SCHEDULES
+from orchestrator.bench.throughput.runs import Decode, bare_way, pair_way
+from orchestrator.bench.throughput.samples import (
+    DRAFT,
+    HF_ASSISTED,
+    HF_ASSISTED_ALL_CORES,
+    SPEC,
+    SPEC_AHEAD,
+    SPEC_AHEAD_AUTO,
+    SPEC_GATE,
+    TARGET,
+    TARGET_HF,
+    TARGET_HF_ALL_CORES,
+    scheduled,
+)
+from orchestrator.bench.throughput.traffic import Traffic
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.request_options import fixed_gamma
+
+_ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
+"""One process is both: what decodes with the target alone, and with an assistant."""
+
+
+def pair_ways(
+    orchestrator: Orchestrator, models: ModelOptions, request: GenerationRequest, traffic: Traffic
+) -> dict[str, Decode]:
+    """Return the ways through our services; ``request`` brings the γ, and the gate of the gated row."""
+    always = replace(request, gate=Gate.NONE, gate_threshold=None)
+    requests = {
+        TARGET: replace(always, gamma=0),
+        SPEC: replace(always, gamma=fixed_gamma(models, request.gamma)),
+        SPEC_GATE: request,
+    }
+    return {name: pair_way(orchestrator, like, traffic) for name, like in requests.items()}
+
+
+def ahead_ways(
+    ahead: Orchestrator,
+    on_demand: Orchestrator,
+    models: ModelOptions,
+    request: GenerationRequest,
+    traffic: Traffic,
+) -> dict[str, Decode]:
+    """Return the same ways with a drafter that waits to be asked, and those with one that runs ahead."""
+    ways = pair_ways(on_demand, models, request, traffic)
+    auto = replace(request, gate=Gate.AUTO, gate_threshold=None, gamma=None)
+    spec = pair_ways(ahead, models, request, traffic)[SPEC]
+    return ways | {SPEC_AHEAD: spec, SPEC_AHEAD_AUTO: pair_way(ahead, auto, traffic)}
+
+
+@asynccontextmanager
+async def bare_ways(
+    models: ModelOptions, cores: tuple[int, int] | None, log: Console, *, assisted: bool = True
+) -> AsyncIterator[dict[str, Decode]]:
+    """Start HuggingFace's loops of the models whose files are known; idle, they take no core from the others.
+
+    Where the library does not draft for this target with this draft, ``log`` is told, and those ways are missing.
+    On a GPU there is no way of all cores: it would be the same one again, with another copy of the target.
+    """
+    loops = _loops(models, cores, assisted)
+    all_cores = loops.pop(TARGET_HF_ALL_CORES, None)
+    async with AsyncExitStack() as stack:
+        await _start(loops.values(), stack)
+        if all_cores is not None and loops[TARGET_HF].device == "cpu":
+            loops[TARGET_HF_ALL_CORES] = all_cores
+            await _start([all_cores], stack)
+        for name, loop in loops.items():
+            if loop.no_assistant:
+                log.print(f"no {_ASSISTED[name]}: {loop.no_assistant}", style="yellow", markup=False)
+        yield {way: decode for name, loop in loops.items() for way, decode in _ways(name, loop).items()}
+
+
+async def _start(loops: Collection[BareLoop], stack: AsyncExitStack) -> None:
+    for loop in loops:
+        stack.push_async_callback(loop.stop)
+    await asyncio.gather(*(loop.start() for loop in loops))
+
+
+def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoop]:
+    drafter_core, verifier_core = cores or (None, None)
+    wanted = {
+        DRAFT: (models.draft_model, models.threads, drafter_core),
+        TARGET_HF: (models.target_model, models.threads, verifier_core),
+        TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
+    }
+    return {
+        name: BareLoop(
+            model,
+            dtype=models.dtype,
+            device=models.device,
+            threads=threads,
+            cpu=core,
+            assistant=models.draft_model if assisted and name in _ASSISTED else None,
+        )
+        for name, (model, threads, core) in wanted.items()
+        if model is not None
+    }
+
+
+def _ways(name: str, loop: BareLoop) -> dict[str, Decode]:
+    ways = {name: bare_way(loop)}
+    if loop.has_assistant:
+        ways |= {scheduled(_ASSISTED[name], schedule): bare_way(loop, schedule) for schedule in SCHEDULES}
+    return ways

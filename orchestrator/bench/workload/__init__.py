@@ -1,0 +1,1 @@
+"""The prompts and requests that measurements are made of."""

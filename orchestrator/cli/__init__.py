@@ -1,0 +1,1 @@
+"""The commands. Nothing imports them."""

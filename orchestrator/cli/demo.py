@@ -1,0 +1,53 @@
+"""``orchestrator demo``: a draft and a target write Python together, how much faster that is, and both behind doors."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from orchestrator.bench.throughput.pair import measure_pair
+from orchestrator.bench.throughput.table import print_rows
+from orchestrator.bench.throughput.traffic import Traffic
+from orchestrator.bench.workload.prompts import DEMO_PROMPTS
+from orchestrator.bench.workload.requests import bench_request
+from orchestrator.cli.demo_serve import demo_serve
+from orchestrator.cli.generate import show_prompts
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.launch import capacity_for, open_pair
+from orchestrator.local.served_child import settings_for
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.option_groups import takes_groups
+from orchestrator.terminal.prompts import Prompt
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
+from specgate.errors import SpecgateError
+
+DEMO_TOKENS = 64
+DEMO_REPEATS = 2
+DEMO_BUDGET_S = 30.0
+"""On a busy machine one repeat is enough to look at; the promise is two minutes."""
+
+
+@takes_groups
+def demo(models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions) -> None:
+    """Show the bundled pair at work: coloured tokens, the benchmark's table, and both doors, in under two minutes."""
+    measured = bench_request(models, drafting, sampling, DEMO_TOKENS)
+    shown = request_for(models, drafting, sampling, DEMO_TOKENS)
+    failures = asyncio.run(_demo(models, [Prompt(shown, text) for text in DEMO_PROMPTS], measured))
+    if failures:
+        raise failures[0]
+
+
+async def _demo(models: ModelOptions, prompts: Sequence[Prompt], measured: GenerationRequest) -> list[SpecgateError]:
+    out, log = output_console(), Console(stderr=True)
+    traffic, capacity = Traffic(), capacity_for(prompts, 1)
+    async with open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair:
+        failures = await show_prompts(pair, prompts, 1, out, log)
+        out.print("The same prompts again, in every way to decode, in turns:", style="bold")
+        report = await measure_pair(
+            pair, models, prompts, measured, DEMO_REPEATS, log, traffic, DEMO_BUDGET_S, assisted=False
+        )
+        print_rows(out, report.rows, report.agreement)
+    if not (models.verifier or models.drafter):
+        await demo_serve(settings_for(models), prompts[0].request, DEMO_PROMPTS[0], pair.tokenizer, out)
+    return failures

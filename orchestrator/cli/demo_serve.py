@@ -1,0 +1,86 @@
+"""The serving part of the demo: the pair behind ``orchestrator serve``, one completion by HTTP and one by gRPC."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from importlib.util import find_spec
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+
+from orchestrator.bench.clients.grpc_client import GrpcClient
+from orchestrator.bench.clients.http_client import stream_completion
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.local.served_child import MODEL_NAME, Doors, served
+from orchestrator.terminal.render import Painter, write
+from orchestrator.terminal.results import Collector
+
+OnDelta = Callable[[Delta], None]
+Reader = Callable[[Doors, GenerationRequest, str, OnDelta], Awaitable[None]]
+
+
+async def read_http(doors: Doors, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
+    """Stream one completion of ``text`` through the HTTP door. Raises as ``stream_completion`` does."""
+
+    def read() -> None:
+        for delta in stream_completion(doors.http, MODEL_NAME, request, text):
+            on_delta(delta)
+
+    await asyncio.to_thread(read)
+
+
+async def read_grpc(doors: Doors, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
+    """Stream one completion of ``text`` through the gRPC door. Raises as ``GrpcClient.stream`` does."""
+    async with GrpcClient(doors.grpc) as client, aclosing(client.stream(request, text)) as deltas:
+        async for delta in deltas:
+            on_delta(delta)
+
+
+_DOORS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC, GenerateStream": read_grpc}
+
+
+async def demo_serve(
+    settings: dict[str, object], request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
+) -> None:
+    """Serve the pair, go on with ``text`` through both doors, and tell what was measured.
+
+    Raises:
+        SpecgateError: the system did not start, refused the request, or broke off.
+    """
+    out.print("\nThe same pair behind `orchestrator serve`, on Ray:", style="bold")
+    if find_spec("ray") is None:
+        out.print("the serving part needs Ray: pip install 'specgate[ray]'", markup=False)
+        return
+    async with served(settings) as doors:
+        out.print(f"ready after {doors.ready_s:.1f} s", end="\n\n")
+        for name, reader in _DOORS.items():
+            out.print(name, style="dim")
+            write(out, [Segment(text, Style(bold=True))])
+            out.print(await _shown(reader, doors, request, text, tokenizer, out), style="bold", end="\n\n")
+
+
+async def _shown(
+    reader: Reader,
+    doors: Doors,
+    request: GenerationRequest,
+    text: str,
+    tokenizer: TextTokenizer | None,
+    out: Console,
+) -> str:
+    """Stream one completion to ``out`` in colour; return what was measured, in one line."""
+    painter = Painter(tokenizer.incremental() if tokenizer else None)
+    collector = Collector()
+
+    def show(delta: Delta) -> None:
+        collector.add(delta, time.perf_counter())
+        write(out, painter.paint(delta))
+
+    start_s = time.perf_counter()
+    await reader(doors, request, text, show)
+    result = collector.result(GenerationStats())
+    out.print()
+    rate = f" · {result.tokens_per_s:.1f} tokens/s" if result.tokens_per_s else ""
+    return f"{len(result.token_ids)} tokens{rate} · first after {(result.first_s - start_s) * 1e3:.0f} ms"

@@ -1,0 +1,104 @@
+"""``orchestrator doctor``: can this pair be served, and if not, why and what to do."""
+
+import asyncio
+import json as json_format
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.findings import Finding, Report, Status
+from orchestrator.cli.machine import check_machine, check_memory, look_around
+from orchestrator.cli.model_checks import (
+    check_architecture,
+    check_end,
+    check_files,
+    check_pair,
+    check_tokenizer,
+)
+from orchestrator.cli.model_facts import ModelFacts, read_config
+from orchestrator.cli.service_checks import ask_services
+from orchestrator.local.launch import client_tls
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.option_groups import takes_groups
+from orchestrator.terminal.render import output_console
+from specgate.errors import ModelLoadError
+
+
+@takes_groups
+def doctor(
+    models: ModelOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check a pair of models, or running services, and say in words what is wrong."""
+    report = Report([*_examine(models)])
+    if json:
+        print(json_format.dumps(report.to_object(), indent=2))
+    else:
+        report.print(output_console())
+    if not report.healthy:
+        raise typer.Exit(1)
+
+
+def _examine(models: ModelOptions) -> Iterator[Finding]:
+    """Look at each side where it is, then at the two together, then at the machine."""
+    target, draft = _Side("target"), _Side("draft")
+    yield from target.examine(models, "verifier", models.verifier, models.target_model)
+    yield from draft.examine(models, "drafter", models.drafter, models.draft_model)
+    if target.facts and draft.facts:
+        yield from check_pair(target.facts, draft.facts)
+    here = [side.facts for side in (target, draft) if side.is_local and side.facts]
+    if here:
+        machine = look_around()
+        yield from check_machine(machine, models.device)
+        yield from check_memory(machine, here, models.dtype, models.device)
+
+
+class _Side:
+    """The target or the draft: what is known of it once it was examined."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.facts: ModelFacts | None = None
+        self.is_local = False
+
+    def examine(
+        self, models: ModelOptions, service: str, endpoints: tuple[str, ...], model: str | None
+    ) -> Iterator[Finding]:
+        if endpoints:
+            answers = asyncio.run(ask_services(self.role, service, endpoints, client_tls(models)))
+            yield from answers.findings
+            self.facts = answers.facts
+        elif model is not None:
+            self.is_local = True
+            yield from self._examine_folder(_folder(model))
+
+    def _examine_folder(self, folder: Path) -> Iterator[Finding]:
+        files = list(check_files(self.role, folder))
+        yield from files
+        if not (folder / "config.json").is_file():
+            return
+        try:
+            config = read_config(folder)
+        except ModelLoadError as error:
+            advice = "a newer transformers may know it; code from the model's own folder is never run"
+            yield Finding(self.role, "config", Status.PROBLEM, str(error), advice)
+            return
+        yield from check_architecture(self.role, config)
+        self.facts = ModelFacts.of_folder(self.role, folder, config)
+        yield from check_tokenizer(self.facts)
+        yield from check_end(self.facts)
+
+
+def _folder(model: str) -> Path:
+    """Return the folder of a model; a hub id's where it has been downloaded."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError):
+        return Path(model)

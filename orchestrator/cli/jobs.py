@@ -1,0 +1,67 @@
+"""Many prompts side by side, looked at one after the other in the order they were given."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from orchestrator.decode.request import Delta
+from orchestrator.local.launch import Pair
+from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.results import Collector, Result
+from specgate.errors import SpecgateError
+
+
+class Job:
+    """One prompt on its way. Its deltas can be watched as they come, or its result waited for."""
+
+    def __init__(self, pair: Pair, prompt: Prompt, turn: asyncio.Semaphore) -> None:
+        self.prompt = prompt
+        self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
+        self._task = asyncio.create_task(self._run(pair, turn))
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """Yield deltas as they come; end without a word where the request fails."""
+        while delta := await self._deltas.get():
+            yield delta
+
+    async def outcome(self) -> Result | SpecgateError:
+        """Return the result, or why there is none."""
+        try:
+            return await self._task
+        except SpecgateError as error:
+            return error
+
+    async def cancel(self) -> None:
+        """End it and free its sessions."""
+        self._task.cancel()
+        # An error that nobody waited for is not news once the job is given up.
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, pair: Pair, turn: asyncio.Semaphore) -> Result:
+        try:
+            async with turn:
+                return await self._generate(pair)
+        finally:
+            self._deltas.put_nowait(None)
+
+    async def _generate(self, pair: Pair) -> Result:
+        request = with_token_ids(self.prompt, pair.tokenizer)
+        collector = Collector()
+        async with pair.orchestrator.generate(request) as generation:
+            async for delta in generation:
+                collector.add(delta, time.perf_counter())
+                self._deltas.put_nowait(delta)
+            return collector.result(generation.stats)
+
+
+@asynccontextmanager
+async def running_jobs(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> AsyncIterator[list[Job]]:
+    """One job a prompt, in order; ``concurrency`` of them run at a time. Leaving ends those that still do."""
+    turn = asyncio.Semaphore(concurrency)
+    jobs = [Job(pair, prompt, turn) for prompt in prompts]
+    try:
+        yield jobs
+    finally:
+        for job in jobs:
+            await job.cancel()

@@ -1,0 +1,102 @@
+"""The command line: ``orchestrator generate | bench | compare-gates | prove | doctor | demo | serve | config``.
+
+Who needs a heavy library imports it late.
+"""
+
+import re
+import sys
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+
+from orchestrator.bench.command import bench
+from orchestrator.bench.gates.compare_gates import compare_gates
+from orchestrator.bench.gates.options import GateOptions
+from orchestrator.bench.load.options import LoadOptions
+from orchestrator.bench.network.options import NetworkOptions
+from orchestrator.bench.proof.prove import prove
+from orchestrator.cli.config import config
+from orchestrator.cli.demo import demo
+from orchestrator.cli.doctor import doctor
+from orchestrator.cli.generate import generate
+from orchestrator.cli.serve import serve
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
+from specgate import __version__
+from specgate.errors import InvalidArgument, SpecgateError
+
+FAILURE = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="orchestrator",
+    help="Speculative decoding across two services: a draft proposes, the target verifies, the text stays exact.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
+_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted"}
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS
+_OF_SETTINGS = frozenset({"config", "serve"})
+"""Commands whose field names are keys of the configuration, never flags."""
+_FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
+for _command in (generate, bench, compare_gates, prove, doctor, demo, serve):
+    app.command()(_command)
+app.add_typer(config)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specgate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; leave with 0, 1 for a failure, 2 for bad input, 130 after Ctrl-C."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; return the exit code. What is wrong is told in one line on standard error."""
+    try:
+        return app(argv, standalone_mode=False) or 0
+    except InvalidArgument as error:
+        field = error.field if _OF_SETTINGS.intersection(argv[:1]) else _flag(error.field)
+        return _tell(f"{field}: {error.problem}", BAD_INPUT)
+    except SpecgateError as error:
+        return _tell(str(error), FAILURE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        # typer's own errors; which class they share has changed between its releases.
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        return _tell(format_message(), getattr(error, "exit_code", BAD_INPUT))
+
+
+def _flag(field: str) -> str:
+    """Return the flag that a field's value came from; a field that is no flag, as in a prompts file, as it is."""
+    name = re.split(r"[ \[]", field)[0].replace(".", "_")
+    name = _FIELDS_OF_OTHER_NAMES.get(name, name)
+    return f"--{name.replace('_', '-')}" if name in _FLAGS else field
+
+
+def _tell(problem: str, code: int) -> int:
+    # Where no command is given the help has been shown already.
+    if problem:
+        print(f"orchestrator: {problem}", file=sys.stderr)
+    return code

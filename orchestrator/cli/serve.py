@@ -1,0 +1,117 @@
+"""``orchestrator serve``: the whole system on Ray, from one file, until Ctrl-C."""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from orchestrator.api.settings.settings import Settings, load_settings
+from orchestrator.cli.serve_options import ServeOptions
+from orchestrator.local.loading_bars import loading_bars
+from orchestrator.terminal.model_options import check_model
+from orchestrator.terminal.option_groups import takes_groups
+from specgate.errors import ServiceUnavailable
+
+if TYPE_CHECKING:
+    from orchestrator.cluster.deploy import Doors
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+Stages = dict[str, tuple[str, int, int]]
+
+
+@takes_groups
+def serve(options: ServeOptions) -> None:
+    """Serve the pair on Ray: OpenAI's HTTP and gRPC, on the cluster of `ray start` or on this machine alone."""
+    start_s = time.monotonic()
+    settings = load_settings(options.config, options.overrides(), options.shared())
+    if find_spec("ray") is None:
+        raise ServiceUnavailable("serving needs Ray: pip install 'specgate[ray]'")
+    from orchestrator.app import build
+    from orchestrator.cluster.cluster import on_cluster
+    from orchestrator.cluster.deploy import Served
+
+    log = Console(stderr=True)
+    with on_cluster() as ours, _stop_asked() as stop:
+        if ours:
+            _check_models(settings)
+        served = Served(settings, build(settings.model_dump(mode="json")))
+        try:
+            with _shown(log, stop, as_json=options.json_events) as show:
+                doors = served.start(show)
+            _tell(settings, doors, time.monotonic() - start_s, as_json=options.json_events)
+            served.wait(stop)
+            log.print(f"draining: running requests get {settings.drain_s:g} s", highlight=False)
+        finally:
+            served.stop()
+
+
+def _check_models(settings: Settings) -> None:
+    """Raise InvalidArgument for a folder that is not there; on a cluster of others it may be on another node."""
+    check_model("verifier.model", settings.verifier.model)
+    if settings.drafter is not None:
+        check_model("drafter.model", settings.drafter.model)
+
+
+@contextmanager
+def _stop_asked() -> Iterator[threading.Event]:
+    """Yield what the first SIGINT or SIGTERM sets. The second one ends the process."""
+    asked = threading.Event()
+
+    def on_signal(number: int, _: object) -> None:
+        for stop_signal in STOP_SIGNALS:
+            signal.signal(stop_signal, signal.SIG_DFL)
+        asked.set()
+
+    for stop_signal in STOP_SIGNALS:
+        signal.signal(stop_signal, on_signal)
+    yield asked
+
+
+@contextmanager
+def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Callable[[Stages], None]]:
+    """Yield what shows the stages of all replicas: bars and notices, or a JSON line for each new one.
+
+    Where ``stop`` is set it raises KeyboardInterrupt: nobody waits any longer.
+    """
+    shown: Stages = {}
+    with loading_bars(log, ()) as show_bar:
+
+        def show(stages: Stages) -> None:
+            for replica, stage in stages.items() - shown.items():
+                if as_json:
+                    _say_stage(replica, *stage)
+                elif stage[-1]:
+                    show_bar(replica, *stage)
+                else:
+                    log.print(f"{replica}: {stage[0]}", style="yellow", markup=False, soft_wrap=True)
+            shown.update(stages)
+            if stop.is_set():
+                raise KeyboardInterrupt
+
+        yield show
+
+
+def _tell(settings: Settings, doors: "Doors", seconds: float, *, as_json: bool) -> None:
+    if as_json:
+        _say({"event": "ready", "http": doors.http, "grpc": doors.grpc[0], "seconds": round(seconds, 3)})
+        return
+    body = json.dumps({"model": settings.model_name, "prompt": "def main():", "max_tokens": 32, "stream": True})
+    print(f"ready after {seconds:.1f} s")
+    print(f"  HTTP  {doors.http}/v1")
+    print(f"  gRPC  {', '.join(doors.grpc)}")
+    print(f"  curl -N {doors.http}/v1/completions -H 'content-type: application/json' -d '{body}'")
+    print("Ctrl-C drains and leaves.", flush=True)
+
+
+def _say_stage(replica: str, stage: str, done: int, total: int) -> None:
+    _say({"event": "loading", "replica": replica, "stage": stage, "done": done, "total": total})
+
+
+def _say(event: dict[str, object]) -> None:
+    print(json.dumps(event), flush=True)

@@ -1,0 +1,122 @@
+"""The flags of ``orchestrator serve``, as overrides of its configuration file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.settings.settings import SHARED_SETTINGS, parse_set
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.model_options import (
+    ATTENTION_HELP,
+    CPU_GRAPHS_HELP,
+    CUDA_GRAPHS_HELP,
+    DTYPE_HELP,
+    check_endpoint,
+)
+from specgate.types import Attention, Dtype, Verification
+
+_MODELS = "Models and services"
+_DOORS = "Doors"
+_DRAFTING = "Drafting, where a request does not say"
+_KEYS = {
+    "target": "verifier.model",
+    "draft": "drafter.model",
+    "verifier": "verifier.endpoints",
+    "drafter": "drafter.endpoints",
+    "host": "gateway.http.host",
+    "port": "gateway.http.port",
+    "grpc_host": "gateway.grpc.host",
+    "grpc_port": "gateway.grpc.port",
+    "gamma": "defaults.gamma",
+    "gate": "defaults.gate",
+    "gate_threshold": "defaults.gate_threshold",
+    "verification": "defaults.verification",
+}
+"""Flag to setting."""
+_DOOR_KEYS = ("gateway.http", "gateway.grpc")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """A file, and flags over it. A flag that is not given changes nothing."""
+
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML; what it leaves out is default.")
+    ] = None
+    set: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Over file and flags, such as verifier.replicas=2. Repeatable."
+        ),
+    ] = ()
+    target: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Target model, a folder or a hub id.", rich_help_panel=_MODELS)
+    ] = None
+    draft: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Draft model, a folder or a hub id.", rich_help_panel=_MODELS)
+    ] = None
+    verifier: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="HOST:PORT", help="Use this verifier and start none. Repeatable.", rich_help_panel=_MODELS
+        ),
+    ] = ()
+    drafter: Annotated[
+        tuple[str, ...],
+        typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
+    ] = ()
+    dtype: Annotated[Dtype | None, typer.Option(help=DTYPE_HELP, rich_help_panel=_MODELS)] = None
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
+    ] = None
+    attention: Annotated[Attention | None, typer.Option(help=ATTENTION_HELP, rich_help_panel=_MODELS)] = None
+    cuda_graphs: Annotated[
+        bool | None, typer.Option("--cuda-graphs/--no-cuda-graphs", help=CUDA_GRAPHS_HELP, rich_help_panel=_MODELS)
+    ] = None
+    cpu_graphs: Annotated[
+        bool | None, typer.Option("--cpu-graphs/--no-cpu-graphs", help=CPU_GRAPHS_HELP, rich_help_panel=_MODELS)
+    ] = None
+    host: Annotated[str | None, typer.Option(help="HTTP listens here.", rich_help_panel=_DOORS)] = None
+    port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.", rich_help_panel=_DOORS)] = None
+    grpc_host: Annotated[str | None, typer.Option(help="gRPC listens here.", rich_help_panel=_DOORS)] = None
+    grpc_port: Annotated[int | None, typer.Option(help="gRPC port; 0 takes a free one.", rich_help_panel=_DOORS)] = None
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let the doors listen beyond loopback without TLS.", rich_help_panel=_DOORS),
+    ] = False
+    gamma: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Draft tokens a round; auto picks up to N.", rich_help_panel=_DRAFTING),
+    ] = None
+    gate: Annotated[Gate | None, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = None
+    gate_threshold: Annotated[
+        float | None, typer.Option(metavar="P", help="The gate's confidence, 0 to 1.", rich_help_panel=_DRAFTING)
+    ] = None
+    verification: Annotated[
+        Verification | None,
+        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_DRAFTING),
+    ] = None
+    json_events: Annotated[
+        bool, typer.Option("--json-events", help="Tell progress and endpoints as JSON lines on stdout.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
+            for endpoint in endpoints:
+                check_endpoint(flag, endpoint)
+
+    def overrides(self) -> dict[str, object]:
+        """Return the settings that the flags change, by dotted key.
+
+        Raises:
+            InvalidArgument: a pair of ``--set`` is not KEY=VALUE.
+        """
+        given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) not in (None, ())}
+        insecure = {f"{door}.insecure": True for door in _DOOR_KEYS if self.insecure}
+        return {**given, **insecure, **parse_set(self.set)}
+
+    def shared(self) -> dict[str, object]:
+        """Return the settings that the flags change for every service, by name."""
+        return {name: getattr(self, name) for name in SHARED_SETTINGS if getattr(self, name) is not None}

@@ -1,0 +1,1 @@
+"""The served system on Ray: deployments, leases, the cluster, its token."""

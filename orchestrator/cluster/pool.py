@@ -1,0 +1,121 @@
+"""A pool whose leases are Ray Serve requests: Serve balances them, queues them, and knows which replicas live."""
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import BackPressureError, RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from orchestrator.cluster.running import ANSWER_S, Replicas
+from orchestrator.decode.ports import Lease
+from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
+
+VERIFIER_WAIT_S = 30.0
+"""A request cannot start without a verifier: it queues for one, this long at the most."""
+DRAFTER_WAIT_S = 0.5
+"""A request can do without a drafter: one that is not free at once is not waited for."""
+REST_S = 1.0
+END_GRACE_S = 0.5
+"""A session's stream is closed right after its lease is given back, and ends the lease by itself within this time."""
+BROKEN = (RayError, RayServeException, StopAsyncIteration)
+"""What a call to a replica ends with that is dead, stopped, or was never there."""
+
+_log = logging.getLogger(__name__)
+
+
+class ServePool:
+    """See ``ports.Pool``. A lease is one streaming call to a replica, open as long as its session is.
+
+    Args:
+        role: what messages call the replicas.
+        handle: of a deployment with ``fleet.replica.ServiceReplica``'s ``lease``.
+        wait_s: how long a lease may take.
+        rest_s: for so long after nobody was free in time nobody is waited for: the next requests are told at once.
+    """
+
+    def __init__(self, role: str, handle: DeploymentHandle[Any], wait_s: float, rest_s: float = 0.0) -> None:
+        self._role = role
+        self._handle = handle.options(stream=True)
+        self._replicas = Replicas(role, handle)
+        self._wait_s = wait_s
+        self._rest_s = rest_s
+        self._rested_at_s = 0.0
+        self._held: dict[Lease, _Call] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def lease(self) -> Lease:
+        """Return a lease on the replica that Serve chose.
+
+        Raises:
+            TooManySessions: all replicas are full, and as many requests wait as may, or too long.
+            ServiceUnavailable: no replica is there; Ray's own reason is logged.
+        """
+        if time.monotonic() < self._rested_at_s:
+            raise ServiceUnavailable(f"no {self._role} was free a moment ago")
+        response: Any = self._handle.lease.remote()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                endpoint, token = await anext(response)
+        except TimeoutError:
+            response.cancel()
+            self._rested_at_s = time.monotonic() + self._rest_s
+            raise await self._nobody_free() from None
+        except BackPressureError:
+            raise TooManySessions(f"all {self._role}s are full, and as many requests wait for one as may") from None
+        except BROKEN as error:
+            _log.warning("no %s gave a lease: %s", self._role, _first_line(error))
+            raise ServiceUnavailable(f"no {self._role} is there") from None
+        except BaseException:
+            response.cancel()
+            raise
+        lease = Lease(endpoint, token)
+        self._held[lease] = _Call(response)
+        return lease
+
+    async def _nobody_free(self) -> SpecgateError:
+        problem = f"no {self._role} was free within {self._wait_s:g} s"
+        # Who did not wait long for a lease does not wait long for the reason either.
+        busy = await self._replicas.any_running(min(ANSWER_S, self._wait_s))
+        return TooManySessions(problem) if busy else ServiceUnavailable(problem)
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """Give a lease back. Serve finds out by itself which replicas have failed. Safe after ``close``."""
+        call = self._held.pop(lease, None)
+        if call is None:
+            return
+        ending = asyncio.create_task(call.end(END_GRACE_S))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Give back all leases. Safe to call twice."""
+        held, self._held = self._held, {}
+        await asyncio.gather(*self._ending, *(call.end(0.0) for call in held.values()))
+
+
+class _Call:
+    """An open call to a replica, after its first answer; there is no second."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self._ended = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        with suppress(*BROKEN):
+            await anext(self._response)
+
+    async def end(self, grace_s: float) -> None:
+        """Wait ``grace_s`` for the replica to end the call, then cancel it."""
+        ended, _ = await asyncio.wait({self._ended}, timeout=grace_s)
+        if not ended:
+            self._response.cancel()
+            await asyncio.wait({self._ended})
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,121 @@
+"""The two deployments of models: a replica runs one gRPC service, and gives out the right to its sessions."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import ray
+from ray import serve
+from ray.serve.deployment import Application
+
+from orchestrator.api.settings.listen import NODE
+from orchestrator.api.settings.settings import DrafterSettings, Placement, ServiceSettings
+from orchestrator.cluster.progress import reporter
+from specgate.service.config import DEFAULT_RUN_AHEAD, ServiceConfig
+from specgate.service.leases import LeaseBook
+from specgate.service.replica import Replica
+
+HEALTH_CHECK_PERIOD_S = 2.0
+STOP_GRACE_S = 5.0
+"""Beyond the drain time, for all that ends a gateway in order."""
+LOGGING = {"enable_access_log": False}
+"""A line a lease or a request would be the most of what is logged."""
+
+
+class ServiceReplica:
+    """One drafter or verifier. Serve counts a lease as one ongoing request, and so as one session.
+
+    Args:
+        role: "drafter" or "verifier".
+        settings: a ``ServiceSettings`` as plain values.
+        drain_s: how long running sessions get when the replica is stopped.
+    """
+
+    # Serve awaits it.
+    async def __init__(self, role: str, settings: dict[str, Any], drain_s: float) -> None:  # type: ignore[misc]
+        self._leases = LeaseBook()
+        kind = DrafterSettings if role == "drafter" else ServiceSettings
+        config = _config(kind.model_validate(settings), drain_s)
+        self._replica = Replica(role, config, self._leases)
+        tell = reporter()
+        await self._replica.start(tell, on_notice=lambda text: tell(text, 0, 0))
+
+    async def lease(self) -> AsyncGenerator[tuple[str, str], None]:
+        """Yield the endpoint and a one-time token; end with the session, or soon where none is opened."""
+        with self._leases.issued() as lease:
+            yield self._replica.endpoint, lease.token
+            await lease.wait_ended()
+
+    async def check_health(self) -> None:
+        """See ``specgate.service.replica``. Serve replaces a replica that fails this three times in a row."""
+        self._replica.check_health()
+
+
+def service_application(role: str, settings: ServiceSettings, drain_s: float) -> Application:
+    """Return the deployment of ``role``, bound to its settings."""
+    deployment = serve.deployment(
+        name=role.capitalize(),
+        max_ongoing_requests=settings.max_sessions,
+        max_queued_requests=settings.max_queued_sessions,
+        graceful_shutdown_timeout_s=drain_s,
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        ray_actor_options=actor_options(settings.placement),
+        logging_config=LOGGING,
+        **_scale(settings),
+    )(ServiceReplica)
+    return deployment.bind(role, settings.model_dump(mode="json"), drain_s)
+
+
+def actor_options(placement: Placement) -> dict[str, Any]:
+    """Return what Ray is told of a replica's needs."""
+    num_gpus = placement.num_gpus
+    if num_gpus is None:
+        num_gpus = 1.0 if ray.is_initialized() and ray.cluster_resources().get("GPU", 0) else 0.0
+    options: dict[str, Any] = {"num_cpus": placement.num_cpus, "num_gpus": num_gpus}
+    if placement.resources:
+        options["resources"] = placement.resources
+    if placement.node_labels:
+        options["label_selector"] = placement.node_labels
+    return options
+
+
+def _scale(settings: ServiceSettings) -> dict[str, Any]:
+    scaling = settings.autoscaling
+    if scaling is None:
+        return {"num_replicas": settings.replicas}
+    return {
+        "autoscaling_config": {
+            "min_replicas": scaling.min_replicas,
+            "max_replicas": scaling.max_replicas,
+            "target_ongoing_requests": scaling.target_sessions,
+        }
+    }
+
+
+def _config(settings: ServiceSettings, drain_s: float) -> ServiceConfig:
+    listen, tls = settings.listen, settings.listen.tls
+    return ServiceConfig(
+        model=settings.model,
+        host=ray.util.get_node_ip_address() if listen.host == NODE else listen.host,
+        port=listen.port,
+        device=settings.device,
+        dtype=settings.dtype,
+        attention=settings.attention,
+        cuda_graphs=settings.cuda_graphs,
+        cpu_graphs=settings.cpu_graphs,
+        threads=settings.threads,
+        max_sessions=settings.max_sessions,
+        kv_tokens=settings.kv_tokens,
+        max_batch_tokens=settings.max_batch_tokens,
+        prefill_chunk=settings.prefill_chunk,
+        run_ahead=_run_ahead(settings),
+        tls_certificate=str(tls.certificate) if tls else None,
+        tls_key=str(tls.key) if tls else None,
+        tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,
+        insecure=listen.insecure,
+        drain_s=drain_s,
+    )
+
+
+def _run_ahead(settings: ServiceSettings) -> int:
+    rows = settings.run_ahead if isinstance(settings, DrafterSettings) else 0
+    return DEFAULT_RUN_AHEAD if rows is None else rows

@@ -1,1 +1,0 @@
-"""The commands of ``orchestrator``, one module each, and what they share."""

@@ -1,0 +1,127 @@
+"""The protocols that the decode loop stands on, and the pool they get their services from."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from specgate.types import Announcement, DraftRequest, FollowUps, Proposal, SessionSpec, Verdict, VerifyRequest
+
+Hear = Callable[[Announcement], None]
+"""Told of what a drafter announces, as it comes."""
+
+
+class Drafter(Protocol):
+    """One session on a drafter."""
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """Return a proposal of 1 to ``request.gamma`` tokens, or an empty one where no drafter is there.
+
+        ``request.gamma`` 0 only tells the committed tokens, and returns an empty proposal without waiting.
+
+        Raises:
+            SpecgateError: the session is lost; nothing but ``close()`` may follow.
+        """
+        ...
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """Return what ``draft(request)`` would return, if that is known by now. Never waits.
+
+        Raises:
+            InvalidArgument, InternalError: what was announced makes no sense.
+        """
+        ...
+
+    def listen(self, hear: Hear) -> None:
+        """Have ``hear`` told of what is announced of the next round; of one further ahead once that comes about."""
+        ...
+
+    async def close(self) -> None:
+        """Give the session back. Safe to call twice."""
+        ...
+
+
+class Verifier(Protocol):
+    """One session on a verifier."""
+
+    def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
+        """Yield the verdicts of one round; the one with ``last`` set ends it.
+
+        Raises:
+            SpecgateError: the session is lost; nothing but ``close()`` may follow.
+        """
+        ...
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """Say what may come behind the round that runs. Never waits and never raises.
+
+        Where its last verdict names one of them that round runs already: ``verify`` has its verdicts.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the session back. Safe to call twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to one session at ``endpoint`` (HOST:PORT), with a one-time token where the pool uses them."""
+
+    endpoint: str
+    token: str = ""
+
+
+class DrafterDialer(Protocol):
+    """Opens one drafter session."""
+
+    @property
+    def context_length(self) -> int:
+        """The longest sequence that any drafter met so far can hold, in tokens; very large until one was met."""
+        ...
+
+    def context_length_at(self, lease: Lease) -> int:
+        """Return the longest sequence that the drafter of a lease can hold, in tokens, once a session was opened."""
+        ...
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter | None:
+        """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+
+        None: that drafter holds fewer tokens than are committed. Another one may hold more.
+
+        Raises:
+            SpecgateError: it could not be opened, or not in time.
+        """
+        ...
+
+
+class VerifierDialer(Protocol):
+    """Opens one verifier session."""
+
+    async def open_verifier(self, lease: Lease, spec: SessionSpec) -> Verifier:
+        """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+
+        Raises:
+            SpecgateError: it could not be opened, or not in time.
+        """
+        ...
+
+
+class Pool(Protocol):
+    """Hands out the right to sessions. Nothing else knows where a service runs."""
+
+    async def lease(self) -> Lease:
+        """Return a lease on a healthy service.
+
+        Raises:
+            ServiceUnavailable: none is healthy.
+            TooManySessions: all are full.
+        """
+        ...
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """Give a lease back; ``failed`` tells the pool that the service did not answer as it should."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what runs behind the pool. Safe to call twice."""
+        ...

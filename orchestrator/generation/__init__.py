@@ -1,0 +1,1 @@
+"""What the APIs and the commands use: one orchestrator, many running requests."""

@@ -1,0 +1,152 @@
+"""The facade that the front doors use: one orchestrator, many generations."""
+
+import logging
+from typing import Self
+from weakref import WeakSet
+
+from orchestrator.decode.admission import make_spec
+from orchestrator.decode.output_text import OutputText
+from orchestrator.decode.ports import Pool
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.session import Session
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.generation import Generation
+from orchestrator.policy.auto.cooperative_steps import between_events
+from orchestrator.policy.auto.learner import Learner
+from orchestrator.policy.gates import make_policy
+from orchestrator.services.discovery import KnownDrafters, ask_one, check_pair
+from orchestrator.services.failover import FailoverVerifier
+from orchestrator.services.links import GrpcDialer, WrapCall
+from orchestrator.services.reattach import MISCONFIGURED, NoDrafter, ReattachingDrafter
+from orchestrator.services.streams import ChannelCache
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import SpecgateError, TokenizerMismatch
+from specgate.rpc.tls import ClientTlsFiles
+from specgate.tokenizer import first_difference
+from specgate.types import ModelInfo
+
+__all__ = ["Generation", "Orchestrator"]
+
+_log = logging.getLogger(__name__)
+
+
+class Orchestrator:
+    """Two pools of services, the models behind them, and the generations that run on them. Made by ``connect``."""
+
+    def __init__(
+        self,
+        verifiers: Pool,
+        drafters: Pool | None,
+        tokenizer: TextTokenizer | None,
+        tls: ClientTlsFiles | None,
+        timeouts: Timeouts,
+        wrap_call: WrapCall | None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.target_info: ModelInfo
+        self._verifiers = verifiers
+        self._drafters = drafters
+        self._timeouts = timeouts
+        self._channels = ChannelCache(tls)
+        self._dialer = GrpcDialer(self._channels, timeouts.open_s, wrap_call)
+        self._known_drafters: KnownDrafters
+        self.learner = Learner(between_events)
+        self._running: WeakSet[Generation] = WeakSet()
+
+    @classmethod
+    async def connect(
+        cls,
+        verifiers: Pool,
+        drafters: Pool | None = None,
+        tokenizer: TextTokenizer | None = None,
+        *,
+        tls: ClientTlsFiles | None = None,
+        timeouts: Timeouts = Timeouts(),
+        wrap_call: WrapCall | None = None,
+    ) -> Self:
+        """Ask one service of each pool what it serves, and check that the two fit.
+
+        A drafter pool that is down is no error: the target decodes alone until one is there. The pools are closed
+        with the orchestrator, also where this fails. ``wrap_call`` is put around the call of every session.
+
+        Raises:
+            ServiceUnavailable: no verifier answers.
+            TokenizerMismatch: the tokenizers of the two models, or ``tokenizer`` and the target's, differ; names
+                the component.
+            InvalidArgument: an endpoint is not what it should be.
+        """
+        orchestrator = cls(verifiers, drafters, tokenizer, tls, timeouts, wrap_call)
+        try:
+            await orchestrator._meet_services()
+        except BaseException:
+            await orchestrator.close()
+            raise
+        return orchestrator
+
+    async def _meet_services(self) -> None:
+        self.target_info = await ask_one(self._verifiers, self._dialer, "verifier", self._timeouts.connect_s)
+        self._check_tokenizer()
+        draft_info = None
+        if self._drafters is not None:
+            try:
+                draft_info = await ask_one(self._drafters, self._dialer, "drafter", self._timeouts.connect_drafter_s)
+            except MISCONFIGURED:
+                raise
+            except SpecgateError as error:
+                _log.warning("the target decodes alone for now: %s", error)
+        if draft_info is not None:
+            check_pair(self.target_info, draft_info)
+        self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info)
+
+    def _check_tokenizer(self) -> None:
+        if self.tokenizer is None or not self.target_info.tokenizer_fingerprint:
+            return
+        component = first_difference(self.target_info.tokenizer_fingerprint, self.tokenizer.fingerprint)
+        if component is not None:
+            target = self.target_info.model
+            raise TokenizerMismatch(f"the tokenizer given and that of target {target} differ in their {component}")
+
+    @property
+    def draft_info(self) -> ModelInfo | None:
+        """What the drafters serve, None until one was there."""
+        return self._known_drafters.info
+
+    async def check_verifiers(self, timeout_s: float) -> None:
+        """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
+        await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
+
+    def generate(self, request: GenerationRequest) -> Generation:
+        """Return one generation. Nothing is opened before its first delta is asked for.
+
+        Raises:
+            InvalidArgument: the request does not fit the target; the message names the field.
+        """
+        spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
+        decoder = self.tokenizer.incremental() if self.tokenizer is not None else None
+        output = OutputText(decoder, request.stop)
+        session = Session(spec, output, observer=self.learner.observer(request))
+        drafter = self._drafter(request, session)
+        verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
+        generation = Generation(session, drafter, verifier, make_policy(request, drafter, self.learner))
+        self._running.add(generation)
+        return generation
+
+    def _drafter(self, request: GenerationRequest, session: Session) -> ReattachingDrafter | NoDrafter:
+        if self._drafters is None or request.max_gamma == 0:
+            return NoDrafter()
+        return ReattachingDrafter(self._drafters, self._known_drafters, session, self._timeouts)
+
+    async def close(self) -> None:
+        """Cancel what runs, close all channels and the pools. Safe to call twice."""
+        for generation in list(self._running):
+            await generation.aclose()
+        await self._channels.close()
+        await self._verifiers.close()
+        if self._drafters is not None:
+            await self._drafters.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,209 @@
+"""Everything a command needs before it can ask for tokens: services, tokenizer, one connected orchestrator."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.loading_bars import loading_bars
+from orchestrator.local.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
+from orchestrator.services.discovery import ask_verifier
+from orchestrator.services.links import WrapCall
+from orchestrator.services.pool import StaticPool, grpc_health
+from orchestrator.services.timeouts import Timeouts
+from orchestrator.terminal.model_options import ModelOptions, check_model
+from orchestrator.terminal.prompts import Prompt
+from specgate.errors import InvalidArgument, ModelLoadError
+from specgate.rpc.tls import ClientTlsFiles
+
+PAGE_TOKENS = 2048
+MIN_SESSIONS = 16
+MAX_KV_TOKENS_A_SESSION = 1 << 17
+_MARGIN_TOKENS = 128
+"""Room for special tokens and a proposal beyond a session's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much services of our own must hold; the length is an upper bound, in tokens."""
+
+    sessions: int
+    tokens_a_session: int
+
+    @property
+    def kv_tokens(self) -> int:
+        """Whole pages for every session at once."""
+        tokens = min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION)
+        return self.sessions * -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
+
+
+def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
+    """Return what the services must hold. No tokenizer makes more tokens of a text than it has bytes."""
+    longest = max(
+        len(prompt.token_ids or (prompt.text or "").encode("utf-8", "replace")) + prompt.request.max_tokens
+        for prompt in prompts
+    )
+    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A running pair: the cores that its services are pinned to (drafter, verifier), and their endpoints.
+
+    ``wrap_call`` is for who connects to its services, too.
+    """
+
+    orchestrator: Orchestrator
+    tokenizer: TextTokenizer | None
+    cores: tuple[int, int] | None = None
+    verifiers: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
+    wrap_call: WrapCall | None = None
+
+    @property
+    def models(self) -> dict[str, Any]:
+        """What each service serves, and where, as results files tell it."""
+        infos = {"target": self.orchestrator.target_info, "draft": self.orchestrator.draft_info}
+        fields = ("model", "num_parameters", "dtype", "device")
+        return {
+            role: {field: getattr(info, field) for field in fields} | {"model": Path(info.model).name}
+            for role, info in infos.items()
+            if info is not None
+        }
+
+
+@asynccontextmanager
+async def open_pair(
+    models: ModelOptions,
+    *,
+    with_draft: bool,
+    capacity: Capacity,
+    log: Console,
+    timeouts: Timeouts = Timeouts(),
+    wrap_call: WrapCall | None = None,
+) -> AsyncIterator[Pair]:
+    """Start the services that no flag names, connect to all of them, and end what was started.
+
+    ``wrap_call`` is put around the call of every session.
+
+    Raises:
+        InvalidArgument: the flags do not go together, or a service refuses them.
+        ServiceUnavailable: a service does not start or does not answer.
+        TokenizerMismatch: the two models do not share their token ids.
+    """
+    if with_draft:
+        models.check_draft()
+        _check_tls(models)
+    cores = _pinned_cores(models, log)
+    async with AsyncExitStack() as stack:
+        started = [supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
+        with loading_bars(log, [one.role for one in started]) as on_loading:
+            tokenizer = await _load(models, started, on_loading)
+        endpoints = {"verifier": models.verifier, "drafter": models.drafter if with_draft else ()}
+        endpoints |= {one.role: (one.endpoint,) for one in started}
+        tls = client_tls(models)
+        verifiers = StaticPool(endpoints["verifier"], grpc_health(tls), field="verifier")
+        drafters = StaticPool(endpoints["drafter"], grpc_health(tls), field="drafter") if with_draft else None
+        if models.target_model is None:
+            tokenizer = await _served_tokenizer(verifiers, tls, log)
+        connecting = Orchestrator.connect(
+            verifiers, drafters, tokenizer, tls=tls, timeouts=timeouts, wrap_call=wrap_call
+        )
+        async with await connecting as orchestrator:
+            yield Pair(orchestrator, tokenizer, cores, endpoints["verifier"], endpoints["drafter"], wrap_call)
+
+
+def _check_tls(models: ModelOptions) -> None:
+    if models.tls_ca and not models.drafter:
+        raise InvalidArgument("tls_ca", "holds for both services, and a drafter of our own has no TLS; name --drafter")
+
+
+def client_tls(models: ModelOptions) -> ClientTlsFiles | None:
+    """Return the files that reach named services over TLS, None for plain text."""
+    if models.tls_ca is None:
+        return None
+    certificate, key = (Path(name) if name else None for name in (models.tls_certificate, models.tls_key))
+    return ClientTlsFiles(Path(models.tls_ca), certificate, key)
+
+
+def _pinned_cores(models: ModelOptions, log: Console) -> tuple[int, int] | None:
+    cores = cores_for_pinning() if models.pin else None
+    if models.pin and cores is None:
+        log.print("--pin has no effect: this process may use one core only", style="yellow")
+    return cores
+
+
+def _missing(
+    models: ModelOptions, with_draft: bool, cores: tuple[int, int] | None, capacity: Capacity
+) -> list[LocalService]:
+    """The services that no flag names, the drafter on the first core. Raises InvalidArgument for a missing folder."""
+    check_model("target", models.target)
+    check_model("draft", models.draft)
+    drafter_core, verifier_core = cores or (None, None)
+    wanted = [("verifier", models.target_model, verifier_core)]
+    if with_draft:
+        wanted.append(("drafter", models.draft_model, drafter_core))
+    return [
+        local_service(models, role, model, core, capacity)
+        for role, model, core in wanted
+        if model is not None and not getattr(models, role)
+    ]
+
+
+def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
+    """Return what one service of our own is started with."""
+    return LocalService(
+        role=role,
+        model=model,
+        dtype=models.dtype,
+        device=models.device,
+        attention=models.attention,
+        cuda_graphs=models.cuda_graphs,
+        cpu_graphs=models.cpu_graphs,
+        threads=models.threads,
+        cpu=core,
+        max_sessions=capacity.sessions,
+        kv_tokens=capacity.kv_tokens,
+        prefill_chunk=models.prefill_chunk,
+        run_ahead=models.run_ahead,
+    )
+
+
+def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
+    """Return a service that is started again when it dies, and ended with ``stack``."""
+    supervised = Supervised(service, on_notice=lambda notice: log.print(notice, style="yellow", markup=False))
+    stack.push_async_callback(supervised.stop)
+    return supervised
+
+
+async def _load(models: ModelOptions, started: Sequence[Supervised], on_loading: OnLoading) -> TextTokenizer | None:
+    """Start all services side by side, and read the tokenizer meanwhile."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in started:
+                group.create_task(one.start(on_loading))
+            tokenizer = group.create_task(_tokenizer(models.target_model))
+    except BaseExceptionGroup as failures:
+        # The first one cancelled the others; it is the one to be told.
+        raise failures.exceptions[0] from None
+    return tokenizer.result()
+
+
+async def _tokenizer(model: str | None) -> TextTokenizer | None:
+    return None if model is None else await asyncio.to_thread(TextTokenizer.load, model)
+
+
+async def _served_tokenizer(verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console) -> TextTokenizer | None:
+    """Return the tokenizer of the model that a named verifier serves, where its files are on this machine too."""
+    info = await ask_verifier(verifiers, tls)
+    try:
+        return await _tokenizer(info.model)
+    except ModelLoadError:
+        log.print(f"{info.model} is not on this machine; text needs its tokenizer: give --target", style="yellow")
+        return None

@@ -1,0 +1,133 @@
+"""What the services behind a pool serve, and whether draft and target fit together."""
+
+import asyncio
+
+from orchestrator.decode.ports import Lease, Pool
+from orchestrator.services.drafter_link import GrpcDrafter
+from orchestrator.services.links import GrpcDialer
+from orchestrator.services.streams import ChannelCache
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TokenizerMismatch
+from specgate.rpc.tls import ClientTlsFiles
+from specgate.tokenizer import first_difference
+from specgate.types import ModelInfo, SessionSpec
+
+PROTO_VERSION = "specgate.v1"
+UNKNOWN_CONTEXT_LENGTH = 1 << 31
+RETRY_INTERVAL_S = 0.1
+ANSWER_SHARE = 1 / 3
+"""Of the time for all, how much one service may take: a hung one leaves time for others."""
+
+
+async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
+    """Return what one service of ``pool`` says of itself; those that do not answer are passed over.
+
+    Raises:
+        ServiceUnavailable: none answered within ``timeout_s``.
+        InvalidArgument: one is of another kind, or speaks another version of the contract.
+    """
+    cause: SpecgateError | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                try:
+                    return await _ask(pool, dialer, role, timeout_s * ANSWER_SHARE)
+                except InvalidArgument:
+                    raise
+                except SpecgateError as error:
+                    cause = cause or error
+                    await asyncio.sleep(RETRY_INTERVAL_S)
+    except TimeoutError:
+        raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause}") from cause
+
+
+async def ask_verifier(pool: Pool, tls: ClientTlsFiles | None) -> ModelInfo:
+    """Return what one verifier of ``pool`` serves, over a connection of its own.
+
+    Raises:
+        ServiceUnavailable, InvalidArgument: see ``ask_one``.
+    """
+    channels, timeouts = ChannelCache(tls), Timeouts()
+    try:
+        return await ask_one(pool, GrpcDialer(channels, timeouts.open_s), "verifier", timeouts.connect_s)
+    finally:
+        await channels.close()
+
+
+async def _ask(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
+    lease = await pool.lease()
+    try:
+        info = await dialer.model_info(lease, role, timeout_s)
+    except BaseException as error:
+        pool.release(lease, failed=isinstance(error, Exception))
+        raise
+    pool.release(lease)
+    _check_version(role, lease, info)
+    return info
+
+
+def _check_version(role: str, lease: Lease, info: ModelInfo) -> None:
+    if info.proto_version != PROTO_VERSION:
+        raise InvalidArgument(role, f"{lease.endpoint} speaks {info.proto_version!r}, not {PROTO_VERSION!r}")
+
+
+def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
+    """Raise TokenizerMismatch, naming the component, unless the two share their token ids."""
+    component = first_difference(target.tokenizer_fingerprint, draft.tokenizer_fingerprint)
+    if component is not None:
+        raise TokenizerMismatch(
+            f"target {target.model} and draft {draft.model} have tokenizers that differ in their {component}"
+        )
+
+
+class KnownDrafters:
+    """A ``DrafterDialer`` that knows what each drafter holds. It asks one before the first session there.
+
+    Args:
+        info: what a drafter was found to serve beforehand, None while none was there.
+    """
+
+    def __init__(self, dialer: GrpcDialer, target: ModelInfo, info: ModelInfo | None) -> None:
+        self.info = info
+        self._dialer = dialer
+        self._target = target
+        self._context_lengths: dict[str, int] = {}
+
+    @property
+    def context_length(self) -> int:
+        """See ``ports.DrafterDialer``."""
+        known = UNKNOWN_CONTEXT_LENGTH if self.info is None else self.info.context_length
+        return max(self._context_lengths.values(), default=known)
+
+    def context_length_at(self, lease: Lease) -> int:
+        """See ``ports.DrafterDialer``."""
+        return self._context_lengths[lease.endpoint]
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter | None:
+        """See ``ports.DrafterDialer``."""
+        if lease.endpoint not in self._context_lengths:
+            await self._meet(lease)
+        if not self._holds(lease, spec):
+            return None
+        try:
+            return await self._dialer.open_drafter(lease, spec)
+        except InvalidArgument:
+            # It may have come back with less memory than it had.
+            await self._meet(lease)
+            if self._holds(lease, spec):
+                raise
+            return None
+
+    def _holds(self, lease: Lease, spec: SessionSpec) -> bool:
+        return len(spec.committed_token_ids) < self.context_length_at(lease)
+
+    async def _meet(self, lease: Lease) -> None:
+        try:
+            info = await self._dialer.model_info(lease, "drafter")
+            _check_version("drafter", lease, info)
+        except InvalidArgument as error:
+            # One endpoint of several that is not what it should be is no fault of the request.
+            raise ServiceUnavailable(str(error)) from None
+        check_pair(self._target, info)
+        self.info = self.info or info
+        self._context_lengths[lease.endpoint] = info.context_length

@@ -1,0 +1,94 @@
+"""gRPC adapter of the drafter's port."""
+
+import asyncio
+from dataclasses import replace
+
+from orchestrator.decode.ports import Hear
+from orchestrator.services.announced import MOST_A_ROUND, Announced
+from orchestrator.services.streams import SessionStream, answered_by, check_round
+from specgate.errors import InternalError
+from specgate.rpc.convert import draft_response_from_pb, draft_round_to_pb
+from specgate.rpc.convert_ahead import announcement_from_pb
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_length
+from specgate.v1 import drafter_service_pb2
+
+
+class GrpcDrafter:
+    """A session on a drafter. Reads its stream as it comes, so that what was announced is there when it is wanted."""
+
+    def __init__(self, stream: SessionStream) -> None:
+        self._stream = stream
+        self._announced = Announced()
+        self._num_unannounced = 0
+        self._tell: Hear | None = None
+        self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
+        self._lost: Exception | None = None
+        self._listening = asyncio.create_task(self._listen())
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``."""
+        with answered_by(self._stream.peer):
+            return self._announced.answer(request)
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``."""
+        self._tell = hear
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``."""
+        if self._lost is not None:
+            raise self._lost
+        proposed = self._announced.proposed or ()
+        with answered_by(self._stream.peer):
+            further = self._announced.ask(request)
+        request = replace(request, foreseen=self._announced.was_foreseen)
+        round_pb = draft_round_to_pb(request, common_prefix_length(proposed, request.token_ids))
+        self._num_unannounced += MOST_A_ROUND
+        if further is not None and self._tell is not None:
+            self._tell(further)
+        try:
+            await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
+            if request.gamma == 0:
+                return NO_PROPOSAL
+            answer = await self._answers.get()
+        except asyncio.CancelledError:
+            # The answer would be taken for the next round's.
+            self._stream.close()
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        with answered_by(self._stream.peer):
+            check_round(answer.round, request.round)
+            proposal = draft_response_from_pb(answer, request.gamma)
+        self._announced.answered(proposal.draft_token_ids)
+        return proposal
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+        self._stream.close()
+        await asyncio.wait((self._listening,))
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                self._hear(await self._stream.read())
+        except Exception as error:
+            # Whoever waits for an answer, or comes later, gets the reason; of several the first.
+            self._lost = error
+            self._stream.close()
+            self._answers.put_nowait(error)
+
+    def _hear(self, message: drafter_service_pb2.DraftResponse) -> None:
+        if not message.HasField("announced"):
+            if not self._answers.empty():
+                raise InternalError(f"{self._stream.peer} answers more than it was asked")
+            self._answers.put_nowait(message)
+            return
+        self._num_unannounced -= 1
+        if self._num_unannounced < 0:
+            raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
+        with answered_by(self._stream.peer):
+            announcement = announcement_from_pb(message.announced)
+            is_next = self._announced.hear(announcement)
+        if is_next and self._tell is not None:
+            self._tell(announcement)

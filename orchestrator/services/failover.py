@@ -1,0 +1,196 @@
+"""A verifier that outlives its process: lost, another one is opened with all that was emitted."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from orchestrator.decode.ports import Lease, Pool, Verifier, VerifierDialer
+from orchestrator.decode.session import Session
+from orchestrator.services.checks import check_follow_up, check_verdict
+from orchestrator.services.deadlines import Patience
+from orchestrator.services.reattach import MISCONFIGURED
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError
+from specgate.types import FollowUps, Verdict, VerifyRequest
+
+VERDICT_FACTOR = 20.0
+MAX_FAILURES_WITHOUT_PROGRESS = 3
+"""A request that brings down whatever verifies it does not get through the whole pool."""
+FAILOVER_OPEN_SHARE = 1 / 3
+"""Of the time for a failover, how much one verifier may take to open: a hung one leaves time for others."""
+RETRY_INTERVAL_S = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Attached:
+    """An open session."""
+
+    lease: Lease
+    verifier: Verifier
+    patience: Patience
+
+
+class FailoverVerifier:
+    """The port's ``Verifier`` over whatever verifiers the pool has. The session is the truth they start from."""
+
+    def __init__(self, pool: Pool, dialer: VerifierDialer, session: Session, timeouts: Timeouts) -> None:
+        self._pool = pool
+        self._dialer = dialer
+        self._session = session
+        self._timeouts = timeouts
+        self._attached: _Attached | None = None
+        self._expected: FollowUps | None = None
+        self._num_failures = 0
+        self._closed = False
+
+    async def open(self) -> None:
+        """Attach for the first time. A verifier that is full or gone is passed over for another, without waiting.
+
+        Raises:
+            SpecgateError: what the pool, or the last verifier that was tried, answered. What the pool says holds: it
+                has waited for as long as it does, and a second turn would begin at the end of its queue.
+        """
+        for _ in range(MAX_FAILURES_WITHOUT_PROGRESS - 1):
+            lease = await self._lease()
+            try:
+                return await self._open_on(lease, self._timeouts.open_s)
+            except MISCONFIGURED:
+                raise
+            except SpecgateError as error:
+                self._check_wanted()
+                _log.warning("a verifier was passed over: %s: %s", type(error).__name__, error)
+        await self._open_on(await self._lease(), self._timeouts.open_s)
+
+    async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
+        """See ``ports.Verifier``. A round that was answered in part before its verifier was lost just ends.
+
+        Raises:
+            InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: no verifier will take this request.
+            ServiceUnavailable: no other verifier was there in time; says how many tokens were emitted.
+                Or the request was closed meanwhile.
+            SpecgateError: what the last of several verifiers failed with, none of which got any further.
+        """
+        answered = False
+        while not answered:
+            attached = self._attached or await self._attach_another()
+            try:
+                async with aclosing(attached.verifier.verify(request)) as verdicts:
+                    last = False
+                    while not last:
+                        verdict = await self._next(attached, verdicts)
+                        check_verdict(self._session.opening_spec, request, verdict, first=not answered)
+                        check_follow_up(verdict, self._expected, self._session.length)
+                        answered, last, self._num_failures = True, verdict.last, 0
+                        yield verdict
+                    self._check_ending(verdict)
+                    return
+            except SpecgateError as error:
+                await self._lose(attached, error)
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """See ``ports.Verifier``."""
+        if self._attached is not None:
+            self._expected = follow_ups
+            self._attached.verifier.expect(follow_ups)
+
+    async def close(self) -> None:
+        """See ``ports.Verifier``."""
+        self._closed = True
+        if self._attached is not None:
+            await self._detach(self._attached)
+
+    async def _next(self, attached: _Attached, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
+        limit_s = attached.patience.limit_s
+        try:
+            verdict = await attached.patience.wait(anext(verdicts, None))
+        except TimeoutError:
+            raise ServiceUnavailable(f"no verdict came within {limit_s:.3g} s") from None
+        if verdict is None:
+            raise InternalError("a round ended without its last verdict")
+        return verdict
+
+    def _check_ending(self, verdict: Verdict) -> None:
+        # Both decide by the same rules. A verifier that ended too soon takes no more rounds.
+        if verdict.finish_reason is not None and not self._session.finished:
+            raise InternalError("the verifier ended a request that goes on")
+
+    async def _lose(self, attached: _Attached, error: SpecgateError) -> None:
+        """Give the verifier up. Raises ``error`` where another one would do no better."""
+        misconfigured = isinstance(error, MISCONFIGURED)
+        if not await self._detach(attached, failed=not misconfigured):
+            raise error
+        self._num_failures += 1
+        if misconfigured or self._num_failures >= MAX_FAILURES_WITHOUT_PROGRESS:
+            raise error
+        _log.warning("lost the verifier at %s: %s: %s", attached.lease.endpoint, type(error).__name__, error)
+
+    async def _attach_another(self) -> _Attached:
+        cause: SpecgateError | None = None
+        try:
+            async with asyncio.timeout(self._timeouts.failover_s):
+                while self._attached is None:
+                    try:
+                        await self._try_another()
+                    except MISCONFIGURED:
+                        raise
+                    except SpecgateError as error:
+                        self._check_wanted()
+                        cause = error
+                        await asyncio.sleep(RETRY_INTERVAL_S)
+        except TimeoutError:
+            raise self._no_other(cause) from cause
+        self._session.stats.verifier_failovers += 1
+        return self._attached
+
+    async def _try_another(self) -> None:
+        lease = await self._lease()
+        await self._open_on(lease, min(self._timeouts.open_s, self._timeouts.failover_s * FAILOVER_OPEN_SHARE))
+
+    async def _lease(self) -> Lease:
+        self._check_wanted()
+        lease = await self._pool.lease()
+        if self._closed:
+            self._pool.release(lease)
+            self._check_wanted()
+        return lease
+
+    def _check_wanted(self) -> None:
+        # Whoever closes a request may do so while its task waits elsewhere; that comes back and finds no verifier.
+        if self._closed:
+            raise ServiceUnavailable("the request was closed")
+
+    def _no_other(self, cause: SpecgateError | None) -> ServiceUnavailable:
+        emitted = self._session.length - self._session.num_prompt_tokens
+        waited = f"no other one took over within {self._timeouts.failover_s:g} s"
+        return ServiceUnavailable(f"the verifier was lost after {emitted} emitted tokens, and {waited}: {cause}")
+
+    async def _open_on(self, lease: Lease, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                verifier = await self._dialer.open_verifier(lease, self._session.spec)
+        except BaseException as error:
+            # Neither our own cancellation nor a refused request is the service's fault.
+            at_fault = isinstance(error, Exception) and not isinstance(error, InvalidArgument)
+            self._pool.release(lease, failed=at_fault)
+            if isinstance(error, TimeoutError):
+                raise ServiceUnavailable(f"{lease.endpoint} opened no session within {timeout_s:.3g} s") from None
+            raise
+        timeouts = self._timeouts
+        patience = Patience(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
+        self._attached = _Attached(lease, verifier, patience)
+        if self._closed:
+            await self.close()
+            self._check_wanted()
+
+    async def _detach(self, attached: _Attached, *, failed: bool = False) -> bool:
+        """Give the session back; return whether it was still ours to give."""
+        if self._attached is not attached:
+            return False
+        self._attached = self._expected = None
+        self._pool.release(attached.lease, failed=failed)
+        await attached.verifier.close()
+        return True

@@ -1,0 +1,122 @@
+"""gRPC adapters of the ports: one bidirectional stream is one session."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from orchestrator.decode.ports import Lease
+from orchestrator.services.drafter_link import GrpcDrafter
+from orchestrator.services.streams import ChannelCache, SessionStream, answered_by, check_round
+from specgate.errors import InvalidArgument, SpecgateError
+from specgate.rpc.convert import verdict_from_pb, verify_round_to_pb
+from specgate.rpc.convert_ahead import follow_ups_to_pb
+from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
+from specgate.rpc.status import from_rpc_error
+from specgate.types import FollowUps, ModelInfo, SessionSpec, Verdict, VerifyRequest
+from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
+from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
+from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
+
+_STUBS: Mapping[str, Callable[[grpc.aio.Channel], Any]] = {
+    "drafter": DrafterServiceStub,
+    "verifier": VerifierServiceStub,
+}
+
+
+WrapCall = Callable[[Any], Any]
+"""Takes a session's gRPC call, and returns what is used in its place: it writes, reads and cancels as that does."""
+
+
+class GrpcDialer:
+    """Opens sessions over shared channels; an open that is not answered within ``open_timeout_s`` has failed."""
+
+    def __init__(self, channels: ChannelCache, open_timeout_s: float, wrap_call: WrapCall | None = None) -> None:
+        self._channels = channels
+        self._open_timeout_s = open_timeout_s
+        self._wrap_call = wrap_call
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
+        """See ``ports.DrafterDialer``."""
+        opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
+        call = self._stub(lease, "drafter").Draft()
+        return GrpcDrafter(await self._opened(call, opening, f"the drafter at {lease.endpoint}"))
+
+    async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "GrpcVerifier":
+        """See ``ports.VerifierDialer``."""
+        opening = verifier_service_pb2.VerifyRequest(open=_spec_to_pb(spec, lease))
+        call = self._stub(lease, "verifier").Verify()
+        return GrpcVerifier(await self._opened(call, opening, f"the verifier at {lease.endpoint}"))
+
+    async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
+        """Return what the service says of itself; ``role`` is "drafter" or "verifier".
+
+        Raises:
+            InvalidArgument: another kind of service answers there.
+            ServiceUnavailable: none answers in ``timeout_s``, by default the time for an opening.
+            InternalError: the answer makes no sense.
+        """
+        ask = self._stub(lease, role).GetModelInfo
+        try:
+            pb = await ask(types_pb2.GetModelInfoRequest(), timeout=timeout_s or self._open_timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise InvalidArgument(role, f"what answers at {lease.endpoint} is not a {role}") from None
+            raise from_rpc_error(error) from None
+        with answered_by(f"the {role} at {lease.endpoint}"):
+            return model_info_from_pb(pb)
+
+    def _stub(self, lease: Lease, role: str) -> Any:
+        return _STUBS[role](self._channels.get(lease.endpoint))
+
+    async def _opened(self, call: Any, opening: Any, peer: str) -> SessionStream:
+        stream = SessionStream(self._wrap_call(call) if self._wrap_call else call, peer)
+        await stream.open(opening, self._open_timeout_s)
+        return stream
+
+
+def _spec_to_pb(spec: SessionSpec, lease: Lease) -> types_pb2.SessionSpec:
+    return session_spec_to_pb(replace(spec, lease_token=lease.token))
+
+
+class GrpcVerifier:
+    """A session on a verifier."""
+
+    def __init__(self, stream: SessionStream) -> None:
+        self._stream = stream
+        self._goes_on = False
+        """It has begun with the next round by itself."""
+        self._expecting: asyncio.Task[None] | None = None
+
+    async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
+        """See ``ports.Verifier``."""
+        if not self._goes_on:
+            await self._stream.write(verifier_service_pb2.VerifyRequest(round=verify_round_to_pb(request)))
+        last = self._goes_on = False
+        while not last:
+            answer = await self._stream.read()
+            with answered_by(self._stream.peer):
+                check_round(answer.round, request.round)
+                verdict = verdict_from_pb(answer, len(request.proposal))
+            last, self._goes_on = verdict.last, verdict.follow_up > 0
+            yield verdict
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """See ``ports.Verifier``."""
+        # Where even the last ones are still on their way to it, these come too late.
+        if self._expecting is None or self._expecting.done():
+            self._expecting = asyncio.create_task(self._send(follow_ups))
+
+    async def _send(self, follow_ups: FollowUps) -> None:
+        # What is wrong with the stream is met where it is read.
+        with suppress(SpecgateError):
+            await self._stream.write(verifier_service_pb2.VerifyRequest(follow_ups=follow_ups_to_pb(follow_ups)))
+
+    async def close(self) -> None:
+        """See ``ports.Verifier``."""
+        self._stream.close()
+        if self._expecting is not None:
+            await asyncio.wait((self._expecting,))

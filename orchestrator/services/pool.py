@@ -1,0 +1,132 @@
+"""A pool of services that someone else started: a list of addresses, with health checks."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from orchestrator.decode.ports import Lease
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.rpc.channel import open_channel
+from specgate.rpc.endpoint import join_endpoint, split_endpoint
+from specgate.rpc.tls import ClientTlsFiles
+
+HEALTH_TIMEOUT_S = 1.0
+RECHECK_INTERVAL_S = 1.0
+
+HealthCheck = Callable[[str], Awaitable[bool]]
+"""Says whether the service at an endpoint takes sessions now. Never raises for a service that does not answer."""
+
+
+def grpc_health(tls: ClientTlsFiles | None = None, timeout_s: float = HEALTH_TIMEOUT_S) -> HealthCheck:
+    """Return a check by ``grpc.health.v1``, over a connection of its own.
+
+    A stopped process accepts connections and never answers: that counts as no health after ``timeout_s``.
+    """
+
+    async def check(endpoint: str) -> bool:
+        async with open_channel(endpoint, tls) as channel:
+            try:
+                # The stubs of grpc_health know neither its attributes nor its asynchronous side.
+                stub: Any = health_pb2_grpc.HealthStub(channel)
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            except grpc.aio.AioRpcError:
+                return False
+            return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    return check
+
+
+class StaticPool:
+    """Hands out the endpoint with the fewest sessions of ours; a failed one only after a health check.
+
+    Args:
+        endpoints: HOST:PORT each.
+        health: how a failed endpoint is looked at again, by default ``grpc.health.v1`` in plain text.
+        field: what error messages call the list, such as the flag that it came from.
+        recheck_interval_s: between two health checks of one failed endpoint.
+
+    Raises:
+        InvalidArgument: there is no endpoint, or one is not HOST:PORT; the message names ``field``.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        health: HealthCheck | None = None,
+        *,
+        field: str = "endpoints",
+        recheck_interval_s: float = RECHECK_INTERVAL_S,
+    ) -> None:
+        if not endpoints:
+            raise InvalidArgument(field, "is empty; at least 1 HOST:PORT is needed")
+        self._load = dict.fromkeys((_checked(endpoint, field) for endpoint in endpoints), 0)
+        self._health = health or grpc_health()
+        self._field = field
+        self._recheck_interval_s = recheck_interval_s
+        self._recoveries: dict[str, _Recovery] = {}
+
+    async def lease(self) -> Lease:
+        """Return a lease on the endpoint with the fewest of ours. It is not connected to here.
+
+        Raises:
+            ServiceUnavailable: all have failed, and none has been seen healthy since; names them.
+        """
+        if not self._candidates():
+            # Who failed a moment ago may be well: a first look at each is worth waiting for, a second is not.
+            await asyncio.gather(*(recovery.looked.wait() for recovery in self._recoveries.values()))
+        candidates = self._candidates()
+        if not candidates:
+            raise ServiceUnavailable(f"{self._field}: none of {', '.join(self._load)} is healthy")
+        least = min(self._load[endpoint] for endpoint in candidates)
+        endpoint = random.choice([one for one in candidates if self._load[one] == least])
+        self._load[endpoint] += 1
+        return Lease(endpoint)
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """Give a lease back. A failed endpoint is skipped until a health check finds it serving."""
+        self._load[lease.endpoint] -= 1
+        if failed and lease.endpoint not in self._recoveries:
+            self._recoveries[lease.endpoint] = _Recovery(self._recover(lease.endpoint))
+
+    async def close(self) -> None:
+        """Stop all health checks. Safe to call twice."""
+        recoveries = list(self._recoveries.values())
+        for recovery in recoveries:
+            await recovery.cancel()
+
+    def _candidates(self) -> list[str]:
+        return [endpoint for endpoint in self._load if endpoint not in self._recoveries]
+
+    async def _recover(self, endpoint: str) -> None:
+        while not await self._health(endpoint):
+            self._recoveries[endpoint].looked.set()
+            await asyncio.sleep(self._recheck_interval_s)
+        self._recoveries.pop(endpoint).looked.set()
+
+
+class _Recovery:
+    """Looks at a failed endpoint until it is healthy; ``looked`` is set after the first look."""
+
+    def __init__(self, work: Awaitable[None]) -> None:
+        self.looked = asyncio.Event()
+        self._task = asyncio.ensure_future(work)
+        # However the work ends, nobody waits for it for ever.
+        self._task.add_done_callback(lambda _: self.looked.set())
+
+    async def cancel(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+
+def _checked(endpoint: str, field: str) -> str:
+    try:
+        host, port = split_endpoint(endpoint)
+    except InvalidArgument as error:
+        raise InvalidArgument(field, error.problem) from None
+    if port == 0:
+        raise InvalidArgument(field, f"{endpoint!r} has port 0; a service listens on 1 to 65535")
+    return join_endpoint(host, port)

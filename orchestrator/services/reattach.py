@@ -1,0 +1,306 @@
+"""A drafter that is never missed: lost, it is replaced behind the running request, which the target goes on with."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from orchestrator.decode.ports import Drafter, DrafterDialer, Hear, Lease, Pool
+from orchestrator.decode.session import Session
+from orchestrator.services.checks import check_proposal
+from orchestrator.services.deadlines import DraftPatience
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import (
+    InvalidArgument,
+    ServiceUnavailable,
+    SpecgateError,
+    TokenizerMismatch,
+    UnsupportedArchitecture,
+)
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, SessionSpec
+
+MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
+"""What another attempt would not mend: it is told, where it is met first."""
+DRAFT_FACTOR = 10.0
+FIRST_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 2.0
+MAX_DOUBLINGS = 10
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Attached:
+    """An open session; ``num_known`` committed tokens have been told to it."""
+
+    lease: Lease
+    drafter: Drafter
+    context_length: int
+    num_known: int
+    patience: DraftPatience
+
+
+class NoDrafter:
+    """The port's ``Drafter`` where there is none and none will be."""
+
+    available = False
+    may_return = False
+    context_length = 0
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``: an empty proposal."""
+        return NO_PROPOSAL
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``: nothing."""
+        return None
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``: nothing will be heard."""
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+
+
+class ReattachingDrafter:
+    """The port's ``Drafter`` over whatever drafter the pool has. Drafting never raises: no drafter is no proposal.
+
+    A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits ten times as
+    long as all tokens that were asked for take (half a minute, where they take over three seconds), so whether a
+    proposal is used does not hang on the values drawn for it, nor on how many it ends after, as rejection mode needs;
+    the second holds for no proposal of an honest drafter.
+
+    What was announced is returned at once. Its round is told and answered behind the request's back, under the same
+    patience as any, and before the next one.
+    """
+
+    def __init__(self, pool: Pool, dialer: DrafterDialer, session: Session, timeouts: Timeouts) -> None:
+        self._pool = pool
+        self._dialer = dialer
+        self._session = session
+        self._timeouts = timeouts
+        self._attached: _Attached | None = None
+        self._reattaching: asyncio.Task[None] | None = None
+        self._answering: asyncio.Task[Proposal] | None = None
+        self._num_attempts = 0
+        self._hear: Hear | None = None
+        self._closed = False
+
+    @property
+    def available(self) -> bool:
+        """See ``ports.DrafterState``."""
+        return self._attached is not None
+
+    @property
+    def may_return(self) -> bool:
+        """See ``ports.DrafterState``."""
+        return self._reattaching is not None
+
+    @property
+    def context_length(self) -> int:
+        """See ``ports.DrafterState``."""
+        return self._dialer.context_length if self._attached is None else self._attached.context_length
+
+    async def open(self) -> None:
+        """Attach for the first time; where that fails, go on trying behind the request.
+
+        Raises:
+            InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: the drafter does not fit the request.
+        """
+        if not self._fits():
+            return
+        try:
+            attached = await self._attach(self._timeouts.connect_drafter_s)
+        except MISCONFIGURED:
+            raise
+        except Exception as error:
+            self._report(error)
+            attached = None
+        self._attached = attached
+        if attached is None:
+            self._start_reattaching()
+        elif self._closed:
+            await self.close()
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``. Never raises: what makes no sense is found out when it is asked for."""
+        attached = self._attached
+        if attached is None or attached.num_known != request.position:
+            return None
+        try:
+            proposal = attached.drafter.announced(request)
+            if proposal is not None:
+                check_proposal(self._session.opening_spec, request, proposal)
+        except SpecgateError:
+            return None
+        return proposal
+
+    def listen(self, hear: Hear) -> None:
+        """See ``ports.Drafter``. Whatever drafter is attached later is listened to as well."""
+        self._hear = hear
+        if self._attached is not None:
+            self._attached.drafter.listen(hear)
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``. Never raises."""
+        if self._closed:
+            return NO_PROPOSAL
+        attached = self._attached
+        if self._answering is not None:
+            if request.gamma == 0 and not self._answering.done():
+                # Nobody waits to tell tokens: the next request tells these, too.
+                return NO_PROPOSAL
+            answering, self._answering = self._answering, None
+            await answering
+        # One that was attached meanwhile is first asked in the next round, whose number it has not had.
+        if attached is None or attached is not self._attached:
+            return NO_PROPOSAL
+        if not self._fits():
+            await self._detach(attached)
+            return NO_PROPOSAL
+        return await self._draft(attached, self._caught_up(attached, request))
+
+    async def _draft(self, attached: _Attached, request: DraftRequest) -> Proposal:
+        try:
+            announced = attached.drafter.announced(request)
+            if announced is None:
+                return await self._ask(attached, request)
+            check_proposal(self._session.opening_spec, request, announced)
+        except Exception as error:
+            return await self._give_up(attached, error)
+        self._answering = asyncio.create_task(self._answer(attached, request))
+        return announced
+
+    async def _answer(self, attached: _Attached, request: DraftRequest) -> Proposal:
+        try:
+            return await self._ask(attached, request)
+        except Exception as error:
+            return await self._give_up(attached, error)
+
+    async def _give_up(self, attached: _Attached, error: Exception) -> Proposal:
+        if self._attached is attached:
+            # Nothing is awaited before the next attempt is on its way: a round that is planned meanwhile must see it.
+            self._attached = None
+            self._report(error)
+            self._start_reattaching()
+            await self._give_back(attached, failed=True)
+        return NO_PROPOSAL
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+        self._closed = True
+        if self._reattaching is not None:
+            self._reattaching.cancel()
+            await asyncio.wait((self._reattaching,))
+        if self._attached is not None:
+            await self._detach(self._attached)
+        answering, self._answering = self._answering, None
+        if answering is not None:
+            answering.cancel()
+            await asyncio.wait((answering,))
+
+    def _fits(self) -> bool:
+        return self._session.length < self.context_length
+
+    async def _ask(self, attached: _Attached, request: DraftRequest) -> Proposal:
+        if request.gamma == 0:
+            if request.token_ids:
+                async with asyncio.timeout(attached.patience.limit_s()):
+                    await attached.drafter.draft(request)
+            return NO_PROPOSAL
+        proposal = await attached.patience.wait(attached.drafter.draft(request), request)
+        check_proposal(self._session.opening_spec, request, proposal)
+        return proposal
+
+    def _caught_up(self, attached: _Attached, request: DraftRequest) -> DraftRequest:
+        """Return ``request`` from where this drafter stands, which is not where the one before it stood."""
+        known, attached.num_known = attached.num_known, self._session.length
+        return replace(request, position=known, token_ids=tuple(self._session.committed[known:]))
+
+    async def _attach(self, timeout_s: float) -> _Attached | None:
+        """Return an open session; None: the drafter that was leased holds too little for it, or nobody wants it now."""
+        async with asyncio.timeout(timeout_s):
+            lease = await self._pool.lease()
+        if self._closed:
+            self._pool.release(lease)
+            return None
+        spec = self._session.spec
+        try:
+            drafter = await self._open_on(lease, spec, timeout_s)
+        except BaseException as error:
+            self._pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
+            raise
+        if drafter is None:
+            self._pool.release(lease)
+            return None
+        if self._hear is not None:
+            drafter.listen(self._hear)
+        patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
+        context_length = self._dialer.context_length_at(lease)
+        return _Attached(lease, drafter, context_length, len(spec.committed_token_ids), patience)
+
+    async def _open_on(self, lease: Lease, spec: SessionSpec, timeout_s: float) -> Drafter | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._dialer.open_drafter(lease, spec)
+        except TimeoutError:
+            message = f"the drafter at {lease.endpoint} opened no session within {timeout_s:g} s"
+            raise ServiceUnavailable(message) from None
+
+    async def _detach(self, attached: _Attached) -> None:
+        """Give the session back, if it is still ours to give."""
+        if self._attached is attached:
+            self._attached = None
+            await self._give_back(attached, failed=False)
+
+    async def _give_back(self, attached: _Attached, *, failed: bool) -> None:
+        self._pool.release(attached.lease, failed=failed)
+        await attached.drafter.close()
+
+    def _report(self, error: Exception) -> None:
+        self._session.stats.drafter_failures += 1
+        _log.warning("the target goes on without a drafter: %s: %s", type(error).__name__, error)
+
+    def _start_reattaching(self) -> None:
+        if not self._closed:
+            self._reattaching = asyncio.create_task(self._reattach())
+
+    async def _reattach(self) -> None:
+        try:
+            while self._attached is None and self._fits():
+                # The attempts of the whole request count: a drafter that dies again and again costs less and less.
+                await asyncio.sleep(min(FIRST_BACKOFF_S * 2 ** min(self._num_attempts, MAX_DOUBLINGS), MAX_BACKOFF_S))
+                self._num_attempts += 1
+                self._attached = await self._attach_warm()
+        finally:
+            self._reattaching = None
+
+    async def _attach_warm(self) -> _Attached | None:
+        """Return a session whose prefill is done, so that the request never waits for one; None: not this time."""
+        try:
+            attached = await self._attach(self._timeouts.open_s)
+        except Exception as error:
+            _log.info("no drafter yet: %s: %s", type(error).__name__, error)
+            return None
+        if attached is None:
+            return None
+        if self._session.length >= attached.context_length:
+            # The text grew past it while it was opened.
+            await self._give_back(attached, failed=False)
+            return None
+        try:
+            await self._warm_up(attached)
+        except BaseException as error:
+            await self._give_back(attached, failed=isinstance(error, Exception))
+            if not isinstance(error, Exception):
+                raise
+            return None
+        return attached
+
+    async def _warm_up(self, attached: _Attached) -> None:
+        # A draft that nobody uses, whatever its values: its answer says that the prefill before it is done.
+        session = self._session
+        request = DraftRequest(session.round, attached.num_known, (), gamma=1)
+        await self._ask(attached, self._caught_up(attached, request))

@@ -1,0 +1,133 @@
+"""Channels, and bidirectional calls whose failures are ours."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
+from specgate.rpc.channel import open_channel
+from specgate.rpc.status import from_rpc_error
+from specgate.rpc.tls import ClientTlsFiles
+
+
+class ChannelCache:
+    """One channel an endpoint, shared by all sessions on it."""
+
+    def __init__(self, tls: ClientTlsFiles | None = None) -> None:
+        self._tls = tls
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def get(self, endpoint: str) -> grpc.aio.Channel:
+        """Return the channel to ``endpoint``, opened at its first use.
+
+        Raises:
+            InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used.
+        """
+        channel = self._channels.get(endpoint)
+        if channel is not None and channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            # Its calls have failed, and it would refuse new ones until its back-off ends, over a service that is back.
+            closing = asyncio.ensure_future(self._channels.pop(endpoint).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            channel = None
+        if channel is None:
+            channel = self._channels[endpoint] = open_channel(endpoint, self._tls)
+        return channel
+
+    async def close(self) -> None:
+        """Close all channels, and with them the sessions that still run. Safe to call twice."""
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*self._closing, *(channel.close() for channel in channels.values()))
+
+
+class SessionStream:
+    """One session's call on ``peer`` (a name for error messages). Messages are protobuf of either service."""
+
+    def __init__(self, call: Any, peer: str) -> None:
+        self._call = call
+        self.peer = peer
+        self._writing = asyncio.Lock()
+
+    async def open(self, opening: Any, timeout_s: float) -> None:
+        """Send ``opening`` and wait for its answer.
+
+        Raises:
+            SpecgateError: what the peer answered; ServiceUnavailable where it did not within ``timeout_s``.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.write(opening)
+                answer = await self.read()
+            if not answer.opened:
+                raise InternalError(f"{self.peer} did not answer the opening of a session")
+        except TimeoutError:
+            self.close()
+            raise ServiceUnavailable(f"{self.peer} opened no session within {timeout_s:g} s") from None
+        except BaseException:
+            self.close()
+            raise
+
+    async def write(self, message: Any) -> None:
+        """Send one message. Raises SpecgateError where the stream has ended."""
+        try:
+            with self._translated():
+                # gRPC takes one at a time.
+                async with self._writing:
+                    await self._call.write(message)
+        except asyncio.InvalidStateError:
+            # The call has a status already: reading raises it, unless it is OK.
+            await self.read()
+            raise ServiceUnavailable(f"{self.peer} ended the session") from None
+        except InternalError:
+            # That is gRPC's word for writing to a stream that breaks at this moment; its status is lost.
+            raise ServiceUnavailable(f"{self.peer} broke the session off") from None
+
+    async def read(self) -> Any:
+        """Return the next message. Raises SpecgateError where the stream has ended."""
+        with self._translated():
+            message = await self._call.read()
+        if message is grpc.aio.EOF:
+            raise ServiceUnavailable(f"{self.peer} ended the session")
+        if message is None:
+            raise InternalError(f"{self.peer} sent what is not valid protobuf")
+        return message
+
+    def close(self) -> None:
+        """Cancel the call: the peer frees the session. Safe to call twice."""
+        self._call.cancel()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        except asyncio.CancelledError:
+            # gRPC raises this over a call that we closed or left too; the task would take it for its own end.
+            if _is_cancelled():
+                raise
+            raise ServiceUnavailable("the session was closed on our side") from None
+
+
+@contextmanager
+def answered_by(peer: str) -> Iterator[None]:
+    """Within it an InvalidArgument is the fault of who answered: an InternalError."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InternalError(f"{peer} answered nonsense: {error}") from None
+
+
+def check_round(answered: int, asked: int) -> None:
+    """Raise InvalidArgument unless the answer is that of the round that was asked."""
+    if answered != asked:
+        raise InvalidArgument("round", f"{answered} was answered, {asked} was asked")
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

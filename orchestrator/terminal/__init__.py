@@ -1,0 +1,1 @@
+"""Flags, prompts, bars and tables that the commands share."""

@@ -1,0 +1,156 @@
+"""Which models, and where they run: the flags of every command that needs the two services."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
+from specgate.errors import InvalidArgument
+from specgate.rpc.endpoint import MAX_PORT, split_endpoint
+from specgate.types import MAX_RUN_AHEAD, Attention, Dtype, check_range
+
+MAX_THREADS = 1024
+MAX_PREFILL_CHUNK = 1 << 20
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_MODELS = "Models and services"
+_TLS = "TLS to named services"
+DTYPE_HELP = "Number format of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
+ATTENTION_HELP = "varlen: one fused call, on CUDA in bfloat16 or float16; sdpa: everywhere."
+CUDA_GRAPHS_HELP = "Replay recorded forwards, where attention is varlen."
+CPU_GRAPHS_HELP = "Replay recorded forwards of few rows, on the CPU."
+
+
+def check_model(flag: str, model: str | None) -> None:
+    """Raise InvalidArgument for what can only be a folder, and is none; a hub id is the service's to look up."""
+    looks_like_path = model is not None and (model.startswith((".", "/", "~")) or model.count("/") > 1)
+    if model is not None and looks_like_path and not Path(model).is_dir():
+        raise InvalidArgument(flag, f"there is no folder {model!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Services of our own on this machine, or services that are already there, and what reaches them."""
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Target model, a folder or a hub id.", show_default="bundled", rich_help_panel=_MODELS
+        ),
+    ] = None
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Draft model, a folder or a hub id.", show_default="bundled", rich_help_panel=_MODELS
+        ),
+    ] = None
+    verifier: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            metavar="HOST:PORT", help="Use this verifier and start none. Repeatable.", rich_help_panel=_MODELS
+        ),
+    ] = ()
+    drafter: Annotated[
+        tuple[str, ...],
+        typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
+    ] = ()
+    dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP, rich_help_panel=_MODELS)] = Dtype.AUTO
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
+    ] = "auto"
+    attention: Annotated[Attention, typer.Option(help=ATTENTION_HELP, rich_help_panel=_MODELS)] = Attention.AUTO
+    cuda_graphs: Annotated[
+        bool, typer.Option("--cuda-graphs/--no-cuda-graphs", help=CUDA_GRAPHS_HELP, rich_help_panel=_MODELS)
+    ] = True
+    cpu_graphs: Annotated[
+        bool, typer.Option("--cpu-graphs/--no-cpu-graphs", help=CPU_GRAPHS_HELP, rich_help_panel=_MODELS)
+    ] = True
+    threads: Annotated[
+        int, typer.Option(help=f"CPU threads of each service, up to {MAX_THREADS}.", rich_help_panel=_MODELS)
+    ] = 1
+    pin: Annotated[
+        bool,
+        typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
+    ] = False
+    prefill_chunk: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Tokens of prompts in one forward while others decode.",
+            show_default="64 on the CPU, 512 on CUDA",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    run_ahead: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ROWS",
+            help="Outcomes that the drafter prepares while the target judges; 0 is off.",
+            show_default="the drafter's own",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    tls_ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS),
+    ] = None
+    tls_certificate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Our own certificate (mutual TLS).", rich_help_panel=_TLS)
+    ] = None
+    tls_key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The key of our own certificate.", rich_help_panel=_TLS)
+    ] = None
+
+    def __post_init__(self) -> None:
+        for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
+            for endpoint in endpoints:
+                check_endpoint(flag, endpoint)
+        if not _DEVICE.fullmatch(self.device):
+            raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
+        check_range("threads", self.threads, 1, MAX_THREADS)
+        check_range("prefill_chunk", self.prefill_chunk or 1, 1, MAX_PREFILL_CHUNK)
+        check_range("run_ahead", self.run_ahead or 0, 0, MAX_RUN_AHEAD)
+        if self.run_ahead is not None and self.drafter:
+            raise InvalidArgument("run_ahead", "is for a drafter that is started here")
+        if self.pin and self.threads > 1:
+            raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidArgument("tls_certificate", "goes with --tls-key; give both or neither")
+        if self.tls_certificate is not None and self.tls_ca is None:
+            raise InvalidArgument("tls_ca", "is needed beside --tls-certificate")
+        if self.tls_ca is not None and not self.verifier:
+            raise InvalidArgument("tls_ca", "is for services named by --verifier and --drafter; none is named")
+
+    @property
+    def is_bundled_pair(self) -> bool:
+        return not (self.target or self.draft or self.verifier or self.drafter)
+
+    @property
+    def target_model(self) -> str | None:
+        """The target's files, None where a named verifier alone knows them."""
+        return self.target or (None if self.verifier else BUNDLED_TARGET)
+
+    @property
+    def draft_model(self) -> str | None:
+        """The draft's files; None where a named drafter alone knows them, or none was given beside --target."""
+        return self.draft or (None if self.drafter or self.target else BUNDLED_DRAFT)
+
+    def check_draft(self) -> None:
+        """Raise InvalidArgument unless there is a draft to work with: a target of one's own needs one, too."""
+        if not self.drafter and self.draft_model is None:
+            raise InvalidArgument("draft", "is needed beside --target; or --gamma 0 for the target alone")
+
+
+def check_endpoint(flag: str, endpoint: str) -> None:
+    """Raise InvalidArgument, with the flag's name, unless ``endpoint`` is HOST:PORT."""
+    try:
+        port = split_endpoint(endpoint)[1]
+    except InvalidArgument as error:
+        raise InvalidArgument(flag, error.problem) from None
+    if port == 0:
+        raise InvalidArgument(flag, f"{endpoint!r} has port 0; a service listens on 1 to {MAX_PORT}")

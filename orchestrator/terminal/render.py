@@ -1,0 +1,106 @@
+"""Tokens in colour by source, the legend, and the closing line of statistics."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style
+from rich.text import Text
+
+from orchestrator.decode.request import Delta
+from orchestrator.decode.text import IncrementalText
+from orchestrator.terminal.results import Result
+from specgate.types import TokenSource
+
+STYLES = {
+    TokenSource.ACCEPTED: Style(color="green"),
+    TokenSource.RECOVERED: Style(color="yellow"),
+    TokenSource.BONUS: Style(color="cyan"),
+    TokenSource.SOLO: Style.null(),
+}
+_MEANING = {
+    TokenSource.ACCEPTED: "accepted draft",
+    TokenSource.RECOVERED: "recovered: the target's own after a rejection",
+    TokenSource.BONUS: "bonus: the target's own after full acceptance",
+    TokenSource.SOLO: "solo: the target alone",
+}
+
+_PIPED_WIDTH = 120
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+_CONTROL_PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+class Painter:
+    """Colours the text of deltas, each token's by its own source.
+
+    A delta's text is the truth: it waits for whole characters and ends before a stop string. Which of its
+    characters belong to which token comes from decoding the tokens one by one. Without a decoder, as for a target
+    that has no tokenizer, the token ids are what is shown.
+    """
+
+    def __init__(self, decoder: IncrementalText | None) -> None:
+        self._decoder = decoder
+        self._waiting: deque[tuple[str, TokenSource]] = deque()
+        self._last = TokenSource.SOLO
+
+    def paint(self, delta: Delta) -> list[Segment]:
+        """Return the delta's text, coloured."""
+        tokens = zip(delta.token_ids, delta.sources, strict=True)
+        if self._decoder is None:
+            return [Segment(f"{token_id} ", STYLES[source]) for token_id, source in tokens]
+        self._waiting.extend((self._decoder.step((token_id,)), source) for token_id, source in tokens)
+        painted, rest = [], delta.text
+        while rest:
+            piece, source = self._take(len(rest))
+            painted.append(Segment(rest[: len(piece)], STYLES[source]))
+            rest = rest[len(piece) :]
+        return painted
+
+    def _take(self, most: int) -> tuple[str, TokenSource]:
+        """Take up to ``most`` characters of the oldest token that has any."""
+        while self._waiting:
+            piece, self._last = self._waiting.popleft()
+            if len(piece) > most:
+                self._waiting.appendleft((piece[most:], self._last))
+            if piece:
+                return piece[:most], self._last
+        # What no token brought is the unfinished character that the end of the request lets through.
+        return "\N{REPLACEMENT CHARACTER}" * most, self._last
+
+
+def output_console() -> Console:
+    """Return the console for results: what is piped has no width that a table should keep to."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def write(console: Console, segments: Sequence[Segment]) -> None:
+    """Write text as it is: rich's own Text would expand tabs and wrap lines.
+
+    On a terminal control characters are shown as pictures; a model's output must not steer it.
+    """
+    if console.is_terminal:
+        segments = [Segment(segment.text.translate(_CONTROL_PICTURES), segment.style) for segment in segments]
+    console.print(Segments(segments), end="", soft_wrap=True)
+
+
+def legend(sources: Sequence[TokenSource] = tuple(TokenSource)) -> Text:
+    """Return one line a source, in its own colour."""
+    return Text("\n").join(Text("  ").append(f"■ {_MEANING[source]}", STYLES[source]) for source in sources)
+
+
+def statistics_line(result: Result) -> Text:
+    """Return the closing line: how much, how fast, and how it came about."""
+    stats = result.stats
+    parts = [
+        f"{stats.completion_tokens} tokens",
+        f"{result.tokens_per_s:.1f} tokens/s" if result.tokens_per_s else "",
+        f"acceptance {stats.acceptance_rate:.0%}" if stats.drafted else "nothing drafted",
+        f"{stats.tokens_per_forward:.2f} tokens per target forward",
+        f"solo {stats.solo_share:.0%}",
+        f"near ties {stats.near_ties}",
+        f"failures survived {stats.failures_survived}",
+        f"seed {stats.seed}",
+    ]
+    return Text(" · ".join(part for part in parts if part), "bold")

@@ -1,0 +1,1 @@
+"""Attention over KV pages: the interface, and the kernels behind it."""

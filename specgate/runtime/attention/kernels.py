@@ -1,0 +1,188 @@
+"""Which way to compute attention serves a model: what was asked for, what torch and the device have, what is right."""
+
+import importlib
+import inspect
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as List
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from specgate.errors import InvalidArgument
+from specgate.runtime.attention.compiled import twins_are_faster
+from specgate.runtime.attention.interface import Kernel, wait_for
+from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
+from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.loading import LoadedModel
+
+PAGE_SIZE_UNIT = 256
+"""torch's fused kernel takes pages of a multiple of so many tokens."""
+_FUSED_DTYPES = (torch.bfloat16, torch.float16)
+_NEEDED = frozenset({"seqused_k", "block_table", "enable_gqa", "window_size"})
+"""What ``varlen_attn`` must take to read KV pages: torch 2.12 and later."""
+_PROBE_TOLERANCE = 2e-2
+_PROBE_WINDOWS = ((-1, 0), (99, 0))
+_PROBE_ROWS = ((5, 1, 8, 1), (1, 1, 1, 1))
+"""Rows of the probed sequences. Only lone rows make a kernel split the keys, where it may."""
+_log = logging.getLogger(__name__)
+
+
+class NoFusedAttention(Exception):
+    """Says why the fused attention cannot be used."""
+
+
+class Way(NamedTuple):
+    """One way to call torch's kernel, and what is told of it."""
+
+    told: str
+    attention: VarlenAttention
+
+
+def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel], Way] | None = None) -> list[Kernel]:
+    """Return the ways to compute attention that may serve ``loaded``, the most wanted first; each says why.
+
+    Args:
+        attention: "auto", "varlen" or "sdpa".
+        find: finds the fused kernel on the model's device; ``fused_attention`` where absent.
+
+    Raises:
+        InvalidArgument: "varlen" where it cannot be had.
+    """
+    spans = SpanKernel(has_twins=twins_are_faster(loaded.device, loaded.dtype))
+    if attention == "sdpa" or (attention == "auto" and loaded.device.type == "cpu"):
+        spans.why = "--attention sdpa" if attention == "sdpa" else "the CPU's own"
+        return [spans]
+    try:
+        way = (find or fused_attention)(loaded)
+    except NoFusedAttention as error:
+        if attention == "varlen":
+            raise InvalidArgument("--attention", f"varlen cannot be had here: {error}") from error
+        _log.warning("attention by varlen is not used: %s", error)
+        spans.why = f"varlen cannot be had here: {error}"
+        return [spans]
+    kernel = VarlenKernel(way.attention, loaded.context_length, way.told)
+    return [kernel] if attention == "varlen" else [kernel, spans]
+
+
+def fused_attention(loaded: LoadedModel) -> Way:
+    """Return torch's kernel, called in a way that gave the right numbers on this device just now.
+
+    Raises:
+        NoFusedAttention: there is none for this device, number format and version of torch.
+    """
+    if loaded.device.type != "cuda":
+        raise NoFusedAttention("it needs a CUDA device")
+    if loaded.dtype not in _FUSED_DTYPES:
+        raise NoFusedAttention("it needs --dtype bfloat16 or float16")
+    return first_right(ways_to_call(torch_varlen()), loaded.device, loaded.dtype)
+
+
+def torch_varlen() -> VarlenAttention:
+    """Return ``varlen_attn`` if it can read KV pages; versions differ, so its signature is asked.
+
+    Raises:
+        NoFusedAttention: this torch has none, or one without pages.
+    """
+    try:
+        attention: VarlenAttention = importlib.import_module("torch.nn.attention.varlen").varlen_attn
+    except (ImportError, AttributeError) as error:
+        raise NoFusedAttention(f"torch {torch.__version__} has no varlen_attn") from error
+    if missing := _NEEDED - inspect.signature(attention).parameters.keys():
+        raise NoFusedAttention(f"varlen_attn of torch {torch.__version__} has no {', '.join(sorted(missing))}")
+    return attention
+
+
+def ways_to_call(attention: VarlenAttention) -> list[Way]:
+    """Return the ways to call ``attention``, the most wanted first.
+
+    With a block table some backends ask for ``cu_seq_k``, some refuse it, and none needs it. ``num_splits`` keeps a
+    text from depending on what else is in the batch; torch 2.12 takes the argument, and refuses it where it has no
+    FlashAttention 3.
+    """
+    name = f"varlen_attn of torch {torch.__version__}"
+    split_once = Way(f"{name}, num_splits=1", attention)
+    split_at_will = Way(f"{name} without num_splits", partial(_without_num_splits, attention))
+    return [
+        way
+        for one in (split_once, split_at_will)
+        for way in (one, Way(one.told, partial(_without_cu_seq_k, one.attention)))
+    ]
+
+
+def _without_cu_seq_k(attention: VarlenAttention, *arguments: Any, **options: Any) -> torch.Tensor:
+    query, key, value, cu_seq_q, _, *bounds = arguments
+    return attention(query, key, value, cu_seq_q, None, *bounds, **options)
+
+
+def _without_num_splits(attention: VarlenAttention, *arguments: Any, num_splits: int, **options: Any) -> torch.Tensor:
+    return attention(*arguments, **options)
+
+
+def first_right(ways: List[Way], device: torch.device, dtype: torch.dtype) -> Way:
+    """Return the first that computes what the reference does, aligned at the end of each sequence.
+
+    Raises:
+        NoFusedAttention: none does; tells each one's reason once.
+    """
+    reasons: dict[str, None] = {}
+    for way in ways:
+        try:
+            error = max(error for rows in _PROBE_ROWS for error in _errors(way.attention, rows, device, dtype))
+        except (RuntimeError, TypeError, ValueError, NotImplementedError) as refusal:
+            reasons[str(refusal).partition("\n")[0]] = None
+            wait_for(device)
+            continue
+        if error <= _PROBE_TOLERANCE:
+            return way
+        reasons[f"its numbers are off by {error:.1e}"] = None
+    raise NoFusedAttention("; ".join(reasons))
+
+
+@torch.inference_mode()
+def _errors(
+    attention: VarlenAttention, rows: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> Iterator[float]:
+    """Yield relative errors over ragged sequences that share a pool of pages, with and without a window."""
+    lengths, heads, kv_heads, head_dim, num_columns = (700, 3, 257, 4000), 4, 2, 64, 16
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randperm(num_columns * len(rows), generator=generator).reshape(len(rows), num_columns)
+    pool = (num_columns * len(rows), PAGE_SIZE_UNIT, kv_heads, head_dim)
+    shapes = ((sum(rows), heads, head_dim), pool, pool)
+    tensors = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+    for window in _PROBE_WINDOWS:
+        call = partial(
+            _call, tensors=tensors, rows=rows, lengths=lengths, table=table.to(device, torch.int32), window=window
+        )
+        served, expected = call(attention).float(), call(varlen_attention).float()
+        yield float((served - expected).norm() / expected.norm())
+
+
+def _call(
+    attention: VarlenAttention,
+    tensors: List[torch.Tensor],
+    rows: tuple[int, ...],
+    lengths: tuple[int, ...],
+    table: torch.Tensor,
+    window: tuple[int, int],
+) -> torch.Tensor:
+    cu_seq_q, cu_seq_k = (
+        torch.tensor([0, *itertools.accumulate(sizes)], dtype=torch.int32, device=table.device)
+        for sizes in (rows, lengths)
+    )
+    return attention(
+        *tensors,
+        cu_seq_q,
+        cu_seq_k,
+        max(rows),
+        table.shape[1] * PAGE_SIZE_UNIT,
+        scale=0.125,
+        window_size=window,
+        enable_gqa=True,
+        seqused_k=torch.tensor(lengths, dtype=torch.int32, device=table.device),
+        block_table=table,
+        num_splits=1,
+    )

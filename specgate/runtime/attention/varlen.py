@@ -1,0 +1,134 @@
+"""Attention of all sequences in one call, by a kernel like ``torch.nn.attention.varlen.varlen_attn``.
+
+Pages lie as that kernel reads them, [num_pages, page_size, kv_heads, head_dim], with one more page than sessions may
+have: the scratch page, where padding is written. All that differs from forward to forward is in tensors, so that a
+CUDA graph that was captured once replays any batch of the same layout.
+"""
+
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as List
+from dataclasses import dataclass
+
+import torch
+
+from specgate.errors import UnsupportedArchitecture
+from specgate.runtime.attention.interface import Inputs, KVPages
+from specgate.runtime.attention.packing import Layout, Packing, pack, unpack
+from specgate.runtime.kv_pages import Copy
+from specgate.runtime.scheduler import Rows
+
+VarlenAttention = Callable[..., torch.Tensor]
+"""Called as ``varlen_attn``: see ``varlen_reference.varlen_attention``."""
+
+
+class TokenPages(KVPages):
+    """Pages [num_pages + 1, page_size, kv_heads, head_dim]; the last one is scratch."""
+
+    __slots__ = ()
+
+    def copy_rows(self, copies: Iterable[Copy]) -> None:
+        """Copy keys and values between pages, in order, in all layers that have any."""
+        for source, target, first, end in copies:
+            for pages in (pages for layer in self.layers.values() for pages in layer):
+                pages[target, first:end] = pages[source, first:end]
+
+    def _empty(self, like: torch.Tensor) -> torch.Tensor:
+        return like.new_empty(self.num_pages + 1, self.page_size, like.shape[1], like.shape[3])
+
+
+@dataclass(slots=True)
+class VarlenBatch:
+    """A batch as tensors, see ``attention.Batch``.
+
+    Attributes:
+        max_q, max_k: bounds of a sequence's rows and tokens that hold for every batch of this layout.
+    """
+
+    parts: Packing
+    pages: KVPages
+    attention: VarlenAttention
+    max_q: int
+    max_k: int
+    num_calls: int = 0
+    num_windows: int = 0
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scale: float | None,
+        window: int,
+        softcap: float | None,
+    ) -> torch.Tensor:
+        """Attend in one call for all sequences; shapes as in ``attention.Batch``.
+
+        Raises:
+            UnsupportedArchitecture: a soft-cap, which the kernel does not take.
+        """
+        if softcap is not None:
+            raise UnsupportedArchitecture("the fused attention has no place for a soft-cap on the scores")
+        key_pages, value_pages = self.pages.layer(layer, key, value)
+        key_pages.flatten(0, 1).index_copy_(0, self.parts.slots, key[0].transpose(0, 1))
+        value_pages.flatten(0, 1).index_copy_(0, self.parts.slots, value[0].transpose(0, 1))
+        out = self.attention(
+            query[0].transpose(0, 1),
+            key_pages,
+            value_pages,
+            self.parts.cu_seq_q,
+            self.parts.cu_seq_k,
+            self.max_q,
+            self.max_k,
+            scale=scale,
+            window_size=(window - 1 if window else -1, 0),
+            enable_gqa=query.shape[1] != key.shape[1],
+            seqused_k=self.parts.seqused_k,
+            block_table=self.parts.block_table,
+            # Split, torch's kernel leaves rows of all sequences but the first unwritten (pytorch issue 194167); and
+            # a text must not hang on what else is in the batch.
+            num_splits=1,
+        )
+        return out[None]
+
+
+class VarlenKernel:
+    """See ``attention.Kernel``.
+
+    Args:
+        attention: what computes it.
+        context_length: tokens of a sequence at the most.
+    """
+
+    name = "varlen"
+    pages = staticmethod(TokenPages)
+
+    def __init__(self, attention: VarlenAttention, context_length: int, why: str = "") -> None:
+        self._attention = attention
+        self.why = why
+        self._context_length = context_length
+
+    def num_columns(self, page_size: int) -> int:
+        """Return how many pages the longest sequence takes."""
+        return -(-self._context_length // page_size)
+
+    def inputs(self, batch: List[Rows], pages: KVPages, device: torch.device) -> Inputs:
+        """Return a batch without padding."""
+        owned = tuple(rows.num_rows for rows in batch)
+        longest = max(len(rows.sequence.block_table) for rows in batch)
+        layout = Layout(owned, max(self.num_columns(pages.page_size), longest))
+        words, num_kept = self.pack(batch, layout, pages, device)
+        parts, inputs = self.of_words(words.to(device, non_blocking=True), layout, pages)
+        return inputs if num_kept == layout.num_rows else inputs._replace(keep=parts.keep[:num_kept])
+
+    def pack(self, batch: List[Rows], layout: Layout, pages: KVPages, device: torch.device) -> tuple[torch.Tensor, int]:
+        """Return a batch as words on the host, and the number of rows whose logits are wanted."""
+        return pack(batch, layout, pages.page_size, pages.num_pages, pinned=device.type == "cuda")
+
+    def of_words(self, words: torch.Tensor, layout: Layout, pages: KVPages) -> tuple[Packing, Inputs]:
+        """Return the parts of int64 ``words`` on the device, and inputs made of them that keep all rows' logits."""
+        parts = unpack(words, layout, torch.int32)
+        max_k = layout.num_columns * pages.page_size
+        ragged = VarlenBatch(parts, pages, self._attention, max(layout.owned), max_k)
+        return parts, Inputs(parts.token_ids, parts.positions, None, ragged)

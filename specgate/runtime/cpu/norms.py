@@ -1,0 +1,64 @@
+"""Root-mean-square norms as one operation of torch's, on the CPU in float32.
+
+Models write this norm as six operations, and a decoder layer has two of them. With a row or a few each operation takes
+as long as calling it: 25 norms of the bundled target's width take 0.35 ms instead of 0.5 on one core, of the 6 ms of
+its forward. What a model's norm computes is not guessed by its name: it is compared with torch's on numbers of all
+sizes, and left alone where it is another one (Gemma's adds 1 to its weight). The self-check that ends every load looks
+at this very path.
+"""
+
+import inspect
+import logging
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from specgate.runtime.cpu.linear import is_float32_on_cpu
+
+_log = logging.getLogger(__name__)
+
+TOLERANCE = 1e-6
+"""Relative: float32 rounds to 6e-8."""
+_EPSILONS = ("variance_epsilon", "eps")
+_SCALES = (1e-6, 1e-3, 1.0, 1e3)
+
+
+def fuse_norms(model: nn.Module) -> None:
+    """Let every norm of a float32 model on the CPU that computes what torch's does be torch's, and no other one."""
+    if not is_float32_on_cpu(model):
+        return
+    for module in model.modules():
+        fused = _fused(module)
+        if fused is not None and _same(fused, module):
+            module.forward = fused
+
+
+def _fused(module: nn.Module) -> "partial[torch.Tensor] | None":
+    """Return torch's norm in place of one that has a weight and an epsilon and nothing else; None for other modules."""
+    epsilon = next((getattr(module, name) for name in _EPSILONS if hasattr(module, name)), None)
+    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers(), *module.named_children())]
+    weight = getattr(module, "weight", None)
+    if not isinstance(epsilon, float) or names != ["weight"] or not isinstance(weight, nn.Parameter):
+        return None
+    if weight.ndim != 1 or len(inspect.signature(module.forward).parameters) != 1:
+        return None
+    return partial(F.rms_norm, normalized_shape=list(weight.shape), weight=weight, eps=epsilon)
+
+
+@torch.inference_mode()
+def _same(fused: "partial[torch.Tensor]", module: nn.Module) -> bool:
+    width = len(fused.keywords["weight"])
+    # Not around 0: a norm that takes the mean off must be told apart.
+    wave = torch.arange(4 * width).sin().add(0.5).view(1, 4, width)
+    rows = wave * torch.tensor(_SCALES).view(1, 4, 1)
+    try:
+        expected = module(rows)
+    # A module with these attributes may be anything, and want what we do not know.
+    except Exception as error:
+        _log.debug("%s is no norm of rows: %s", type(module).__name__, error)
+        return False
+    if not isinstance(expected, torch.Tensor) or (expected.shape, expected.dtype) != (rows.shape, rows.dtype):
+        return False
+    return torch.allclose(fused(rows), expected, rtol=TOLERANCE, atol=1e-9)

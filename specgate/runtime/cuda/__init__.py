@@ -1,0 +1,1 @@
+"""What only CUDA has: packed inputs, and graphs with their check."""

@@ -1,0 +1,250 @@
+"""The one thread that owns the device. Work is generators that yield rows and receive their logits and choices.
+
+The loop lets the scheduler choose among what all generators need, runs one forward, makes the choices of all of them
+together and hands everybody its part. So sessions batch by themselves, and prefills mix with decodes.
+"""
+
+import asyncio
+import logging
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
+from specgate.runtime.batch_sampler import Answer, Choosing, answers
+from specgate.runtime.engine.isolation import each_its_own
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Task = Generator[Need, Answer, T]
+"""Work for the engine: yields what it needs, receives the answer, returns its result."""
+_IDLE_BEAT_S = 0.25
+_STALL_S = 0.05
+"""Where all that is ready waits for pages, nothing can run until somebody comes or goes."""
+
+
+class Job:
+    """One generator on its way through the engine."""
+
+    __slots__ = ("future", "generator", "need")
+
+    def __init__(self, generator: Task[Any]) -> None:
+        self.generator = generator
+        self.future: Future[Any] = Future()
+        self.need: Need
+
+
+class Engine:
+    """Runs generator tasks on one thread.
+
+    Args:
+        runner: the model; only the engine's thread touches it from now on.
+        limits: of one forward.
+        on_failure: called on the engine's thread when it dies; the process is expected to exit.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, limits: Limits | None = None, *, on_failure: Callable[[], None] | None = None
+    ) -> None:
+        self.runner = runner
+        self._scheduler = Scheduler(runner.pool, limits or Limits())
+        self._on_failure = on_failure
+        self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._ready: deque[Job] = deque()
+        self._batch: dict[Job, Rows] = {}
+        self._checked = True
+        self._beat = time.monotonic()
+        self._forward_start_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._stopping = False
+        self._ended = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the forward that runs now; what is left fails with EngineFailed."""
+        self._stopping = True
+        self._inbox.put(None)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Seconds since the loop last came round; infinite where the thread is not alive."""
+        return time.monotonic() - self._beat if self._thread.is_alive() else math.inf
+
+    @property
+    def forward_age_us(self) -> int:
+        """Since the last forward began. For tasks, to which it is the one that they were just given logits of."""
+        return int((time.monotonic() - self._forward_start_s) * 1e6)
+
+    @property
+    def num_jobs(self) -> int:
+        return len(self._ready) + self._inbox.qsize()
+
+    async def run(self, task: Task[T]) -> T:
+        """Run a task to its end and return its result. Cancelling closes the task at its next step.
+
+        Raises:
+            SpecgateError: whatever the task raised, or EngineFailed.
+        """
+        if not self._thread.is_alive():
+            raise EngineFailed("the engine is not running")
+        job = Job(task)
+        self._inbox.put(job)
+        if self._ended:
+            # The thread ended between the check and the put: nobody looks into the inbox any more.
+            raise EngineFailed("the engine is not running")
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            # At once, not by a callback later: the caller is about to give the task's pages back.
+            job.future.cancel()
+            raise
+
+    def post(self, function: Callable[[], None]) -> Future[None]:
+        """Run a plain function on the engine's thread, after the forward that runs now; the future tells when."""
+
+        def task() -> Task[None]:
+            function()
+            return
+            yield
+
+        return self.submit(task())
+
+    def submit(self, task: Task[T]) -> Future[T]:
+        """Queue a task that nobody waits for, from any thread, the engine's own too. Cancel the future to drop it."""
+        job = Job(task)
+        self._inbox.put(job)
+        return job.future
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._beat = time.monotonic()
+                self._admit()
+                self._batch = self._next_batch()
+                outcomes = self._answer([(rows, job.need.choose) for job, rows in self._batch.items()])
+                for (job, rows), outcome in zip(self._batch.items(), outcomes, strict=True):
+                    self._conclude(job, rows, outcome)
+        except BaseException:
+            log.exception("the engine thread died")
+            if self._on_failure is not None:
+                self._on_failure()
+        finally:
+            self._fail_all()
+
+    def _admit(self) -> None:
+        """Start what arrived; wait for something while there is nothing to do."""
+        stalled = bool(self._ready) and not self._batch
+        try:
+            while True:
+                wait_s = _STALL_S if stalled else 0.0 if self._ready else _IDLE_BEAT_S
+                job, stalled = self._inbox.get(timeout=wait_s), False
+                if job is None:
+                    return
+                self._checked = False
+                self._advance(job, None)
+        except queue.Empty:
+            self._check_pages()
+
+    def _check_pages(self) -> None:
+        """While nothing runs: a lost page or one with two owners ends the engine before it mixes two texts."""
+        if not (self._ready or self._checked):
+            self.runner.pool.check_integrity()
+            self._checked = True
+
+    def _conclude(self, job: Job, rows: Rows, outcome: Answer | Exception) -> None:
+        """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
+        sequence = rows.sequence
+        if isinstance(outcome, NonFiniteLogits):
+            self.runner.pool.release(sequence, spoilt=True)
+        if isinstance(outcome, Exception) or sequence.num_cached >= job.need.length:
+            self._advance(job, outcome)
+        else:
+            self._ready.append(job)
+
+    def _advance(self, job: Job, outcome: Answer | Exception | None) -> None:
+        """Hand an outcome to the job's generator and queue it again with what it needs next."""
+        if job.future.cancelled():
+            job.generator.close()
+            return
+        try:
+            if isinstance(outcome, Exception):
+                job.need = job.generator.throw(outcome)
+            else:
+                job.need = job.generator.send(outcome) if outcome is not None else next(job.generator)
+            self._ready.append(job)
+        except StopIteration as stop:
+            _settle(job, result=stop.value)
+        except SpecgateError as error:
+            _settle(job, error=error)
+        except Exception as error:
+            log.exception("a task failed")
+            _settle(job, error=InternalError(type(error).__name__))
+
+    def _next_batch(self) -> dict[Job, Rows]:
+        """Take the jobs that run now; drop those that were cancelled, or whose sequence was closed under them."""
+        waiting: list[Job] = []
+        for job in self._ready:
+            if not job.future.cancelled() and self.runner.pool.is_open(job.need.sequence):
+                waiting.append(job)
+            else:
+                job.generator.close()
+                _settle(job, error=InternalError("the sequence was closed"))
+        plan = self._scheduler.plan([job.need for job in waiting])
+        self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
+        return {waiting[index]: rows for index, rows in plan.items()}
+
+    def _answer(self, batch: list[tuple[Rows, Choosing | None]]) -> list[Answer | Exception]:
+        """Return each entry's answer, or the error that is its own.
+
+        Running rows twice is harmless, the same keys and values are written to the same places; but once they are
+        marked cached, only the choice is made again.
+        """
+        self._forward_start_s = time.monotonic()
+        outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
+        sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
+        chosen = each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
+        for index, outcome in zip(sound, chosen, strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def _fail_all(self) -> None:
+        self._ended = True
+        jobs = [*self._batch, *self._ready]
+        while not self._inbox.empty():
+            job = self._inbox.get()
+            if job is not None:
+                jobs.append(job)
+        for job in jobs:
+            job.generator.close()
+            _settle(job, error=EngineFailed("the engine stopped"))
+
+
+def _complete(rows: Rows, choose: Choosing | None) -> Choosing | None:
+    """Return how to choose, once all that is needed has been run."""
+    return choose if rows.num_logits else None
+
+
+def _choices(batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
+    return answers([logits for logits, _ in batch], [choose for _, choose in batch])
+
+
+def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:
+    """Set the future unless its owner cancelled it meanwhile."""
+    if not job.future.done() and job.future.set_running_or_notify_cancel():
+        if error is None:
+            job.future.set_result(result)
+        else:
+            job.future.set_exception(error)

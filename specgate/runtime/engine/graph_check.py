@@ -1,0 +1,122 @@
+"""Graphs serve only where what they replay is what the same forward gives without them."""
+
+import logging
+from collections.abc import Iterator
+from collections.abc import Sequence as List
+from contextlib import contextmanager
+
+import torch
+
+from specgate.errors import UnsupportedArchitecture
+from specgate.runtime.attention.interface import wait_for
+from specgate.runtime.cpu.graphs import MOST_ROWS, Kind
+from specgate.runtime.cuda.graphs import Bucket, Capturer, buckets_for
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.self_check import compare
+from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.loading import Progress
+from specgate.runtime.scheduler import Rows
+
+_log = logging.getLogger(__name__)
+_HEAD = 5
+"""Cached tokens before the rows that are compared."""
+
+
+def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, progress: Progress) -> bool:
+    """Capture a graph for each bucket and check each; False: the device or the model does not let us, none are used.
+
+    Raises:
+        RuntimeError: the device is lost, and with it everything.
+    """
+    try:
+        runner.capture(buckets_for(num_sequences), capturer, progress)
+        for bucket in runner.buckets:
+            _check(runner, bucket)
+    # Whatever keeps a model from being captured, it serves without.
+    except Exception as error:
+        _log.warning("CUDA graphs are not used: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        runner.drop_graphs()
+        wait_for(runner.device)
+        return False
+    return True
+
+
+def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
+    """Record the forwards of few rows on the CPU and check each; False: the model does not let us, none are used."""
+    progress("graphs", 0, 1)
+    try:
+        for alike in _alike(runner):
+            with _opened(runner, _halves(runner, alike[0])) as batch:
+                runner.record(batch)
+            for num_rows in {alike[0], alike[-1]}:
+                with _opened(runner, _halves(runner, num_rows)) as batch:
+                    _compare_bits(*_both_ways(runner, batch))
+    # Whatever keeps a model from being recorded, it serves without.
+    except Exception as error:
+        _log.warning("forwards are not recorded: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        runner.drop_graphs()
+    progress("graphs", 1, 1)
+    return bool(runner.cpu_graphs)
+
+
+def _alike(runner: ModelRunner) -> list[list[int]]:
+    """Return numbers of rows, those together that share a graph."""
+    kinds: dict[Kind, list[int]] = {}
+    for num_rows in range(1, MOST_ROWS + 1):
+        kinds.setdefault(runner.cpu_graphs.kind(num_rows), []).append(num_rows)
+    return list(kinds.values())
+
+
+def _halves(runner: ModelRunner, num_rows: int) -> list[int]:
+    """Return rows of two sequences; of one, where there are no pages for two."""
+    if num_rows == 1 or runner.pool.num_pages < 2 * -(-(_HEAD + num_rows) // runner.pool.page_size):
+        return [num_rows]
+    return [num_rows - num_rows // 2, num_rows // 2]
+
+
+def _compare_bits(expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+    if not all(map(torch.equal, expected, actual)):
+        raise UnsupportedArchitecture("a replay differs from the forward that it stands for")
+
+
+def _check(runner: ModelRunner, bucket: Bucket) -> None:
+    """Compare a replay with the forward that it stands for, for a batch that leaves a part of the bucket unused."""
+    widths = [1 + (bucket.width - 1 + i) % bucket.width for i in range(_num_checked(runner, bucket))]
+    with _opened(runner, widths) as batch:
+        compare(runner.loaded, *_both_ways(runner, batch))
+
+
+def _both_ways(runner: ModelRunner, batch: List[Rows]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the logits of a batch without graphs, and with them."""
+    expected = runner.forward(batch, use_graphs=False)
+    for rows in batch:
+        rows.sequence.num_cached = _HEAD
+    return expected, runner.forward(batch)
+
+
+@contextmanager
+def _opened(runner: ModelRunner, widths: List[int]) -> Iterator[list[Rows]]:
+    """Open sequences with so many rows each behind a head that is cached."""
+    sequences = [_open(runner, i, _HEAD + width) for i, width in enumerate(widths)]
+    try:
+        runner.forward([Rows(sequence, _HEAD, 0) for sequence in sequences], use_graphs=False)
+        yield [Rows(sequence, width, width) for sequence, width in zip(sequences, widths, strict=True)]
+    finally:
+        for sequence in sequences:
+            # Nobody shares what a graph wrote that is perhaps wrong.
+            runner.pool.release(sequence, spoilt=True)
+            runner.pool.free(sequence)
+
+
+def _num_checked(runner: ModelRunner, bucket: Bucket) -> int:
+    """Return how many sequences to check with: one place stays empty, where the bucket is not a smaller one then."""
+    most = bucket.num_sequences - 1 if bucket.num_sequences > 2 else bucket.num_sequences
+    pages_each = -(-(_HEAD + bucket.width) // runner.pool.page_size)
+    return min(most, max(1, runner.pool.num_pages // pages_each))
+
+
+def _open(runner: ModelRunner, index: int, length: int) -> Sequence:
+    ids = [(7 * index + 3 * place) % runner.vocab_size for place in range(length)]
+    sequence = runner.pool.open(ids, length)
+    runner.pool.extend(sequence, length)
+    return sequence

@@ -1,0 +1,128 @@
+"""The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
+
+from collections.abc import Sequence as List
+
+import torch
+
+from specgate.errors import ResourceExhausted
+from specgate.runtime.attention.interface import Batch, Kernel
+from specgate.runtime.attention.model_call import ModelCall
+from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cpu.graphs import CpuGraphs
+from specgate.runtime.cpu.linear import products_of
+from specgate.runtime.cuda import graphs
+from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
+from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.scheduler import Rows
+
+
+class ModelRunner:
+    """Runs ragged batches of one model over its KV pages. Not thread-safe: the engine's thread owns it.
+
+    Args:
+        loaded: the model with the paged attention set.
+        kv_tokens: how many tokens the pages hold in all.
+        page_size: tokens a page; on CPU large enough that most sequences lie in one page and are read as a view.
+        kernel: how attention is computed; one sequence after the other where absent.
+    """
+
+    def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int, kernel: Kernel | None = None) -> None:
+        self.loaded = loaded
+        self.kernel: Kernel = kernel or SpanKernel()
+        self.pool = PagePool(max(1, kv_tokens // page_size), page_size)
+        self.vocab_size = loaded.vocab_size
+        self.device = loaded.device
+        self._pages = self.kernel.pages(self.pool.num_pages, page_size)
+        self._call = ModelCall(loaded)
+        self._graphs: Graphs | None = None
+        self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
+        self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
+
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """Bytes of all layers' keys and values, known from the first forward on."""
+        return self._pages.bytes_a_token
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        """What has a graph, the smallest first."""
+        return self._graphs.buckets if self._graphs else []
+
+    def resize(self, kv_tokens: int) -> None:
+        """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open; graphs are dropped.
+
+        Their memory is taken now, where a forward has told their shapes: nobody else can take it later.
+
+        Raises:
+            ResourceExhausted: the memory is not there.
+        """
+        self.drop_graphs()
+        num_pages = max(1, kv_tokens // self.pool.page_size)
+        try:
+            self._pages = self._pages.resized(num_pages)
+        except (RuntimeError, MemoryError) as error:
+            raise ResourceExhausted(f"no memory for KV pages of {kv_tokens} tokens: {error}") from error
+        self.pool = PagePool(num_pages, self.pool.page_size)
+
+    def capture(self, buckets: List[Bucket], capturer: Capturer, progress: Progress) -> None:
+        """Record a graph for each bucket, the largest first, over the pages as they are now.
+
+        Raises:
+            RuntimeError: the kernel cannot be recorded, or the device refuses.
+        """
+        if not isinstance(self.kernel, VarlenKernel):
+            raise RuntimeError(f"attention by {self.kernel.name} reads numbers that a graph would freeze")
+        if not self._pages.layers:
+            raise RuntimeError("the pages are made by the first forward, which was not run yet")
+        shape = (max(bucket.num_rows for bucket in buckets), self.vocab_size)
+        logits = torch.empty(shape, dtype=self.loaded.dtype, device=self.device)
+        self._graphs = graphs.capture(buckets, self.kernel, self._call, self._pages, logits, capturer, progress)
+
+    def drop_graphs(self) -> None:
+        """Run everything without graphs from now on."""
+        self._graphs = None
+        self.cpu_graphs.drop()
+
+    @torch.inference_mode()
+    def forward(self, batch: List[Rows], *, use_graphs: bool = True) -> list[torch.Tensor]:
+        """Run all rows in one pass and mark them cached; return each entry's logits [num_logits, vocabulary].
+
+        The logits are the caller's: a later forward does not change them, whether it was replayed or not.
+
+        Nobody has looked at them: whether they are finite is told when they come to the host, with what is chosen.
+        """
+        self._pages.copy_rows(self.pool.take_copies())
+        graph = self._graphs.fitting(batch) if self._graphs and use_graphs else None
+        logits = self._run(batch, use_graphs=use_graphs) if graph is None else graph.run(batch)
+        if graph is not None:
+            self._tell(graph, batch)
+        for sequence, num_rows, _ in batch:
+            sequence.num_cached += num_rows
+            self.pool.remember(sequence)
+        return list(logits.split([rows.num_logits for rows in batch]))
+
+    @torch.inference_mode()
+    def record(self, batch: List[Rows]) -> None:
+        """Record the forward of a batch on the CPU, all of whose logits are wanted; it is run by that.
+
+        Raises:
+            UnsupportedArchitecture: the model does not let itself be recorded.
+        """
+        self.cpu_graphs.record(self.kernel.inputs(batch, self._pages, self.device))
+
+    def _run(self, batch: List[Rows], *, use_graphs: bool) -> torch.Tensor:
+        inputs = self.kernel.inputs(batch, self._pages, self.device)
+        logits = self.cpu_graphs(inputs) if use_graphs and self.cpu_graphs.fit(inputs) else self._call(inputs)
+        self._tell(inputs.ragged, batch)
+        return logits
+
+    def _tell(self, ragged: "Batch | graphs.Graph", batch: List[Rows]) -> None:
+        self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
+        self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
+
+
+def _num_rows(batch: List[Rows]) -> int:
+    """Return how many rows there are; 0 where tokens of prompts are among them, which want no logits."""
+    return sum(rows.num_rows for rows in batch) if all(rows.num_rows == rows.num_logits for rows in batch) else 0

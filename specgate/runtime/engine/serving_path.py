@@ -1,0 +1,68 @@
+"""From a loaded model to the runner that serves it: attention checked, products warm, pages sized, graphs made."""
+
+from collections.abc import Sequence as List
+
+from specgate.runtime.attention.interface import Kernel
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cpu.warm_up import warm_up
+from specgate.runtime.cuda.graphs import Capturer
+from specgate.runtime.engine.graph_check import add_cpu_graphs, add_graphs
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.self_check import kv_tokens_to_check, prepare
+from specgate.runtime.engine.sizing import fitting_kv_tokens
+from specgate.runtime.loading import LoadedModel, Progress
+
+
+def build(
+    loaded: LoadedModel,
+    kernels: List[Kernel],
+    *,
+    kv_tokens: int | None,
+    page_size: int,
+    max_sessions: int,
+    max_guesses: int = 0,
+    capturer: Capturer | None,
+    cpu_graphs: bool = True,
+    progress: Progress,
+) -> ModelRunner:
+    """Bring a model onto its serving path.
+
+    Args:
+        kernels: ways to compute attention, the most wanted first.
+        kv_tokens: what the pages hold; None: as memory allows.
+        max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
+        capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
+        cpu_graphs: record forwards of few rows, on the CPU.
+
+    Raises:
+        UnsupportedArchitecture, ModelLoadError: see ``self_check.prepare``.
+        ResourceExhausted: the pages do not fit into memory.
+    """
+    # Until the check has told how much memory a page takes.
+    to_check = kv_tokens or kv_tokens_to_check(loaded, page_size)
+    runner = prepare(loaded, to_check, page_size, progress, kernels)
+    warm_up(loaded.model, progress)
+    if kv_tokens is None:
+        runner.resize(fitting_kv_tokens(runner, max_sessions))
+    if capturer is not None and isinstance(runner.kernel, VarlenKernel):
+        add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
+    if cpu_graphs and loaded.device.type == "cpu":
+        add_cpu_graphs(runner, progress)
+    return runner
+
+
+def why_slow(runner: ModelRunner, attention: str, *, cuda_graphs: bool) -> str:
+    """Return what keeps a model on CUDA off its fast path, for a person; empty where nothing does, or it was asked for.
+
+    Args:
+        attention: what was asked for, "auto", "varlen" or "sdpa".
+        cuda_graphs: whether graphs were asked for.
+    """
+    device, kernel, is_fused = runner.loaded.device, runner.kernel, isinstance(runner.kernel, VarlenKernel)
+    if device.type != "cuda":
+        return ""
+    if attention == "auto" and not is_fused:
+        return f"SLOW: attention by {kernel.name} on {device}, not fused and without CUDA graphs: {kernel.why}"
+    if cuda_graphs and is_fused and not runner.buckets:
+        return f"SLOW: no CUDA graph could be recorded on {device}; the log of the service says why"
+    return ""

@@ -1,0 +1,123 @@
+"""The HTTP door on a socket of its own, and a tokenizer that reads the fake model's ids."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx2
+import uvicorn
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
+
+from orchestrator.api.http.routes import make_app
+from orchestrator.api.request_queue import Desk
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from specgate.types import SessionSpec, TokenLogprobs, Verdict
+from tests.orchestrator.api.queues import Room, expected, open_room
+from tests.support.fakes import FakeVerifier
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+PROMPT = [5, 17, 3]
+MESSAGES = [{"role": "user", "content": "Hi"}]
+TURN = "<|turn|>"
+CHAT_TEMPLATE = """\
+{%- if messages[0].role == 'assistant' %}{{ raise_exception('a user speaks first') }}{% endif %}
+{%- for message in messages %}{{ '<|turn|>' + message.role + ':' + message.content }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|turn|>assistant:' }}{% endif %}"""
+
+
+def ascii_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> TextTokenizer:
+    """One token a printable character: as many ids as the fake model has."""
+    vocab = {"<|end|>": 0} | {chr(code): code - 31 for code in range(32, 127)} | {TURN: 96}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens(["<|end|>", TURN])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=chat_template)
+    return TextTokenizer(tokenizer)
+
+
+TOKENIZER = ascii_tokenizer()
+
+
+def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
+    """What the fake target alone says after ``prompt``."""
+    return expected(GenerationRequest(prompt, max_tokens=max_tokens))
+
+
+class Telling(FakeVerifier):
+    """Tells log-probabilities: token 7 is always the likeliest, then the emitted one."""
+
+    def _judge(self, *args: Any) -> Verdict:
+        start = len(self.committed)
+        verdict = super()._judge(*args)
+        if self.spec.logprobs is None:
+            return verdict
+        emitted = self.committed[start:]
+        told = tuple(TokenLogprobs(-1.5, ((7, -0.25), (one, -1.5))[: self.spec.logprobs]) for one in emitted)
+        return replace(verdict, logprobs=told)
+
+
+@dataclass(slots=True)
+class Site:
+    """A room whose desk is reached over HTTP."""
+
+    room: Room
+    client: httpx2.AsyncClient
+    url: str
+
+    async def post(self, path: str, **body: Any) -> Any:
+        """Return the answer's JSON; it must be a 200."""
+        response = await self.client.post(path, json={"model": "fake"} | body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def stream(self, path: str, **body: Any) -> list[Any]:
+        """Return the stream's events; the last one is what ``[DONE]`` says, where it says it."""
+        async with self.client.stream("POST", path, json={"model": "fake", "stream": True} | body) as response:
+            assert response.status_code == 200
+            assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+            return list(events((await response.aread()).decode()))
+
+
+def events(text: str) -> Iterator[Any]:
+    """Yield what each event carries."""
+    for event in text.split("\n\n"):
+        if event:
+            data = event.removeprefix("data: ")
+            assert data != event
+            yield data if data == "[DONE]" else json.loads(data)
+
+
+@asynccontextmanager
+async def serving_http(desk: Desk) -> AsyncIterator[str]:
+    """Serve the door on a free loopback port; yield its URL."""
+    config = uvicorn.Config(make_app(desk), lifespan="off", ws="none", log_config=None)
+    server = uvicorn.Server(config)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        task = asyncio.create_task(server.serve([listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            await task
+
+
+@asynccontextmanager
+async def open_site(
+    make_verifier: Callable[[SessionSpec], Any] = Telling, tokenizer: TextTokenizer | None = None, **limits: Any
+) -> AsyncIterator[Site]:
+    """The fake pair behind the HTTP door."""
+    async with (
+        open_room(make_verifier, tokenizer or ascii_tokenizer(), **limits) as room,
+        serving_http(room.desk) as url,
+        httpx2.AsyncClient(base_url=url, timeout=60) as client,
+    ):
+        yield Site(room, client, url)

@@ -1,0 +1,75 @@
+"""A desk over the fake model behind real gRPC services, for the tests of the doors."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.api.request_queue import Desk
+from orchestrator.api.settings.settings import Defaults, GatewaySettings
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.services.pool import StaticPool
+from orchestrator.services.timeouts import Timeouts
+from specgate.types import SessionSpec
+from tests.support.fake_services import FakeService, serving
+from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeModel, FakeVerifier, Fault
+
+PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A busy machine adds no faults of its own."""
+
+
+@dataclass(slots=True)
+class Room:
+    """A desk and the services behind it."""
+
+    desk: Desk
+    verifier: FakeService
+    drafter: FakeService
+
+    async def freed(self) -> None:
+        """Return once both services have no session left."""
+        await eventually(lambda: not (self.verifier.num_open or self.drafter.num_open))
+
+
+@asynccontextmanager
+async def open_room(
+    make_verifier: Callable[[SessionSpec], Any] = FakeVerifier,
+    tokenizer: TextTokenizer | None = None,
+    timeouts: Timeouts = PATIENT,
+    **limits: Any,
+) -> AsyncIterator[Room]:
+    """A desk with ``limits``. The fake model's ids are read by any ``tokenizer`` that has as many."""
+    known = {"tokenizer_fingerprint": {}, "vocab_size": tokenizer.vocab_size if tokenizer else VOCAB_SIZE}
+    async with AsyncExitStack() as stack:
+        verifier = await stack.enter_async_context(serving("verifier", make_verifier, **known))
+        drafter = await stack.enter_async_context(serving("drafter", **known))
+        pools = (StaticPool([verifier.endpoint]), StaticPool([drafter.endpoint]))
+        orchestrator = await Orchestrator.connect(*pools, tokenizer, timeouts=timeouts)
+        await stack.enter_async_context(orchestrator)
+        desk = Desk(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
+        yield Room(desk, verifier, drafter)
+
+
+def dying_after(num_verdicts: int) -> Callable[[SessionSpec], FakeVerifier]:
+    """A target that dies after so many verdicts; the ones that take its place die at once."""
+    faults = iter([{num_verdicts: Fault.DIE}])
+    return lambda spec: FakeVerifier(spec, faults=next(faults, {0: Fault.DIE}))
+
+
+def expected(request: GenerationRequest, eos_rate: float = 0.0) -> tuple[int, ...]:
+    """What the fake target alone says to ``request``."""
+    stop = request.stop_token_ids | (frozenset() if request.ignore_eos else {EOS_TOKEN_ID})
+    prompt, length = request.prompt_token_ids, request.max_tokens
+    return FakeModel(eos_rate).generate(
+        SessionSpec(prompt, request.sampling, 0, request.verification, length, stop_token_ids=stop)
+    )
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Return once ``condition`` holds; fail after half a minute."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - plain counters, with no event to await
+            await asyncio.sleep(0.005)

@@ -1,0 +1,93 @@
+"""HuggingFace's assisted generation as a baseline: the target's text, its own schedules, and a word where it cannot."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.peers.hf_assisted import SCHEDULES, Arrivals
+from orchestrator.decode.request import GenerationRequest
+from specgate.types import SamplingParams
+from tests.support.models import Mix, write_llama
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target, a draft that often agrees with it, and one of another vocabulary."""
+    folder = tmp_path_factory.mktemp("models")
+    write_llama(folder / "target", 64, seed=1, eos_token_id=5)
+    write_llama(folder / "draft", 64, seed=2, mix=Mix(1, 0.9), eos_token_id=5)
+    write_llama(folder / "stranger", 48, seed=3)
+    return folder
+
+
+@asynccontextmanager
+async def started(folder: Path, assistant: str) -> AsyncIterator[BareLoop]:
+    models = {"model": str(folder / "target"), "assistant": str(folder / assistant)}
+    loop = BareLoop(**models, dtype="float32", device="cpu", threads=1)
+    try:
+        await loop.start()
+        yield loop
+    finally:
+        await loop.stop()
+
+
+async def test_greedy_text_is_the_targets_under_every_schedule_and_sampling_follows_the_request(folder: Path) -> None:
+    request = GenerationRequest((1, 2, 3), sampling=GREEDY, max_tokens=60)
+    warm = replace(request, sampling=SamplingParams(1.0), seed=1)
+    narrow = replace(warm, sampling=SamplingParams(1.0, top_k=1))
+    async with started(folder, "draft") as loop:
+        assert (loop.has_assistant, loop.no_assistant) == (True, "")
+        alone = await loop.run(request)
+        runs = {schedule: await loop.run(request, schedule) for schedule in SCHEDULES}
+        again = await loop.run(request, "default")
+        sampled = [await loop.run(warm, "gamma5") for _ in range(2)]
+        likeliest = await loop.run(narrow, "gamma5")
+    assert {run.token_ids for run in (*runs.values(), again)} == {alone.token_ids}
+    assert len(alone.token_ids) == 60
+    assert alone.num_first == 1
+    assert 1 <= runs["gamma5"].num_first <= 6
+    assert all(run.decode_s > 0 for run in runs.values())
+    assert again.num_first == runs["default"].num_first
+    assert sampled[0].token_ids == sampled[1].token_ids != alone.token_ids
+    assert likeliest.token_ids == alone.token_ids
+
+
+async def test_an_assistant_that_does_not_fit_is_told_and_left_out(folder: Path) -> None:
+    async with started(folder, "stranger") as loop:
+        assert not loop.has_assistant
+        assert "ValueError: The main and assistant models have different tokenizers" in loop.no_assistant
+        assert len((await loop.run(GenerationRequest((1, 2), sampling=GREEDY, max_tokens=3))).token_ids) == 3
+
+
+def test_the_first_round_is_not_decode_time() -> None:
+    arrivals = Arrivals()
+    arrivals.put(torch.tensor([[1, 2, 3]]))
+    arrivals.put(torch.tensor([[4, 5]]))
+    arrivals.put(torch.tensor([[6]]))
+    arrivals.put(torch.tensor([[7]]))
+    arrivals.end()
+    answer = arrivals.answer(0.0)
+    assert (answer["token_ids"], answer["num_first"]) == ([4, 5, 6, 7], 2)
+    assert answer["ttft_s"] > 0
+    assert answer["decode_s"] > 0
+
+
+def test_the_constant_schedule_drafts_five_tokens_whatever_they_are() -> None:
+    assert dict(SCHEDULES["default"]) == {}
+    assert SCHEDULES["gamma5"]["num_assistant_tokens"] == 5
+    assert SCHEDULES["gamma5"]["assistant_confidence_threshold"] == 0.0
+
+
+def test_the_names_of_the_schedules_cost_no_import_of_a_library() -> None:
+    code = "import sys, orchestrator.hf_assisted; print({'torch', 'transformers', 'specgate'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"

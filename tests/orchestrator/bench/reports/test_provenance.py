@@ -1,0 +1,46 @@
+"""What every results file tells of where it comes from."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.bench.reports.provenance import provenance
+from orchestrator.terminal.results import results_path
+
+
+def test_it_tells_machine_versions_commit_command_and_date() -> None:
+    told = json.loads(json.dumps(provenance(["/usr/bin/orchestrator", "bench", "--prompts", "a b.jsonl"])))
+    assert told["command"] == "orchestrator bench --prompts 'a b.jsonl'"
+    assert told["machine"]["cores"] >= 1
+    assert {"python", "torch", "transformers", "grpcio"} <= told["versions"].keys()
+    assert told["date"].endswith("+00:00")
+
+
+def test_it_names_no_folder_of_the_person_who_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home, here = tmp_path / "home", tmp_path / "home" / "work"
+    here.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    command = provenance(["bench", "--target", str(home / "models" / "t"), "--json", str(here / "r.json")])["command"]
+    assert command == "bench --target ~/models/t --json ./r.json"
+
+
+def test_a_program_that_is_missing_leaves_its_part_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    told = provenance(["bench"])
+    assert (told["commit"], told["machine"]["gpus"]) == (None, [])
+
+
+def test_results_get_a_file_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = results_path("bench")
+    assert path is not None
+    assert path.parent == tmp_path / "specgate" / "results"
+    assert path.name.endswith("Z-bench.json")
+
+
+def test_a_folder_that_cannot_be_made_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert results_path("bench") is None

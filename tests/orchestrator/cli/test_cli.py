@@ -1,0 +1,333 @@
+"""The commands as they are typed: exit codes, output, and real services behind them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from orchestrator.cli import main as cli
+from specgate import __version__
+from tests.support.models import TOKENIZER_SIZE, Mix, write_llama
+from tests.support.orchestrating import Cli
+from tests.support.services import running
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", TOKENIZER_SIZE, layers=2, seed=1, tokenizer=True)
+    write_llama(folder / "draft", TOKENIZER_SIZE, layers=2, seed=2, mix=Mix(1, 0.97), tokenizer=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def services(pair: Path) -> Iterator[list[str]]:
+    """The flags that name a running pair."""
+    with running("verifier", pair / "target") as verifier, running("drafter", pair / "draft") as drafter:
+        yield ["--verifier", verifier.endpoint, "--drafter", drafter.endpoint]
+
+
+def test_version_and_help(orchestrator: Cli) -> None:
+    assert orchestrator("--version") == (0, f"specgate {__version__}\n", "")
+    code, shown, _ = orchestrator("--help")
+    assert code == 0
+    assert all(command in shown for command in ("generate", "bench", "doctor", "demo"))
+
+
+def test_help_tells_the_flags_and_their_defaults(orchestrator: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    code, shown, _ = orchestrator("generate", "--help")
+    assert code == 0
+    assert "--gate-threshold" in shown
+    assert "[default: (bundled)]" in shown
+    assert "[default: (8 for auto; 5 for the others, 3 with the bundled pair)]" in shown
+
+
+def test_no_text_of_the_help_has_brackets_which_would_be_read_as_markup() -> None:
+    named = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    commands = [*named.values(), *named["config"].commands.values()]
+    texts = [command.help or "" for command in commands]
+    texts += [getattr(flag, "help", None) or "" for command in commands for flag in command.params]
+    assert len(texts) > 100
+    assert [text for text in texts if "[" in text] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        ("generate x --gamma 99", "--gamma: 99 is outside [0, 64]"),
+        ("generate x --temperature -1", "--temperature: -1.0 is outside [0.0, 100.0]"),
+        ("generate x --temperature nan", "--temperature: nan is outside [0.0, 100.0]"),
+        ("generate x --top-p 0", "--top-p: 0 keeps no token"),
+        ("generate x --max-tokens 0", "--max-tokens: 0 is outside [1, "),
+        ("generate x --seed -1", "--seed: -1 is outside [0, "),
+        ("generate x --gate-threshold 2", "--gate-threshold: 2.0 is outside [0.0, 1.0]"),
+        ("generate x --concurrency 0", "--concurrency: 0 is outside [1, 256]"),
+        ("generate x --threads 0", "--threads: 0 is outside [1, 1024]"),
+        ("generate x --verifier nowhere", "--verifier: 'nowhere' is not HOST:PORT"),
+        ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda, cuda:N"),
+        ("generate x --target t", "--draft: is needed beside --target"),
+        ("generate", "PROMPT: give either PROMPT or --prompts FILE"),
+        ("generate x --prompts f", "PROMPT: give either PROMPT or --prompts FILE"),
+        ("generate --prompts /missing", "--prompts: /missing cannot be read"),
+        ("generate x --gate maybe", "'maybe' is not one of 'none', 'target_confidence', 'draft_confidence'"),
+        ("generate x --top-k many", "'--top-k'"),
+        ("generate x --nope", "--nope"),
+        ("bench --repeats 0", "--repeats: 0 is outside [1, 1000]"),
+        ("bench --json /missing/rows.json", "--json: /missing/rows.json cannot be written"),
+        ("bench --gamma 0", "--gamma: 0 leaves nothing to compare"),
+        ("bench --concurrency 1,2 --gamma 0", "--gamma: 0 leaves nothing to compare"),
+        ("bench --concurrency 0", "--concurrency: 0 is outside [1, 1024]"),
+        ("bench --rate fast", "--rate: 'fast' is no list of numbers"),
+        ("bench --requests 9", "--requests: is for --concurrency and --rate"),
+        ("bench --long-prompt 0", "--long-prompt: 0 is outside"),
+        ("bench --added-delay-ms 1,x", "--added-delay-ms: '1,x' is no list of numbers"),
+        ("bench --added-delay-ms 1 --assisted", "--assisted: does not go with --added-delay-ms"),
+        ("bench --concurrency 1 --assisted", "--assisted: does not go with --added-delay-ms"),
+        ("bench --added-delay-ms 501", "--added-delay-ms: 501.0 is outside"),
+        ("bench --added-delay-ms 1 --rate 1", "--added-delay-ms: does not go with --concurrency"),
+        (
+            "bench --added-delay-ms 1 --tls-ca ca.pem --verifier a:1 --drafter b:1",
+            "--added-delay-ms: does not go with --tls-ca",
+        ),
+        ("bench --concurrency 1 --json /missing/rows.json", "--json: /missing/rows.json cannot be written"),
+        ("fly", "No such command 'fly'"),
+    ],
+)
+def test_bad_input_is_told_in_one_line_and_ends_with_2(orchestrator: Cli, argv: str, problem: str) -> None:
+    code, shown, told = orchestrator(*argv.split())
+    assert (code, shown) == (2, "")
+    assert told.startswith("orchestrator: ")
+    assert problem in told
+    assert told.count("\n") == 1
+
+
+def objects(shown: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in shown.splitlines()]
+
+
+def test_one_object_a_prompt_in_input_order(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    lines = [
+        {"prompt": "in the ", "max_tokens": 40},
+        {"prompt": "on", "max_tokens": 1, "temperature": 1, "seed": 7},
+        {"token_ids": [100_000]},
+        {"prompt": ""},
+        {"token_ids": [1, 2, 3], "gamma": 0, "logprobs": 0},
+    ]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    flags = ["--prompts", str(file), "--concurrency", "3", "--max-tokens", "9", "--json"]
+    code, shown, _ = orchestrator("generate", *flags, *services)
+    long, short, bad_id, empty, alone = objects(shown)
+    assert code == 1
+    assert len(long["token_ids"]) == len(long["sources"]) == 40
+    assert (short["stats"]["seed"], short["stats"]["completion_tokens"]) == (7, 1)
+    assert bad_id["error"]["field"] == "prompt_token_ids"
+    assert empty["error"]["reason"] == "INVALID_ARGUMENT"
+    assert alone["sources"] == ["solo"] * 9
+    assert len(alone["logprobs"]) == 9
+    assert alone["finish_reason"] == "length"
+
+
+def test_the_text_does_not_depend_on_how_it_is_made(orchestrator: Cli, services: list[str]) -> None:
+    texts = set()
+    flags = ["generate", "in the", "--temperature", "1", "--seed", "3", "--max-tokens", "30", "--json", *services]
+    for drafting in ("--gamma 0", "--gamma 4 --gate none", "--gamma 2 --gate draft_confidence"):
+        code, shown, _ = orchestrator(*flags, *drafting.split())
+        assert code == 0
+        texts.add(objects(shown)[0]["text"])
+    assert len(texts) == 1
+
+
+def test_text_for_people(orchestrator: Cli, services: list[str]) -> None:
+    flags = ["--gate", "none", "--seed", "5", "--max-tokens", "12"]
+    code, shown, _ = orchestrator("generate", "in the", *flags, *services)
+    _, objects_shown, _ = orchestrator("generate", "in the", *flags, "--json", *services)
+    assert code == 0
+    assert "accepted draft" in shown
+    assert "in the" + str(objects(objects_shown)[0]["text"]) in shown
+    assert "12 tokens · " in shown
+    assert "\x1b[" not in shown
+
+
+def test_colours_by_source(orchestrator: Cli, services: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    flags = ["--gate", "none", "--seed", "5", "--max-tokens", "30", "--gamma", "2"]
+    _, shown, _ = orchestrator("generate", "in the", *flags, *services)
+    tokens = shown.split("in the", 1)[1]
+    assert "\x1b[32m" in tokens
+    assert "\x1b[33m" in tokens
+    assert "\x1b[36m" in tokens
+
+
+def test_a_request_that_does_not_fit_names_the_flag(orchestrator: Cli, services: list[str]) -> None:
+    code, _, told = orchestrator("generate", "in the", "--max-tokens", "5000", *services)
+    assert code == 2
+    assert told.startswith("orchestrator: --max-tokens: ")
+    assert "context length" in told
+
+
+def test_no_service_there(orchestrator: Cli) -> None:
+    flags = ["--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1"]
+    code, _, told = orchestrator("generate", "x", *flags)
+    assert code == 1
+    assert "no verifier answered" in told
+
+
+def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]) -> None:
+    code, shown, _ = orchestrator("doctor", "--json", *services)
+    assert code == 0
+    checks = {(finding["subject"], finding["check"]) for finding in json.loads(shown)["findings"]}
+    assert {("target", "service"), ("draft", "service"), ("pair", "tokenizer")} <= checks
+
+
+def test_the_bench_over_running_services(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    prompts, rows = tmp_path / "prompts.jsonl", tmp_path / "rows.json"
+    prompts.write_text('{"prompt": "in the"}\n{"prompt": "on"}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "16", "--json", str(rows)]
+    code, shown, _ = orchestrator("bench", *flags, *services)
+    assert code == 0
+    told = json.loads(rows.read_text())
+    assert [row["name"] for row in told["rows"]] == ["target", "spec", "spec+gate"]
+    assert set(told["provenance"]) == {"date", "command", "commit", "specgate", "versions", "machine"}
+    assert told["models"]["target"]["dtype"] == "float32"
+    assert told["agreement"]["equal"] == 2
+    assert "the same text from target, spec, spec+gate: 2 of 2 prompts" in shown
+
+
+def test_the_bench_over_a_longer_way(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    prompts, told = tmp_path / "prompts.jsonl", tmp_path / "network.json"
+    prompts.write_text('{"prompt": "in the"}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "12", "--json", str(told)]
+    plots = tmp_path / "plots"
+    code, shown, _ = orchestrator("bench", "--added-delay-ms", "0,2", "--plots", str(plots), *flags, *services)
+    assert code == 0
+    report = json.loads(told.read_text())
+    names = ["target", "spec", "spec+gate"]
+    assert [(row["added_delay_ms"], row["name"]) for row in report["rows"]] == [
+        (ms, name) for ms in (0, 2) for name in names
+    ]
+    assert (report["request"]["max_tokens"], report["request"]["gamma"]) == (12, 5)
+    assert "the same text from target, spec, spec+gate: 1 of 1 prompts" in shown
+    assert {path.name for path in plots.iterdir()} == {"network_throughput.png", "network_speedup.png"}
+
+
+def test_the_bench_over_a_longer_way_with_run_ahead_off_and_on(orchestrator: Cli, tmp_path: Path) -> None:
+    """With the bundled pair and a drafter on demand, which the command starts."""
+    prompts, told = tmp_path / "prompts.jsonl", tmp_path / "network.json"
+    prompts.write_text('{"prompt": "def main():"}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "16", "--json", str(told)]
+    code, shown, _ = orchestrator("bench", "--added-delay-ms", "0", *flags)
+    assert code == 0
+    rows = {row["name"]: row for row in json.loads(told.read_text())["rows"]}
+    assert list(rows) == ["target", "spec", "spec+gate", "spec+run-ahead", "spec+run-ahead+auto"]
+    assert rows["spec"]["run_ahead_hit_rate"] == 0
+    assert list(rows["spec+run-ahead"]["ratios_to_rivals"]) == ["spec"]
+    assert "1 of 1 prompts" in shown
+
+
+def test_the_bench_under_load(orchestrator: Cli, services: list[str], tmp_path: Path) -> None:
+    prompts, told = tmp_path / "prompts.jsonl", tmp_path / "load.json"
+    prompts.write_text('{"prompt": "in the"}\n{"prompt": "on the one in the other", "gamma": 2}')
+    flags = ["--prompts", str(prompts), "--repeats", "1", "--max-tokens", "12", "--json", str(told), "--requests", "3"]
+    flags += ["--gate", "none"]
+    code, shown, _ = orchestrator(
+        "bench", "--concurrency", "1,2", "--rate", "500", "--long-prompt", "99", *flags, *services
+    )
+    assert code == 0
+    report = json.loads(told.read_text())
+    assert set(report) == {"provenance", "models", "request", "rows", "long_prompt"}
+    assert [(row.get("concurrency"), row.get("rate"), row["speculation"]) for row in report["rows"]] == [
+        *((1, None, "off"), (1, None, "on"), (2, None, "off"), (2, None, "on")),
+        *((None, 500.0, "off"), (None, 500.0, "on")),
+    ]
+    for row in report["rows"]:
+        assert (row["requests"], row["failed"]) == (3, 0)
+        assert row["tokens_per_s"] > 0
+        assert (row["acceptance_rate"] is None) == (row["speculation"] == "off")
+        assert 1.0 <= row["batch_width"] <= row.get("concurrency", 3)
+    assert [row["sessions"] for row in report["long_prompt"]] == [2, 2]
+    assert "Longest gap between tokens when a prompt of 99 tokens arrives" in shown
+    assert "end to end p50 / p99 ms" in shown
+
+
+def test_a_long_prompt_that_does_not_fit_the_target(orchestrator: Cli, services: list[str]) -> None:
+    code, _, told = orchestrator("bench", "--long-prompt", "600", *services)
+    assert code == 2
+    assert "--long-prompt: 600 tokens and 16 more pass the target's context length of 512" in told
+
+
+@pytest.fixture
+def own_services(pair: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """``generate`` with services of its own, in a process of its own, with hours of work to do."""
+    models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": "in the", "seed": seed}) + "\n" for seed in range(5000)))
+    # A shell starts what runs in its background with Ctrl-C ignored, and that is inherited.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "orchestrator.cli"]
+    command += ["generate", "--prompts", str(prompts), "--json"]
+    flags = ["--max-tokens", "200", "--temperature", "1", "--gate", "none", *models]
+    with subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def children_of(pid: int) -> dict[str, int]:
+    """Return the pids of the services that ``pid`` has started, by role."""
+    found: dict[str, int] = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+        found |= {part: int(child) for part in command if part in ("drafter_svc", "verifier_svc")}
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_ctrl_c_ends_it_in_order(own_services: subprocess.Popen[str]) -> None:
+    assert own_services.stdout is not None
+    own_services.stdout.readline()
+    services = children_of(own_services.pid)
+    assert services.keys() == {"drafter_svc", "verifier_svc"}
+    own_services.send_signal(signal.SIGINT)
+    assert own_services.wait(timeout=60) == cli.INTERRUPTED
+    assert own_services.stderr is not None
+    assert "Traceback" not in own_services.stderr.read()
+    assert all(is_gone(pid) for pid in services.values())
+
+
+def test_a_killed_drafter_comes_back_and_the_text_stays(
+    own_services: subprocess.Popen[str], orchestrator: Cli, services: list[str]
+) -> None:
+    output = own_services.stdout
+    assert output is not None
+    first = json.loads(output.readline())
+    assert "accepted" in first["sources"]
+    drafter = children_of(own_services.pid)["drafter_svc"]
+    os.kill(drafter, signal.SIGKILL)
+    hit = next(told for line in output if (told := json.loads(line))["stats"]["drafter_failures"])
+    flags = ["--seed", str(hit["stats"]["seed"]), "--max-tokens", "200", "--temperature", "1", "--gamma", "0"]
+    _, shown, _ = orchestrator("generate", "in the", "--json", *flags, *services)
+    assert objects(shown)[0]["token_ids"] == hit["token_ids"]
+    wait_until(lambda: children_of(own_services.pid).get("drafter_svc", drafter) != drafter)
+    again = next(told for line in output if "accepted" in (told := json.loads(line))["sources"])
+    assert again["stats"]["seed"] > hit["stats"]["seed"]

@@ -1,0 +1,34 @@
+"""The serving part of the demo, as far as it goes without Ray. With Ray it is shown by `make demo` itself."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from orchestrator.api.settings.settings import load_settings
+from orchestrator.cli import demo_serve
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.served_child import served, settings_for
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.errors import ServiceUnavailable
+
+
+async def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_serve, "find_spec", lambda _: None)
+    out = io.StringIO()
+    await demo_serve.demo_serve({}, GenerationRequest(()), "", None, Console(file=out, width=120))
+    assert "pip install 'specgate[ray]'" in out.getvalue()
+
+
+async def test_a_child_that_refuses_its_settings_says_why() -> None:
+    with pytest.raises(ServiceUnavailable, match=r"exit code 2: .*verifier\.such: is not a setting"):
+        async with served({"verifier.such": 1}):
+            pytest.fail("it was never ready")
+
+
+def test_the_flags_become_settings() -> None:
+    settings = load_settings(None, settings_for(ModelOptions(target="T", draft="D", dtype="bfloat16", threads=2)))
+    assert settings.drafter is not None
+    assert (settings.verifier.model, settings.drafter.model) == ("T", "D")
+    assert {service.dtype for service in (settings.verifier, settings.drafter)} == {"bfloat16"}
+    assert {service.threads for service in (settings.verifier, settings.drafter)} == {2}

@@ -1,0 +1,160 @@
+"""A gateway is replaced under running streams. The verifier is a fake in this process: their length is known."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from socket import create_server
+from typing import Any
+
+import httpx2
+import pytest
+
+pytest.importorskip("ray")
+
+from ray import serve
+from ray.serve.api import _run
+
+from orchestrator.app import build
+from orchestrator.bench.clients.grpc_client import GrpcClient
+from orchestrator.cluster.replica import STOP_GRACE_S
+from orchestrator.decode.request import GenerationRequest
+from specgate.errors import ServiceUnavailable
+from tests.orchestrator.api.http_serving import events
+from tests.orchestrator.api.queues import eventually, expected
+from tests.support.fake_services import FakeService, serving
+from tests.support.fakes import FakeVerifier
+from tests.support.ray_cluster import RAY_MARKS, Cluster, replicas, wait_until
+
+pytestmark = [*RAY_MARKS, pytest.mark.slow]
+
+APP = "rolling"
+TOKEN_S = 0.1
+PROMPT = (5, 17, 3)
+
+
+@pytest.fixture
+async def verifier(tmp_path: Path) -> AsyncIterator[FakeService]:
+    slow = partial(FakeVerifier, delay_s=TOKEN_S)
+    # The gateway looks into the model's folder for a tokenizer, and finds none.
+    async with serving("verifier", slow, tokenizer_fingerprint={}, model=str(tmp_path)) as verifier:
+        yield verifier
+        await asyncio.to_thread(serve.delete, APP)
+
+
+class Site:
+    """One gateway over ``verifier``, and the two ways to ask it."""
+
+    def __init__(self, cluster: Cluster, verifier: FakeService, drain_s: float) -> None:
+        with create_server(("127.0.0.1", 0)) as free:
+            grpc_port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{cluster.http_port}"
+        self.grpc = f"127.0.0.1:{grpc_port}"
+        self._settings: dict[str, Any] = {
+            "app_name": APP,
+            "verifier": {"endpoints": [verifier.endpoint]},
+            "drafter": None,
+            "gateway": {"grpc": {"port": grpc_port}, "placement": {"num_cpus": 0.1}},
+            "drain_s": drain_s,
+        }
+
+    async def deploy(self, max_tokens: int) -> None:
+        """Begin to serve with a default of ``max_tokens``; another one replaces the gateway."""
+        application = build({**self._settings, "defaults": {"max_tokens": max_tokens}})
+        await asyncio.to_thread(_run, application, name=APP, _blocking=False)
+
+    async def reaches(self, **states: int) -> None:
+        """Return when there are so many gateways in each of these states, and none in another one."""
+
+        def reached() -> bool:
+            return serve.status().applications[APP].deployments["Gateway"].replica_states == states
+
+        await asyncio.to_thread(wait_until, reached)
+
+    async def http_stream(self, num_tokens: int) -> list[Any]:
+        """Return the events of a stream; it may end without the last one."""
+        body = {"model": "specgate", "prompt": list(PROMPT), "max_tokens": num_tokens, "return_token_ids": True}
+        body |= {"stream": True, "ignore_eos": True}
+        received = ""
+        async with (
+            httpx2.AsyncClient(timeout=60) as client,
+            client.stream("POST", f"{self.url}/v1/completions", json=body) as response,
+        ):
+            assert response.status_code == 200
+            try:
+                async for text in response.aiter_text():
+                    received += text
+            except httpx2.HTTPError:
+                pass
+        return list(events(received[: received.rfind("\n\n") + 2]))
+
+    async def grpc_stream(self, num_tokens: int) -> tuple[int, ...]:
+        """Return the tokens of a stream."""
+        async with GrpcClient(self.grpc) as client:
+            deltas = [delta async for delta in client.stream(request(num_tokens))]
+        return tuple(token_id for delta in deltas for token_id in delta.token_ids)
+
+
+def request(num_tokens: int) -> GenerationRequest:
+    return GenerationRequest(PROMPT, max_tokens=num_tokens, gamma=0, ignore_eos=True)
+
+
+async def running(verifier: FakeService, num_sessions: int) -> None:
+    """Return once so many sessions have given a token."""
+    await eventually(lambda: sum(session.num_verdicts > 0 for session in verifier.sessions) >= num_sessions)
+
+
+def http_tokens(received: list[Any]) -> tuple[int, ...]:
+    chunks = [chunk for chunk in received if chunk != "[DONE]"]
+    return tuple(one for chunk in chunks for one in chunk["choices"][0].get("token_ids") or ())
+
+
+async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
+    ray_cluster: Cluster, verifier: FakeService
+) -> None:
+    drain_s = 8.0
+    site = Site(ray_cluster, verifier, drain_s)
+    await site.deploy(max_tokens=8)
+    await site.reaches(RUNNING=1)
+    old = replicas(APP, "Gateway").keys()
+    # HTTP takes more than the drain time; gRPC after it still more than Serve would leave with one drain time alone.
+    by_http, by_grpc = int((drain_s + 6) / TOKEN_S), int((drain_s + STOP_GRACE_S + 4) / TOKEN_S)
+    http = asyncio.create_task(site.http_stream(by_http))
+    grpc = asyncio.create_task(site.grpc_stream(by_grpc))
+    await running(verifier, 2)
+    await site.deploy(max_tokens=9)
+    await site.reaches(RUNNING=1, STOPPING=1)
+    # New requests are taken at both doors, while the old gateway waits for its HTTP stream.
+    assert await site.grpc_stream(4) == expected(request(4))
+    assert http_tokens(await site.http_stream(4)) == expected(request(4))
+    received = await http
+    assert (received[-1], http_tokens(received)) == ("[DONE]", expected(request(by_http)))
+    assert not grpc.done()
+    assert await grpc == expected(request(by_grpc))
+    await site.reaches(RUNNING=1)
+    assert not replicas(APP, "Gateway").keys() & old
+
+
+async def test_an_http_stream_that_is_far_too_long_loses_its_connection(
+    ray_cluster: Cluster, verifier: FakeService
+) -> None:
+    site = Site(ray_cluster, verifier, drain_s=0.5)
+    await site.deploy(max_tokens=8)
+    await site.reaches(RUNNING=1)
+    http = asyncio.create_task(site.http_stream(400))
+    await running(verifier, 1)
+    await site.deploy(max_tokens=9)
+    received = await http
+    assert all("error" not in event for event in received)
+    assert 0 < len(http_tokens(received)) < 400
+
+
+async def test_a_grpc_stream_that_is_too_long_hears_why(ray_cluster: Cluster, verifier: FakeService) -> None:
+    site = Site(ray_cluster, verifier, drain_s=0.5)
+    await site.deploy(max_tokens=8)
+    await site.reaches(RUNNING=1)
+    grpc = asyncio.create_task(site.grpc_stream(400))
+    await running(verifier, 1)
+    await site.deploy(max_tokens=9)
+    with pytest.raises(ServiceUnavailable, match=r"closed before the request was finished; the last token sent has"):
+        await grpc

@@ -1,0 +1,185 @@
+"""What is announced goes to the target before it is asked for, and the text stays the target's own."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from orchestrator.decode.follow_ups import Foresight
+from orchestrator.decode.loop import decode
+from orchestrator.decode.output_text import OutputText
+from orchestrator.decode.session import Session
+from orchestrator.policy.gates import (
+    AlwaysDraft,
+    DraftConfidence,
+    Policy,
+    Progress,
+    RoundPlan,
+    TargetAlone,
+    TargetConfidence,
+)
+from specgate.types import AnnouncedProposal, Announcement, FollowUps, Proposal, Verdict
+from tests.orchestrator.decode.test_loop import within
+from tests.support.decoding import Seen, emitted, make_session, make_spec, run, target_alone
+from tests.support.fake_fleet import FakeDialer
+from tests.support.fakes import VOCAB_SIZE, FakeDrafter, FakeVerifier, Fault
+from tests.support.faults import HUNG_DRAFT, Run, verifier
+
+SPEC = make_spec(60, stop_token_ids=frozenset())
+GATES = [AlwaysDraft(3), TargetConfidence(3, 0.3), TargetConfidence(3, 0.7), DraftConfidence(4, 0.4)]
+
+
+@pytest.mark.parametrize("agreement", [0.0, 0.6, 0.9, 1.0])
+@pytest.mark.parametrize("gate", GATES, ids=str)
+async def test_the_text_is_the_targets_own(gate: Policy, agreement: float) -> None:
+    session, verifier = make_session(SPEC), FakeVerifier(SPEC)
+    deltas = await run(session, FakeDrafter(SPEC, agreement=agreement, announces=True), verifier, within(gate))
+    assert emitted(deltas) == target_alone(SPEC)
+    assert session.stats.followed == verifier.num_followed > 0
+    rounds = [request.round for request in verifier.requests]
+    assert rounds == list(range(1, len(rounds) + 1))
+
+
+async def test_a_closed_gate_is_not_passed() -> None:
+    """Behind an unsure verdict the target goes on alone, whatever it was told might come."""
+    gate, seen = TargetConfidence(3, 0.6), Seen()
+    session = Session(SPEC, OutputText(None), observer=seen)
+    await run(session, FakeDrafter(SPEC, announces=True), FakeVerifier(SPEC), within(gate))
+    session.leave()
+    before = [one.before for one in seen if one.proposed and one.before is not None]
+    assert before
+    assert min(before) >= 0.6
+
+
+async def test_a_policy_that_foresees_nothing_has_nothing_followed() -> None:
+    class Silent:
+        def plan(self, session: Progress) -> RoundPlan:
+            return RoundPlan(3)
+
+        def foresee(self, session: Progress) -> None:
+            return None
+
+    session, verifier = make_session(SPEC), FakeVerifier(SPEC)
+    await run(session, FakeDrafter(SPEC, announces=True), verifier, within(Silent()))
+    assert session.stats.followed == 0
+    assert verifier.expected is None
+
+
+async def test_the_target_is_at_most_one_round_ahead_of_the_reader() -> None:
+    session, drafter, verifier = (
+        make_session(SPEC),
+        FakeDrafter(SPEC, agreement=1.0, announces=True),
+        FakeVerifier(SPEC),
+    )
+    async with aclosing(decode(session, drafter, verifier, within(AlwaysDraft(3)))) as deltas:
+        async for _ in deltas:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            told = verifier.expected
+            assert told is None or told.round <= session.round
+
+
+async def test_a_verifier_that_dies_behind_a_followed_verdict() -> None:
+    for at in range(2, 8):
+        dies = verifier(0.005, **{f"at{at}": Fault.DIE})
+        dialer = FakeDialer((partial(FakeDrafter, announces=True),), (dies, verifier()))
+        one = Run(dialer)
+        assert emitted(await one()) == target_alone(one.session.opening_spec)
+        assert dialer.opened_verifiers[0].num_followed
+        assert one.session.stats.verifier_failovers == 1
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_drafter_that_fails_behind_a_followed_verdict(fault: Fault) -> None:
+    for at in range(2, 6):
+        first = partial(FakeDrafter, announces=True, faults={at: fault})
+        dialer = FakeDialer((first, partial(FakeDrafter, announces=True)), (verifier(0.005),))
+        one = Run(dialer, make_spec(120), timeouts=HUNG_DRAFT)
+        assert emitted(await one()) == target_alone(one.session.opening_spec)
+        assert one.session.stats.followed
+        assert one.session.stats.drafter_failures == 1
+
+
+ALWAYS_TWO = AlwaysDraft(2)
+
+
+def foresight(policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[Foresight, Session]:
+    session = make_session(replace(SPEC, **fields))
+    session.draft_request(RoundPlan(2))
+
+    class Knows(FakeDrafter):
+        def announced(self, request):
+            return Proposal((7, 8)[: request.gamma])
+
+    return Foresight(session, Knows(SPEC), within(policy)), session
+
+
+def announce(session: Session, *outcomes: tuple[int, int], position: int = 0) -> Announcement:
+    proposals = tuple(AnnouncedProposal(num_accepted, token_id, (7, 8)) for num_accepted, token_id in outcomes)
+    return Announcement(session.length + position, proposals)
+
+
+def test_what_is_told() -> None:
+    foreseen, session = foresight(TargetConfidence(2, 0.5))
+    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
+    assert told is not None
+    assert (told.round, told.position, told.solo_below) == (2, session.length, 0.5)
+    assert told.proposals == ((2, 6, (7, 8), 0.5), (0, 3, (7, 8), 0.5))
+    followed = foreseen.followed(Verdict(1, 0, 3, follow_up=2))
+    assert followed is not None
+    assert followed.proposal.draft_token_ids == (7, 8)
+    assert foreseen.followed(Verdict(1, 0, 3)) is None
+
+
+def test_of_one_place_is_told_once() -> None:
+    """The verifier may have gone on with what it was told first."""
+    foreseen, session = foresight()
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
+    for outcomes in ([(2, 6), (0, 3)], []):
+        assert foreseen.tell(Proposal((4, 5)), announce(session, *outcomes)) is None
+    followed = foreseen.followed(Verdict(1, 2, 6, follow_up=1))
+    assert followed is not None
+    session.draft_request(RoundPlan(2))
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
+
+
+@pytest.mark.parametrize("outcome", [(3, 6), (0, VOCAB_SIZE), (0, -1)])
+def test_an_outcome_that_cannot_be_is_not_told(outcome: tuple[int, int]) -> None:
+    foreseen, session = foresight()
+    told = foreseen.tell(Proposal((4, 5)), announce(session, outcome, (0, 3)))
+    assert told is not None
+    assert [one.token_id for one in told.proposals] == [3]
+
+
+def test_an_announcement_that_is_late_is_not_told() -> None:
+    foreseen, session = foresight()
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (0, 3), position=-1)) is None
+
+
+def test_nothing_is_told_behind_the_end() -> None:
+    foreseen, session = foresight(max_tokens=3)
+    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (1, 6), (0, 3)))
+    assert told is not None
+    # A verdict emits one token more than was drafted.
+    assert [(one.num_accepted, one.draft_token_ids) for one in told.proposals] == [(0, (7,))]
+
+
+def test_nothing_is_told_where_the_target_is_alone() -> None:
+    foreseen, session = foresight()
+    foreseen._policy = TargetAlone()
+    assert foreseen.tell(Proposal((4, 5)), announce(session, (0, 3))) is None
+
+
+def test_all_that_is_told_has_one_gate() -> None:
+    class Moody(AlwaysDraft):
+        def foresee(self, session: Progress):
+            plan = RoundPlan(2, solo_below=0.3 if session.stood else 0.4, max_solo_tokens=session.remaining)
+            return super().foresee(session)._replace(plan=plan)
+
+    foreseen, session = foresight(Moody(2))
+    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
+    assert isinstance(told, FollowUps)
+    assert [one.num_accepted for one in told.proposals] == [2]
+    assert (told.solo_below, told.max_solo_tokens) == (0.3, session.remaining - 3)

@@ -1,0 +1,179 @@
+"""A round is begun as soon as the one before it is committed, whatever the reader does meanwhile."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from orchestrator.decode.lookahead import Rounds
+from orchestrator.decode.loop import decode
+from orchestrator.decode.output_text import OutputText
+from orchestrator.decode.session import Session
+from orchestrator.policy.auto.observation import Observation
+from orchestrator.policy.gates import AlwaysDraft, Progress, RoundPlan, TargetConfidence
+from specgate.errors import ServiceUnavailable
+from specgate.types import DraftRequest, Proposal, Verdict
+from tests.support.decoding import Seen, emitted, make_session, make_spec, run, target_alone
+from tests.support.fakes import FakeDrafter, FakeModel, FakeVerifier, Fault
+
+SPEC, MODEL = make_spec(60), FakeModel()
+
+
+def parties(**faults: Fault) -> tuple[Session, FakeDrafter, FakeVerifier]:
+    numbered = {int(name.removeprefix("at_")): fault for name, fault in faults.items()}
+    return make_session(SPEC), FakeDrafter(SPEC, MODEL, faults=numbered), FakeVerifier(SPEC, MODEL)
+
+
+@pytest.mark.parametrize("policy", [AlwaysDraft(3), TargetConfidence(3, 0.6)])
+async def test_the_drafter_knows_every_token_before_the_reader(policy) -> None:
+    session, drafter, verifier = parties()
+    async for _ in decode(session, drafter, verifier, policy):
+        if not session.finished:
+            assert len(drafter.told) == session.length
+            assert drafter.requests[-1].round == session.round
+    assert session.finished
+
+
+async def test_the_next_proposal_is_drafted_while_the_reader_is_busy() -> None:
+    session, drafter, verifier = parties()
+    async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
+        await anext(deltas)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert drafter.num_proposals == 2
+        assert len(verifier.requests) == 1
+
+
+async def test_the_target_is_asked_before_the_learner_hears_of_the_round_before() -> None:
+    """What it does with that takes a part of a millisecond."""
+    _, drafter, verifier = parties()
+    asked_before: list[int] = []
+
+    class Watching(Seen):
+        def __call__(self, seen: Observation, /) -> None:
+            super().__call__(seen)
+            asked_before.append(len(verifier.requests))
+
+    observer = Watching()
+    session = Session(SPEC, OutputText(None), observer=observer)
+    async for _ in decode(session, drafter, verifier, AlwaysDraft(3)):
+        await asyncio.sleep(0)
+    session.leave()
+    num_rounds = len(verifier.requests)
+    assert len(observer) == num_rounds
+    assert asked_before == [min(number + 2, num_rounds) for number in range(num_rounds)]
+
+
+async def test_no_round_is_begun_behind_the_end() -> None:
+    session, drafter, verifier = parties()
+    await run(session, drafter, verifier, AlwaysDraft(3))
+    assert len(drafter.requests) == len(verifier.requests)
+
+
+async def test_a_plan_is_made_of_what_is_committed() -> None:
+    session, drafter, verifier = parties()
+    seen = []
+
+    class Watching:
+        def plan(self, session: Progress) -> RoundPlan:
+            seen.append((session.length, session.confidence))
+            return RoundPlan(3)
+
+    expected = [(session.length, None)]
+    async for _ in decode(session, drafter, verifier, Watching()):
+        expected.append((session.length, session.confidence))
+    assert seen == expected[:-1]
+
+
+async def test_a_reader_that_leaves_leaves_no_task_behind() -> None:
+    session, drafter, verifier = parties(at_1=Fault.HANG)
+    tasks = asyncio.all_tasks()
+    async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
+        await anext(deltas)
+        assert len(asyncio.all_tasks()) == len(tasks) + 1
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_a_reader_that_is_cancelled_leaves_no_task_behind() -> None:
+    session, drafter, verifier = parties(at_1=Fault.HANG)
+    tasks = asyncio.all_tasks()
+    running = asyncio.create_task(run(session, drafter, verifier, AlwaysDraft(3)))
+    while drafter.num_proposals < 2:  # noqa: ASYNC110 - there is nothing that could tell us
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait((running,))
+    assert running.cancelled()
+    assert asyncio.all_tasks() == tasks
+
+
+async def test_a_drafter_that_fails_is_told_in_its_own_round() -> None:
+    session, drafter, verifier = parties(at_1=Fault.DIE)
+    async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
+        first = await anext(deltas)
+        assert emitted([first]) == target_alone(SPEC)[: len(first.token_ids)]
+        with pytest.raises(ServiceUnavailable, match="the fake died"):
+            await anext(deltas)
+
+
+async def test_a_failure_that_nobody_came_for_is_no_noise(caplog: pytest.LogCaptureFixture) -> None:
+    session, drafter, verifier = parties(at_1=Fault.DIE)
+    async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
+        await anext(deltas)
+        await asyncio.sleep(0)
+    assert not caplog.records
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize(("draft_s", "reader_s", "round_s"), [(2.0, 5.0, 2.0), (5.0, 2.0, 5.0), (0.0, 3.0, 0.0)])
+async def test_a_round_does_not_take_longer_because_its_reader_does(
+    draft_s: float, reader_s: float, round_s: float
+) -> None:
+    """A proposal that lies there while the reader is slow is no part of a round's time; drafting it is."""
+    clock = Clock()
+    session = Session(SPEC, OutputText(None), clock)
+    may_answer = asyncio.Event()
+
+    class Drafting(FakeDrafter):
+        async def draft(self, request: DraftRequest) -> Proposal:
+            await may_answer.wait()
+            return await super().draft(request)
+
+    rounds = Rounds(session, Drafting(SPEC, MODEL), FakeVerifier(SPEC, MODEL), AlwaysDraft(3), clock)
+    for number in range(3):
+        start_s = clock.now_s
+        may_answer.clear()
+        await rounds.follow(Verdict(number, token_id=4))
+        waiting = None
+        for moment, event in sorted([(draft_s, "drafted"), (reader_s, "back")]):
+            clock.now_s = start_s + moment
+            if event == "drafted":
+                may_answer.set()
+            else:
+                waiting = asyncio.create_task(rounds.next())
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert waiting is not None
+        _, proposal = await waiting
+        session.commit(proposal, Verdict(number + 1, token_id=4))
+    assert session.stats.round_us == [round_s * 1e6] * 3
+
+
+async def test_a_round_behind_one_that_broke_off_begins_when_it_is_asked_for() -> None:
+    """The reader was away meanwhile, for nobody knows how long."""
+    clock = Clock()
+    session = Session(SPEC, OutputText(None), clock)
+    rounds = Rounds(session, FakeDrafter(SPEC, MODEL), FakeVerifier(SPEC, MODEL), AlwaysDraft(3), clock)
+    for moment_s in (7.0, 90.0):
+        clock.now_s = moment_s
+        _, proposal = await rounds.next()
+        clock.now_s += 2.0
+        in_part = Verdict(session.round, token_id=4, last=False)
+        session.commit(proposal, in_part)
+        await rounds.follow(in_part)
+    assert session.stats.round_us == [2e6, 2e6]

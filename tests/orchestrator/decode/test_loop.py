@@ -1,0 +1,179 @@
+"""The loop over fakes: whatever the draft, γ and the gate, the text is the target's own."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from orchestrator.decode.loop import decode
+from orchestrator.decode.output_text import OutputText
+from orchestrator.decode.session import Session
+from orchestrator.policy.gates import (
+    AlwaysDraft,
+    DraftConfidence,
+    Policy,
+    Progress,
+    RoundPlan,
+    TargetAlone,
+    TargetConfidence,
+    WithinLimits,
+)
+from orchestrator.services.reattach import NoDrafter
+from specgate.types import FinishReason, TokenSource
+from tests.support.decoding import PROMPT, Seen, emitted, make_session, make_spec, run, target_alone
+from tests.support.fakes import EOS_TOKEN_ID, FakeDrafter, FakeModel, FakeVerifier
+
+
+class Drafts:
+    """A drafter's state for planning: always there."""
+
+    def __init__(self, context_length: int = 1 << 20) -> None:
+        self.available = True
+        self.may_return = False
+        self.context_length = context_length
+
+
+def within(policy: Policy, context_length: int = 1 << 20) -> Policy:
+    return WithinLimits(policy, Drafts(context_length))
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 3, 5, 8, 64])
+@pytest.mark.parametrize("agreement", [0.0, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("max_tokens", [1, 2, 7, 40])
+@pytest.mark.parametrize("eos_rate", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "gate",
+    [
+        AlwaysDraft,
+        lambda gamma: TargetConfidence(gamma, 0.5),
+        lambda gamma: TargetConfidence(gamma, 1.0),
+        lambda gamma: DraftConfidence(gamma, 0.4),
+    ],
+    ids=["none", "target", "target_always", "draft"],
+)
+async def test_text_is_the_targets_own(gamma, agreement, max_tokens, eos_rate, gate) -> None:
+    spec, model = make_spec(max_tokens), FakeModel(eos_rate)
+    session, drafter = make_session(spec), FakeDrafter(spec, model, agreement)
+    deltas = await run(session, drafter, FakeVerifier(spec, model), within(gate(gamma)))
+
+    expected = target_alone(spec, eos_rate)
+    assert emitted(deltas) == expected
+    reason = FinishReason.STOP if expected[-1] == EOS_TOKEN_ID else FinishReason.LENGTH
+    assert [delta.finish_reason for delta in deltas] == [None] * (len(deltas) - 1) + [reason]
+    # What the drafter was told is a prefix of the truth: nothing skipped, nothing twice.
+    assert tuple(drafter.told) == (PROMPT + expected)[: len(drafter.told)]
+
+
+async def test_statistics_and_sources_add_up() -> None:
+    spec, model = make_spec(200), FakeModel()
+    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model, 0.8), FakeVerifier(spec, model)
+    deltas = await run(session, drafter, verifier, within(TargetConfidence(4, 0.3)))
+
+    stats, sources = session.stats, [source for delta in deltas for source in delta.sources]
+    counts = {source: sources.count(source) for source in TokenSource}
+    assert all(counts.values())
+    assert stats.completion_tokens == 200 == len(sources)
+    assert stats.accepted == counts[TokenSource.ACCEPTED]
+    assert stats.solo_tokens == counts[TokenSource.SOLO]
+    # A rejection, and nothing after it, is drafted and not accepted.
+    assert stats.drafted == stats.accepted + counts[TokenSource.RECOVERED]
+    assert stats.rounds == counts[TokenSource.RECOVERED] + counts[TokenSource.BONUS]
+    assert stats.target_forwards == len(deltas) == verifier.num_verdicts
+    assert len(stats.draft_us) == len(stats.verify_us) == len(stats.round_us) == stats.rounds
+    assert set(stats.draft_us) == {50}
+    assert set(stats.verify_us) == {100}
+    assert stats.prompt_tokens == len(PROMPT)
+
+
+async def test_closed_gate_streams_solo_tokens_in_one_round() -> None:
+    spec, model = make_spec(60), FakeModel()
+    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model), FakeVerifier(spec, model)
+    await run(session, drafter, verifier, within(TargetConfidence(4, 0.6)))
+
+    # The run ends where the target is sure again, so no round ever begins behind a closed gate.
+    assert all(len(request.proposal) for request in verifier.requests[:-1])
+    assert session.stats.solo_tokens > 10
+
+
+async def test_drafter_hears_of_every_solo_token_at_once() -> None:
+    spec, model = make_spec(60), FakeModel()
+    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model), FakeVerifier(spec, model)
+    known = []
+    policy = within(TargetConfidence(4, 0.6))
+    async for delta in decode(session, drafter, verifier, policy):
+        if delta.sources == (TokenSource.SOLO,) and (session.confidence or 0.0) < 0.6 and not session.finished:
+            known.append(len(drafter.told) == session.length)
+    assert len(known) > 10
+    assert all(known)
+
+
+class NotKeptWarm:
+    """A policy whose drafter need not be ready when a solo run ends."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def plan(self, session: Progress) -> RoundPlan:
+        return replace(self._policy.plan(session), keeps_warm=False)
+
+
+async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_asked() -> None:
+    spec, model = make_spec(60), FakeModel()
+    drafter, verifier = FakeDrafter(spec, model), FakeVerifier(spec, model)
+    seen = Seen()
+    session = Session(spec, OutputText(None), observer=seen)
+    deltas, num_heard = [], set[int]()
+    async for delta in decode(session, drafter, verifier, NotKeptWarm(within(TargetConfidence(4, 0.6)))):
+        deltas.append(delta)
+        if delta.sources == (TokenSource.SOLO,) and (session.confidence or 0.0) < 0.6 and not session.finished:
+            num_heard.add(session.length - len(drafter.told))
+    assert emitted(deltas) == target_alone(spec)
+    assert max(num_heard) > 2
+    # What it had to read first is no measure of a draft.
+    drafted = [one for before, one in pairwise(seen) if one.proposed and before.streamed]
+    assert drafted
+    assert not any(one.settled for one in drafted)
+
+
+async def test_target_alone_is_one_round() -> None:
+    spec, model = make_spec(30), FakeModel()
+    session, verifier = make_session(spec), FakeVerifier(spec, model)
+    deltas = await run(session, NoDrafter(), verifier, TargetAlone())
+    assert emitted(deltas) == target_alone(spec)
+    assert len(verifier.requests) == 1
+    assert len(deltas) == 30
+    assert session.stats.rounds == session.stats.drafted == 0
+
+
+@pytest.mark.parametrize("context_length", [3, 4, 5, 10, 20])
+async def test_no_draft_passes_the_draft_models_context(context_length: int) -> None:
+    spec, model = make_spec(40), FakeModel()
+    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model, 1.0), FakeVerifier(spec, model)
+    deltas = await run(session, drafter, verifier, within(AlwaysDraft(4), context_length))
+
+    assert emitted(deltas) == target_alone(spec)
+    ends = [request.position + len(request.proposal) for request in verifier.requests if len(request.proposal)]
+    assert all(end <= context_length for end in ends)
+    assert verifier.requests[-1].solo_below > 1.0
+
+
+async def test_verifier_is_left_alone_after_the_end() -> None:
+    """A stop that only the session knows of ends the loop in the middle of a solo run."""
+    spec, model = make_spec(40), FakeModel()
+    session, verifier = make_session(spec), FakeVerifier(spec, model)
+    stop_at = target_alone(spec)[9]
+    session.opening_spec = make_spec(40, stop_token_ids=frozenset({stop_at}))
+    deltas = await run(session, NoDrafter(), verifier, TargetAlone())
+    assert emitted(deltas) == target_alone(session.opening_spec)
+    assert deltas[-1].finish_reason is FinishReason.STOP
+    assert verifier.num_verdicts == len(deltas)
+
+
+async def test_rounds_count_up() -> None:
+    spec, model = make_spec(50), FakeModel()
+    drafter, verifier = FakeDrafter(spec, model), FakeVerifier(spec, model)
+    await run(make_session(spec), drafter, verifier, within(TargetConfidence(3, 0.5)))
+    rounds = [request.round for request in verifier.requests]
+    assert rounds[0] == 1  # 0 is the answer to the opening
+    assert all(later == earlier + 1 for earlier, later in pairwise(rounds))
+    assert {request.round for request in drafter.requests} <= set(rounds)

@@ -1,0 +1,124 @@
+"""Plans, from what is committed and nothing else."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.auto.learner import Learner
+from orchestrator.policy.auto.policy import Auto
+from orchestrator.policy.gates import (
+    ABSENT_DRAFTER_SOLO_TOKENS,
+    AlwaysDraft,
+    DraftConfidence,
+    Gate,
+    RoundPlan,
+    TargetAlone,
+    TargetConfidence,
+    WithinLimits,
+    make_policy,
+)
+from orchestrator.services.reattach import NoDrafter
+from specgate.types import ALWAYS_SOLO
+
+
+@dataclass
+class Progress:
+    confidence: float | None = None
+    length: int = 10
+    remaining: int = 30
+    stood: bool = True
+
+
+@dataclass
+class Drafts:
+    available: bool = True
+    may_return: bool = False
+    context_length: int = 1000
+
+
+def test_none_always_drafts() -> None:
+    assert AlwaysDraft(5).plan(Progress(0.0)) == RoundPlan(5)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "threshold", "gamma"),
+    [(None, 0.5, 5), (0.49, 0.5, 0), (0.5, 0.5, 5), (0.51, 0.5, 5), (0.0, 0.0, 5), (None, 1.0, 5), (0.999, 1.0, 0)],
+)
+def test_target_confidence(confidence: float | None, threshold: float, gamma: int) -> None:
+    plan = TargetConfidence(5, threshold).plan(Progress(confidence))
+    assert plan == RoundPlan(gamma, solo_below=threshold, max_solo_tokens=30)
+
+
+def test_draft_confidence_stops_the_draft() -> None:
+    assert DraftConfidence(5, 0.4).plan(Progress(0.1)) == RoundPlan(5, stop_below=0.4)
+
+
+def test_target_alone_streams_everything() -> None:
+    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=30, keeps_warm=False)
+    assert TargetAlone().plan(Progress()) == expected
+
+
+@pytest.mark.parametrize(("remaining", "gamma"), [(30, 5), (6, 5), (5, 4), (2, 1)])
+def test_a_verdict_never_passes_the_end(remaining: int, gamma: int) -> None:
+    plan = WithinLimits(AlwaysDraft(5), Drafts()).plan(Progress(remaining=remaining))
+    assert plan.gamma == gamma
+
+
+def test_last_token_is_not_drafted_for() -> None:
+    plan = WithinLimits(AlwaysDraft(5), Drafts()).plan(Progress(remaining=1))
+    assert plan == RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=1, keeps_warm=False)
+
+
+@pytest.mark.parametrize(("length", "gamma"), [(10, 5), (95, 5), (96, 4), (99, 1), (100, 0), (200, 0)])
+def test_draft_models_context(length: int, gamma: int) -> None:
+    plan = WithinLimits(AlwaysDraft(5), Drafts(context_length=100)).plan(Progress(length=length))
+    assert plan.gamma == gamma
+    assert (plan.solo_below, plan.max_solo_tokens) == ((0.0, 0) if gamma else (ALWAYS_SOLO, 30))
+    assert plan.keeps_warm == (gamma > 0)
+
+
+def test_absent_drafter_is_looked_for_again_soon() -> None:
+    absent = Drafts(available=False, may_return=True)
+    policy = WithinLimits(AlwaysDraft(5), absent)
+    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=ABSENT_DRAFTER_SOLO_TOKENS, keeps_warm=False)
+    assert policy.plan(Progress()) == expected
+    assert policy.plan(Progress(remaining=7)).max_solo_tokens == 7
+    absent.available = True
+    assert policy.plan(Progress()).gamma == 5
+
+
+def test_closed_gate_needs_no_drafter() -> None:
+    policy = WithinLimits(TargetConfidence(5, 0.5), Drafts(available=False))
+    assert policy.plan(Progress(0.2)) == RoundPlan(solo_below=0.5, max_solo_tokens=30, keeps_warm=False)
+
+
+@pytest.mark.parametrize("length", [10, 100])
+def test_closed_gate_keeps_only_a_drafter_warm_that_can_go_on(length: int) -> None:
+    """What the target does beside no drafter must not be taken for what it does beside one."""
+    plan = WithinLimits(TargetConfidence(5, 0.5), Drafts(context_length=100)).plan(Progress(0.2, length))
+    assert plan.keeps_warm == (length < 100)
+
+
+@pytest.mark.parametrize(
+    ("gate", "policy"),
+    [
+        (Gate.NONE, AlwaysDraft(4)),
+        (Gate.TARGET_CONFIDENCE, TargetConfidence(4, 0.5)),
+        (Gate.DRAFT_CONFIDENCE, DraftConfidence(4, 0.4)),
+    ],
+)
+def test_make_policy(gate: Gate, policy: object) -> None:
+    made = make_policy(GenerationRequest((1,), gamma=4, gate=gate), NoDrafter(), Learner())
+    assert isinstance(made, WithinLimits)
+    assert made.policy == policy
+
+
+def test_auto_is_held_to_limits_too() -> None:
+    made = make_policy(GenerationRequest((1,), gamma=4, gate=Gate.AUTO), NoDrafter(), Learner())
+    assert isinstance(made, WithinLimits)
+    assert isinstance(made.policy, Auto)
+
+
+def test_gamma_0_is_the_target_alone() -> None:
+    assert make_policy(GenerationRequest((1,), gamma=0), NoDrafter(), Learner()) == TargetAlone()

@@ -1,0 +1,245 @@
+"""Verifiers that die and hang: another one goes on where the last one stood, with no gap and no repeat."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.decode.request import Delta
+from orchestrator.policy.gates import TargetAlone
+from orchestrator.services.failover import MAX_FAILURES_WITHOUT_PROGRESS
+from orchestrator.services.reattach import NoDrafter
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import (
+    InvalidArgument,
+    NonFiniteLogits,
+    OutOfSync,
+    ServiceUnavailable,
+    SpecgateError,
+    TokenizerMismatch,
+    TooManySessions,
+)
+from specgate.types import Proposal, VerifyRequest
+from tests.support.decoding import emitted, make_spec, target_alone
+from tests.support.fake_fleet import FakeDialer
+from tests.support.fakes import FakeVerifier, Fault
+from tests.support.faults import HUNG_DRAFT, HUNG_VERDICT, PATIENT, Run, drafter, verifier
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("gate", [None, 0.5, 1.0])
+async def test_verifier_fails_and_another_goes_on(fault: Fault, at: int, gate: float | None) -> None:
+    """Before, between and inside rounds: no gap, no repeat."""
+    dialer = FakeDialer(verifiers=(verifier(**{f"at{at}": fault}), verifier()))
+    one = Run(dialer, gate=gate, timeouts=HUNG_VERDICT if fault is Fault.HANG else PATIENT)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    first, second = dialer.opened_verifiers
+    assert second.spec.output_token_ids == tuple(first.committed[3 : len(second.spec.committed_token_ids)])
+    assert one.session.stats.verifier_failovers == one.verifiers.num_failed == 1
+    assert one.session.stats.drafter_failures == 0
+
+
+async def test_the_target_alone_fails_over_inside_its_one_round() -> None:
+    dialer = FakeDialer(verifiers=(verifier(at7=Fault.DIE), verifier(at5=Fault.HANG), verifier()))
+    one = Run(dialer, timeouts=HUNG_VERDICT)
+    one.policy, one.drafter = TargetAlone(), NoDrafter()  # type: ignore[assignment]
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 2
+
+
+async def test_both_fail() -> None:
+    dialer = FakeDialer(
+        drafters=(drafter(at1=Fault.DIE), drafter(at2=Fault.HANG), drafter()),
+        verifiers=(verifier(0.01, at3=Fault.DIE), verifier(0.01, at9=Fault.NONSENSE), verifier(0.01)),
+    )
+    one = Run(dialer, make_spec(120), gate=0.5, timeouts=HUNG_DRAFT)
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 2
+
+
+async def test_out_of_sync_is_opened_anew() -> None:
+    class Forgetful(FakeVerifier):
+        async def verify(self, request):
+            if self.num_verdicts == 2:
+                raise OutOfSync("what was I saying?")
+            async for verdict in FakeVerifier.verify(self, request):
+                yield verdict
+
+    one = Run(FakeDialer(verifiers=(Forgetful, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 1
+
+
+async def test_last_verifier_is_lost() -> None:
+    timeouts = Timeouts(failover_s=0.5)
+    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("gone"))), timeouts=timeouts)
+    start = asyncio.get_running_loop().time()
+    with pytest.raises(ServiceUnavailable) as caught:
+        await one()
+    assert asyncio.get_running_loop().time() - start < 5.0
+    assert f"after {len(one.session.output_token_ids)} emitted tokens" in str(caught.value)
+    assert one.session.output_token_ids
+    assert one.session.stats.verifier_failovers == 0
+
+
+async def test_another_verifier_comes_up_in_time() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("loading"), verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+
+
+async def test_request_that_kills_every_verifier_stops_killing() -> None:
+    class Poisoned(FakeVerifier):
+        async def verify(self, request):
+            if self.spec.output_token_ids or self.num_verdicts == 3:
+                raise NonFiniteLogits("NaN")
+            async for verdict in FakeVerifier.verify(self, request):
+                yield verdict
+
+    dialer = FakeDialer(verifiers=(Poisoned,))
+    with pytest.raises(NonFiniteLogits):
+        await Run(dialer)()
+    assert len(dialer.opened_verifiers) == MAX_FAILURES_WITHOUT_PROGRESS
+
+
+async def test_every_verifier_that_gets_further_counts_as_progress() -> None:
+    deaths = 2 * MAX_FAILURES_WITHOUT_PROGRESS
+    one = Run(FakeDialer(verifiers=(*[verifier(at2=Fault.DIE)] * deaths, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == deaths
+
+
+@pytest.mark.parametrize("error", [InvalidArgument("max_tokens", "no"), TokenizerMismatch("merges")])
+async def test_refused_request_is_not_repeated(error: SpecgateError) -> None:
+    dialer = FakeDialer(verifiers=(error,))
+    with pytest.raises(type(error)):
+        await Run(dialer)()
+    assert dialer.num_verifier_dials == 1
+
+
+@pytest.mark.parametrize("error", [TooManySessions("full"), ServiceUnavailable("draining")])
+async def test_full_or_draining_verifier_is_passed_over(error: SpecgateError) -> None:
+    one = Run(FakeDialer(verifiers=(error, error, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 0
+
+
+async def test_full_verifiers_are_told() -> None:
+    dialer = FakeDialer(verifiers=(TooManySessions("full"),))
+    with pytest.raises(TooManySessions):
+        await Run(dialer)()
+    assert dialer.num_verifier_dials == MAX_FAILURES_WITHOUT_PROGRESS
+
+
+async def test_no_verifier_at_the_start() -> None:
+    one = Run(FakeDialer())
+    one.verifiers.up = False
+    with pytest.raises(ServiceUnavailable):
+        await one()
+
+
+async def test_round_without_a_last_verdict() -> None:
+    class Trailing(FakeVerifier):
+        async def verify(self, request):
+            async for verdict in FakeVerifier.verify(self, request):
+                yield replace(verdict, last=False)
+
+    one = Run(FakeDialer(verifiers=(Trailing, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+
+
+async def test_verifier_that_ends_too_soon_is_replaced() -> None:
+    class Hasty(FakeVerifier):
+        async def verify(self, request):
+            async for verdict in FakeVerifier.verify(self, request):
+                yield replace(verdict, last=True, finish_reason="stop")
+
+    one = Run(FakeDialer(verifiers=(Hasty, verifier())))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.session.stats.verifier_failovers == 1
+
+
+async def test_verifiers_that_hang_at_the_opening_leave_time_for_others() -> None:
+    class Slow(FakeDialer):
+        async def open_verifier(self, lease, spec) -> FakeVerifier:
+            if self.num_verifier_dials == 1:
+                self.num_verifier_dials += 1
+                await asyncio.Event().wait()
+            return await FakeDialer.open_verifier(self, lease, spec)
+
+    dialer = Slow(verifiers=(verifier(at3=Fault.DIE), verifier()))
+    one = Run(dialer, timeouts=Timeouts(failover_s=1.5))
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    assert one.verifiers.num_failed == 2
+
+
+@asynccontextmanager
+async def hanging(one: Run) -> AsyncIterator[asyncio.Task[Sequence[Delta]]]:
+    task = asyncio.create_task(one())
+    await asyncio.sleep(0.05)
+    yield task
+    await asyncio.wait((task,))
+
+
+async def test_cancelled_request_gives_everything_back() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at2=Fault.HANG),)))
+    async with hanging(one) as task:
+        task.cancel()
+    assert task.cancelled()
+    assert one.verifiers.num_failed == 0
+
+
+async def test_closed_from_another_task() -> None:
+    """The verifier is not replaced for what our own closing broke."""
+
+    class Closable(FakeVerifier):
+        async def close(self) -> None:
+            self.closed = True
+            waiting.set()
+
+        async def verify(self, request):
+            await waiting.wait()
+            raise ServiceUnavailable("closed on our side")
+            yield
+
+    waiting = asyncio.Event()
+    dialer = FakeDialer(verifiers=(Closable,))
+    one = Run(dialer)
+    async with hanging(one) as task:
+        await one.verifier.close()
+    assert isinstance(task.exception(), ServiceUnavailable)
+    assert dialer.num_verifier_dials == 1
+
+
+async def test_closed_while_its_task_is_elsewhere() -> None:
+    """No verifier is opened for a request that nobody wants any more."""
+    one = Run(FakeDialer())
+    await one.verifier.open()
+    await one.verifier.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        await anext(one.verifier.verify(VerifyRequest(1, one.session.length, Proposal())))
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        await one.verifier.open()
+    assert one.dialer.num_verifier_dials == 1
+
+
+async def test_closed_while_it_waits_for_a_verifier() -> None:
+    """Its place in the queue is given back, and no session is opened that nobody wants."""
+    one = Run(FakeDialer())
+    one.verifiers.free = asyncio.Event()
+    async with hanging(one) as task:
+        await one.verifier.close()
+        one.verifiers.free.set()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        task.result()
+    assert one.dialer.num_verifier_dials == 0
+
+
+async def test_closed_while_another_one_is_looked_for() -> None:
+    one = Run(FakeDialer(verifiers=(verifier(at2=Fault.DIE), ServiceUnavailable("down"))))
+    async with hanging(one) as task:
+        await one.verifier.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        task.result()

@@ -1,0 +1,124 @@
+"""Which endpoint is handed out, and when a failed one is again."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from orchestrator.decode.ports import Lease
+from orchestrator.services.pool import StaticPool, grpc_health
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from tests.support.fake_services import serving, silent, unused_endpoint
+
+HERE, THERE = "host:1", "host:2"
+
+
+class Health:
+    """A health check by hand."""
+
+    def __init__(self) -> None:
+        self.healthy: set[str] = set()
+        self.looks: Counter[str] = Counter()
+
+    async def __call__(self, endpoint: str) -> bool:
+        self.looks[endpoint] += 1
+        await asyncio.sleep(0)
+        return endpoint in self.healthy
+
+
+async def test_fewest_sessions_first() -> None:
+    pool = StaticPool([HERE, THERE], Health())
+    leases = [await pool.lease() for _ in range(6)]
+    assert Counter(lease.endpoint for lease in leases) == {HERE: 3, THERE: 3}
+    for lease in leases:
+        if lease.endpoint == HERE:
+            pool.release(lease)
+    assert [(await pool.lease()).endpoint for _ in range(3)] == [HERE] * 3
+
+
+async def test_equal_ones_are_chosen_by_chance() -> None:
+    """Many processes with a pool each must not all begin with the first endpoint."""
+    first = {(await StaticPool([HERE, THERE], Health()).lease()).endpoint for _ in range(60)}
+    assert first == {HERE, THERE}
+
+
+async def test_failed_one_is_skipped_until_it_is_healthy() -> None:
+    health = Health()
+    pool = StaticPool([HERE, THERE], health, recheck_interval_s=0.01)
+    pool.release(await lease_of(pool, HERE), failed=True)
+    assert {(await pool.lease()).endpoint for _ in range(10)} == {THERE}
+    health.healthy.add(HERE)
+    await asyncio.sleep(0.1)
+    assert (await pool.lease()).endpoint == HERE
+    looks = health.looks[HERE]
+    await asyncio.sleep(0.05)
+    assert health.looks[HERE] == looks  # a healthy one is left alone
+    await pool.close()
+
+
+async def lease_of(pool: StaticPool, endpoint: str) -> Lease:
+    while (lease := await pool.lease()).endpoint != endpoint:
+        pass
+    return lease
+
+
+async def test_all_failed_are_looked_at_once_on_demand() -> None:
+    health = Health()
+    pool = StaticPool([HERE, THERE], health)
+    for endpoint in (HERE, THERE):
+        pool.release(await lease_of(pool, endpoint), failed=True)
+    health.healthy.add(THERE)
+    assert (await pool.lease()).endpoint == THERE
+    await pool.close()
+
+
+async def test_none_healthy_is_told_with_names() -> None:
+    pool = StaticPool([HERE], Health(), field="--verifier")
+    pool.release(await pool.lease(), failed=True)
+    with pytest.raises(ServiceUnavailable, match=f"--verifier: none of {HERE} is healthy"):
+        await pool.lease()
+    start = asyncio.get_running_loop().time()
+    with pytest.raises(ServiceUnavailable):
+        await pool.lease()
+    assert asyncio.get_running_loop().time() - start < 0.1
+    await pool.close()
+    await pool.close()
+
+
+async def test_a_check_that_breaks_blocks_nobody() -> None:
+    async def broken(endpoint: str) -> bool:
+        raise RuntimeError("no such file")
+
+    pool = StaticPool([HERE], broken)
+    pool.release(await pool.lease(), failed=True)
+    with pytest.raises(ServiceUnavailable):
+        await pool.lease()
+    await pool.close()
+
+
+@pytest.mark.parametrize("endpoint", ["", "host", ":1", "host:", "host:x", "host:70000", "host:0", "a:b:1"])
+def test_bad_address_names_the_flag(endpoint: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        StaticPool([endpoint], field="--drafter")
+    assert caught.value.field == "--drafter"
+
+
+def test_no_address() -> None:
+    with pytest.raises(InvalidArgument):
+        StaticPool([])
+
+
+async def test_health_over_grpc() -> None:
+    check = grpc_health(timeout_s=30.0)
+    async with serving("verifier") as service:
+        assert await check(service.endpoint)
+        service.server._admission.phase = type(service.server._admission.phase).DRAINING
+        assert not await check(service.endpoint)
+    assert not await check(unused_endpoint())
+
+
+async def test_stopped_process_is_not_healthy() -> None:
+    with silent() as endpoint:
+        start = asyncio.get_running_loop().time()
+        assert not await grpc_health(timeout_s=0.2)(endpoint)
+        assert asyncio.get_running_loop().time() - start < 10.0

@@ -1,0 +1,367 @@
+"""One call for all sequences, with and without graphs, gives the model's own logits."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specgate.runtime.attention.kernels import kernels_for
+from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
+from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.cuda.graphs import Bucket, CudaCapturer, EagerCapturer, buckets_for
+from specgate.runtime.engine.graph_check import add_graphs
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.self_check import prepare
+from specgate.runtime.engine.serving_path import build
+from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.loading import load
+from specgate.runtime.scheduler import Rows, logits_of
+from tests.support.models import (
+    eager_logits,
+    eager_model,
+    folders_of,
+    load_float32,
+    quiet,
+    run_task,
+    skip_without_varlen,
+    write_llama,
+    write_model,
+)
+from tests.support.tape import TapeCapturer, one_operation
+
+SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 8},
+    "gpt2": {},
+    "opt": {},
+}
+VOCAB = 64
+BUCKETS = [Bucket(4, 8), Bucket(2, 4), Bucket(1, 1)]
+Make = Callable[..., ModelRunner]
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    return folders_of(tmp_path_factory, ARCHITECTURES, VOCAB)
+
+
+@pytest.fixture(scope="module")
+def make(folder_of: Callable[[str], Path]) -> Make:
+    def runner(
+        model_type: str = "llama", page_size: int = 16, attention: VarlenAttention = one_operation
+    ) -> ModelRunner:
+        loaded = load_float32(folder_of(model_type))
+        return prepare(loaded, 4096, page_size, quiet, [VarlenKernel(attention, loaded.context_length)])
+
+    return runner
+
+
+def opened(runner: ModelRunner, ids: list[int], room: int = 0) -> Sequence:
+    sequence = runner.pool.open(ids, len(ids) + room)
+    runner.pool.extend(sequence, len(ids) + room)
+    return sequence
+
+
+class Traffic:
+    """Sequences that grow, are cut back, branch off, end and start anew, in batches of any mixture."""
+
+    def __init__(self, runner: ModelRunner, seed: int) -> None:
+        self.runner, self.dice = runner, random.Random(seed)
+        self.sequences = [self._fresh() for _ in range(4)]
+
+    def _tokens(self, count: int) -> list[int]:
+        return [self.dice.randrange(VOCAB) for _ in range(count)]
+
+    def _fresh(self) -> Sequence:
+        """Most have been there before: they begin with pages of somebody else."""
+        prompt = list(range(self.dice.choice([20, 20, 7]))) + self._tokens(self.dice.randint(1, 9))
+        sequence = self.runner.pool.open(prompt, 96)
+        self.runner.pool.attach(sequence, len(prompt) - 1)
+        return sequence
+
+    def _renewed(self, index: int) -> Sequence:
+        old, self.sequences[index] = self.sequences[index], self._fresh()
+        if self.dice.random() < 0.5:
+            self.runner.pool.free(self.sequences[index])
+            self.sequences[index] = self.runner.pool.fork(self.sequences[index - 1])
+        self.runner.pool.free(old)
+        return self.sequences[index]
+
+    def step(self) -> list[tuple[list[int], torch.Tensor]]:
+        """Run one forward; return what each sequence's rows were, to the last, and their logits."""
+        batch = [self._rows(i) for i in self.dice.sample(range(4), self.dice.randint(1, 4))]
+        logits = self.runner.forward(batch)
+        return [
+            (rows.sequence.token_ids[: rows.sequence.num_cached], its)
+            for rows, its in zip(batch, logits, strict=True)
+            if len(its)
+        ]
+
+    def _rows(self, index: int) -> Rows:
+        sequence = self.sequences[index]
+        if self.dice.random() < 0.15 or len(sequence) > 80:
+            sequence = self._renewed(index)
+        if self.dice.random() < 0.3:
+            sequence.truncate(self.dice.randint(max(1, sequence.num_cached - 3), len(sequence)))
+        if not sequence.uncached:
+            sequence.append(self._tokens(self.dice.randint(1, 9)))
+        assert self.runner.pool.extend(sequence, len(sequence))
+        num_rows = self.dice.choice([1, len(sequence.uncached), self.dice.randint(1, len(sequence.uncached))])
+        return Rows(sequence, num_rows, self.dice.choice([0, 1, num_rows]))
+
+
+@torch.inference_mode()
+def compare_with_eager(runner: ModelRunner, folder: Path, num_steps: int = 60) -> None:
+    eager, traffic, seen = eager_model(folder), Traffic(runner, seed=5), []
+    for _ in range(num_steps):
+        seen += traffic.step()
+    for token_ids, logits in seen:
+        expected = eager_logits(eager, [token_ids])[0, -len(logits) :]
+        assert torch.allclose(logits, expected, atol=2e-4, rtol=1e-4), len(token_ids)
+    assert len(seen) > 50
+    for sequence in runner.pool.snapshot():
+        runner.pool.free(sequence)
+    runner.pool.check_integrity()
+
+
+@pytest.mark.parametrize("page_size", [16, 5, 256])
+def test_ragged_rows_equal_the_eager_model(page_size: int, make: Make, folder_of: Callable[[str], Path]) -> None:
+    compare_with_eager(make(page_size=page_size), folder_of("llama"))
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_replayed_rows_equal_the_eager_model(model_type: str, make: Make, folder_of: Callable[[str], Path]) -> None:
+    """All logits are looked at when the last forward is over: a replay must not write over those of another."""
+    runner, tape = make(model_type), TapeCapturer()
+    runner.capture(BUCKETS, tape, quiet)
+    compare_with_eager(runner, folder_of(model_type))
+    assert 15 < tape.num_replays < 60
+
+
+def test_a_shared_prefix_and_a_branch_were_among_them(make: Make) -> None:
+    runner = make()
+    traffic, shared, copies = Traffic(runner, seed=5), 0, 0
+    take_copies = runner.pool.take_copies
+
+    def counting() -> list[Any]:
+        nonlocal copies
+        taken = take_copies()
+        copies += len(taken)
+        return taken
+
+    runner.pool.take_copies = counting  # type: ignore[method-assign]
+    for _ in range(60):
+        traffic.step()
+        pages = [page for sequence in runner.pool.snapshot() for page in sequence.block_table]
+        shared += len(pages) > len(set(pages))
+    assert shared > 5
+    assert copies > 5
+
+
+def test_a_replay_writes_to_its_sequences_rows_and_the_scratch_page_alone(make: Make) -> None:
+    runner = make()
+    runner.capture(BUCKETS, TapeCapturer(), quiet)
+    sequences = [opened(runner, [1, 2, 3]), opened(runner, [4, 5])]
+    before = {i: [pages.clone() for pages in layer] for i, layer in runner._pages.layers.items()}
+    runner.forward([Rows(sequences[0], 3, 1), Rows(sequences[1], 1, 1)])
+    for index, layer in runner._pages.layers.items():
+        for pages, old in zip(layer, before[index], strict=True):
+            # By their bits: what nobody has written to yet may be no number, which is unlike itself.
+            changed = (pages.view(torch.uint8) != old.view(torch.uint8)).flatten(2).any(2).nonzero().tolist()
+            written = [[sequences[0].block_table[0], row] for row in range(3)] + [[sequences[1].block_table[0], 0]]
+            assert [place for place in changed if place[0] != runner.pool.num_pages] == sorted(written)
+
+
+@torch.inference_mode()
+def test_what_is_in_no_sequence_is_not_looked_at(make: Make) -> None:
+    """Pages that nobody has written to hold anything, NaN too."""
+    runner = make()
+    runner.capture(BUCKETS, TapeCapturer(), quiet)
+    ids = list(range(21))
+    expected = run_task(runner, logits_of(opened(runner, ids), 1))
+    runner.resize(4096)
+    for layer in runner._pages.layers.values():
+        for pages in layer:
+            pages.fill_(float("nan"))
+    runner.capture(BUCKETS, TapeCapturer(), quiet)
+    sequence = opened(runner, ids)
+    runner.forward([Rows(sequence, 18, 0)])
+    (logits,) = runner.forward([Rows(sequence, 3, 1)])
+    assert torch.allclose(logits, expected, atol=1e-5)
+
+
+def test_what_fits_no_bucket_runs_without_a_graph(make: Make) -> None:
+    runner, tape = make(), TapeCapturer()
+    runner.capture([Bucket(2, 4)], tape, quiet)
+    sequence = opened(runner, list(range(5)))
+    for num_rows, num_replays in ((5, 0), (4, 1), (1, 2)):
+        sequence.num_cached = 0
+        runner.forward([Rows(sequence, num_rows, 1)])
+        assert tape.num_replays == num_replays
+    too_long = opened(runner, list(range(4)) * 130)
+    for num_rows in (len(too_long) - 1, 1):
+        runner.forward([Rows(too_long, num_rows, 1)])
+    assert tape.num_replays == 2
+    assert runner.last_num_calls == 2
+
+
+def test_new_pages_need_new_graphs(make: Make) -> None:
+    runner = make()
+    runner.capture(BUCKETS, EagerCapturer(), quiet)
+    assert runner.buckets == BUCKETS[::-1]
+    runner.resize(1024)
+    assert runner.buckets == []
+
+
+def test_buckets_are_few_and_the_largest_comes_first() -> None:
+    buckets = buckets_for(20)
+    assert buckets[0].num_rows == max(bucket.num_rows for bucket in buckets) == 256
+    assert {bucket.num_sequences for bucket in buckets} == {1, 2, 4, 8, 16, 32}
+    assert buckets_for(1) == [Bucket(1, width) for width in (8, 6, 4, 2, 1)]
+    assert max(bucket.num_sequences for bucket in buckets_for(4096)) == 64
+
+
+# Loading
+
+
+def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
+    loaded = load_float32(write_llama(tmp_path))
+    kernels = [VarlenKernel(one_operation, loaded.context_length), SpanKernel()]
+    told: list[tuple[str, int, int]] = []
+    runner = build(
+        loaded,
+        kernels,
+        kv_tokens=None,
+        page_size=256,
+        max_sessions=2,
+        capturer=TapeCapturer(),
+        progress=lambda *stage: told.append(stage),
+    )
+    assert runner.kernel.name == "varlen"
+    assert runner.pool.num_pages * 256 == 2 * 2 * 512
+    assert runner.buckets == buckets_for(2)[::-1]
+    assert [done for stage, done, total in told if stage == "graphs" and total == 10] == list(range(11))
+    assert ("warm-up", 1, 1) in told
+    assert runner.pool.num_free == runner.pool.num_pages
+
+
+def wrong(*arguments: Any, **options: Any) -> torch.Tensor:
+    return 1.1 * one_operation(*arguments, **options)
+
+
+def test_attention_that_fails_the_check_gives_way_to_the_next(tmp_path: Path, caplog: Any) -> None:
+    loaded = load_float32(write_llama(tmp_path))
+    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(wrong, 512), SpanKernel()])
+    assert runner.kernel.name == "sdpa"
+    assert "attention by varlen is not used: LlamaForCausalLM: logits over KV pages differ" in caplog.text
+
+
+def test_a_soft_cap_is_left_to_the_other_one(tmp_path: Path, caplog: Any) -> None:
+    folder = write_model(tmp_path, "gemma2", attn_logit_softcapping=5.0, query_pre_attn_scalar=8, sliding_window=8)
+    loaded = load_float32(folder)
+    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(one_operation, 512), SpanKernel()])
+    assert runner.kernel.name == "sdpa"
+    assert "no place for a soft-cap" in caplog.text
+    assert runner.kernel.why.startswith("varlen does not serve Gemma2ForCausalLM")
+
+
+def curious(query: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+    """Reads a tensor on the host."""
+    return one_operation(query, *arguments, **options) if query.amax().item() < 1e9 else query
+
+
+def test_a_forward_that_reads_on_the_host_serves_without_graphs(make: Make, caplog: Any) -> None:
+    runner = make(attention=curious)
+    assert not add_graphs(runner, TapeCapturer(), 2, quiet)
+    assert runner.buckets == []
+    assert "CUDA graphs are not used: RuntimeError: operation not permitted" in caplog.text
+    assert run_task(runner, logits_of(opened(runner, [1, 2, 3]), 1)).shape == (1, VOCAB)
+
+
+class StaleCapturer:
+    """Replays nothing: the logits are those of the capture."""
+
+    def capture(self, function: Callable[[], object]) -> Callable[[], object]:
+        function()
+        return lambda: None
+
+
+def test_graphs_that_give_something_else_are_not_used(make: Make, caplog: Any) -> None:
+    runner = make()
+    assert not add_graphs(runner, StaleCapturer(), 2, quiet)
+    assert runner.buckets == []
+    assert "CUDA graphs are not used: UnsupportedArchitecture" in caplog.text
+    assert runner.pool.num_free == runner.pool.num_pages
+
+
+def test_other_attention_cannot_be_recorded(tmp_path: Path, caplog: Any) -> None:
+    runner = prepare(load_float32(write_llama(tmp_path)), 1024, 256, quiet)
+    assert not add_graphs(runner, TapeCapturer(), 2, quiet)
+    assert "attention by sdpa reads numbers that a graph would freeze" in caplog.text
+
+
+@pytest.mark.parametrize("num_pages", [1, 3])
+def test_few_pages_are_enough_to_check_graphs(num_pages: int, tmp_path: Path) -> None:
+    loaded = load_float32(write_llama(tmp_path))
+    runner = prepare(loaded, 256 * num_pages, 256, quiet, [VarlenKernel(one_operation, 512)])
+    assert add_graphs(runner, EagerCapturer(), 4, quiet)
+    assert runner.buckets == buckets_for(4)[::-1]
+
+
+# On a GPU
+
+
+@pytest.fixture(scope="module")
+def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
+    skip_without_varlen()
+    folder = write_llama(tmp_path_factory.mktemp("gpu"), vocab_size=VOCAB, hidden=256)
+    loaded = load(str(folder), torch.device("cuda"), torch.bfloat16, quiet)
+    return build(
+        loaded,
+        kernels_for("varlen", loaded),
+        kv_tokens=65_536,
+        page_size=256,
+        max_sessions=8,
+        capturer=CudaCapturer(loaded.device),
+        progress=quiet,
+    )
+
+
+@pytest.mark.gpu
+def test_the_fused_kernel_serves_on_the_gpu_with_graphs(on_gpu: ModelRunner) -> None:
+    assert on_gpu.kernel.name == "varlen"
+    assert on_gpu.buckets == buckets_for(8)[::-1]
+    assert torch.cuda.get_sync_debug_mode() == 0
+
+
+@pytest.mark.gpu
+@torch.inference_mode()
+def test_replays_on_the_gpu_equal_the_reference(on_gpu: ModelRunner) -> None:
+    kernel = VarlenKernel(varlen_attention, on_gpu.loaded.context_length)
+    plain = ModelRunner(on_gpu.loaded, 65_536, 256, kernel)
+    one, other = Traffic(on_gpu, seed=5), Traffic(plain, seed=5)
+    for _ in range(60):
+        for (ids, logits), (same_ids, expected) in zip(one.step(), other.step(), strict=True):
+            assert ids == same_ids
+            assert (logits - expected).norm() <= 3e-2 * expected.norm()
+
+
+@pytest.mark.gpu
+def test_a_greedy_text_on_the_gpu_is_the_same_with_and_without_graphs(on_gpu: ModelRunner) -> None:
+    texts = []
+    for use_graphs in (True, False):
+        sequence = opened(on_gpu, [1, 2, 3], room=64)
+        # A prompt is padded in a graph, which bfloat16 may round differently.
+        on_gpu.forward([Rows(sequence, 2, 0)], use_graphs=False)
+        for _ in range(64):
+            rows = Rows(sequence, len(sequence.uncached), 1)
+            ((logits,),) = on_gpu.forward([rows], use_graphs=use_graphs)
+            sequence.append([int(logits.argmax())])
+        texts.append(sequence.token_ids)
+        on_gpu.pool.free(sequence)
+    assert texts[0] == texts[1]

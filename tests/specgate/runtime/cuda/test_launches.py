@@ -1,0 +1,92 @@
+"""What a forward asks of a GPU, counted without one: the model, its pages and its graphs on ``meta`` tensors."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specgate.runtime.attention import interface
+from specgate.runtime.attention.kernels import torch_varlen
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cpu.norms import fuse_norms
+from specgate.runtime.cuda.graphs import EagerCapturer, buckets_for
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.loading import LoadedModel
+from specgate.runtime.scheduler import Rows
+from tests.support.counting import LaunchCount
+from tests.support.models import quiet, skip_without_varlen
+
+VOCAB, CONTEXT_LENGTH, PAGE_SIZE = 256, 512, 256
+KERNELS_A_LAYER = 40
+KERNELS_BESIDE_LAYERS = 23
+"""Budgets: launching a kernel takes longer than most of these run, so more of them is slower on every card."""
+
+
+def runner_on_meta(num_layers: int) -> ModelRunner:
+    """Return a Llama without numbers on its serving path, with torch's own varlen kernel: its signature is checked."""
+    config = LlamaConfig(
+        hidden_size=64, num_hidden_layers=num_layers, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=128, vocab_size=VOCAB, max_position_embeddings=CONTEXT_LENGTH, tie_word_embeddings=True,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
+    interface.register()
+    model.set_attn_implementation(interface.NAME)
+    fuse_norms(model)
+    loaded = LoadedModel(
+        name="meta", model=model, dtype=torch.bfloat16, device=torch.device("meta"), vocab_size=VOCAB,
+        context_length=CONTEXT_LENGTH, eos_token_ids=(), num_parameters=1,
+    )  # fmt: skip
+    skip_without_varlen()
+    return ModelRunner(loaded, 4096, PAGE_SIZE, VarlenKernel(torch_varlen(), CONTEXT_LENGTH))
+
+
+def counted(num_layers: int) -> tuple[LaunchCount, LaunchCount]:
+    """Return what a prefill of 19 tokens asks for, and a replay of 4 rows behind it."""
+    runner = runner_on_meta(num_layers)
+    sequence = runner.pool.open(list(range(20)), 100)
+    runner.pool.extend(sequence, 26)
+    with LaunchCount() as prefill:
+        runner.forward([Rows(sequence, 19, 0)])
+    runner.capture(buckets_for(4), EagerCapturer(), quiet)
+    sequence.append([1, 2, 3])
+    with LaunchCount() as replay:
+        (logits,) = runner.forward([Rows(sequence, 4, 4)])
+    assert logits.shape == (4, VOCAB)
+    return prefill, replay
+
+
+@pytest.fixture(scope="module")
+def of_layers() -> dict[int, tuple[LaunchCount, LaunchCount]]:
+    return {num_layers: counted(num_layers) for num_layers in (1, 3)}
+
+
+Counted = dict[int, tuple[LaunchCount, LaunchCount]]
+
+
+def test_no_forward_reads_from_the_device(of_layers: Counted) -> None:
+    assert [count.host_reads for pair in of_layers.values() for count in pair] == [[]] * 4
+
+
+def test_a_replay_brings_all_its_inputs_in_one_copy(of_layers: Counted) -> None:
+    assert [replay.transfers for _, replay in of_layers.values()] == [1, 1]
+
+
+def test_a_forward_without_a_graph_brings_them_in_one_too(of_layers: Counted) -> None:
+    assert [prefill.transfers for prefill, _ in of_layers.values()] == [1, 1]
+
+
+def test_the_kernels_of_a_layer_keep_to_their_budget(of_layers: Counted) -> None:
+    one, three = (replay.kernels.total() for _, replay in of_layers.values())
+    a_layer = (three - one) / 2
+    assert a_layer == KERNELS_A_LAYER
+    assert one - a_layer == KERNELS_BESIDE_LAYERS
+
+
+def test_what_waits_for_a_device_is_seen() -> None:
+    on_device = torch.empty(4, device="meta")
+    with LaunchCount() as count, torch.inference_mode():
+        torch.ones(1).item()
+        torch.ones(4).to(on_device.device)
+        on_device.copy_(torch.ones(4))
+        on_device.copy_(torch.ones(4), non_blocking=True)
+    assert (count.host_reads, count.transfers) == (["item", "to", "copy_"], 1)

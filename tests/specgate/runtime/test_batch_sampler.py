@@ -1,0 +1,237 @@
+"""Choices of many sessions at once are, bit for bit, those of each session alone."""
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from specgate.errors import NonFiniteLogits
+from specgate.runtime import batch_sampler as choosing_module
+from specgate.runtime import sampling
+from specgate.runtime.batch_sampler import Answer, Choosing, Chosen, Prefix, adjusted, answers
+from specgate.types import SamplingParams
+from tests.support.choices import by_the_rule, choose_alone
+from tests.support.transfers import Transfers
+
+VOCAB = 48
+PARAMS = [
+    SamplingParams(temperature=0.0),
+    SamplingParams(temperature=1e-6),
+    SamplingParams(),
+    SamplingParams(temperature=0.7),
+    SamplingParams(top_k=5),
+    SamplingParams(temperature=0.7, top_k=5),
+    SamplingParams(top_p=0.8),
+    SamplingParams(temperature=1.3, top_p=0.9, min_p=0.05),
+    SamplingParams(min_p=0.2),
+    SamplingParams(temperature=0.0, repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.25),
+    SamplingParams(repetition_penalty=0.8, frequency_penalty=-0.5),
+    SamplingParams(logit_bias={3: 2.0, 7: -100.0}),
+    SamplingParams(temperature=0.0, logit_bias={3: 2.0}),
+]
+
+
+class Step(NamedTuple):
+    """A forward's logits, task by task, and how they are to be chosen."""
+
+    logits: list[torch.Tensor]
+    asked: list[Choosing | None]
+
+
+def random_logits(rng: random.Random, rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    logits = 3.0 * torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(rng.getrandbits(32)))
+    for row in logits:
+        if rng.random() < 0.4:  # a tie, or nearly one, for the first place
+            best, other = row.max(), rng.randrange(VOCAB)
+            row[other] = best - rng.choice([0.0, 0.0, 0.5e-4, 2e-4])
+    return logits.to(dtype)
+
+
+def random_choosing(rng: random.Random, rows: int, params: SamplingParams) -> Choosing:
+    vocab_size = rng.choice([VOCAB, VOCAB, VOCAB - 7])
+    prompt, output, draft = ([rng.randrange(vocab_size) for _ in range(n)] for n in (6, 4, rows - 1))
+    return Choosing(
+        params,
+        seed=rng.getrandbits(64),
+        position=rng.randrange(1000),
+        vocab_size=vocab_size,
+        prefix=Prefix(prompt, output, draft) if params.has_penalties else None,
+        with_probs=rng.random() < 0.7,
+    )
+
+
+def random_step(seed: int, dtype: torch.dtype = torch.float32) -> Step:
+    """Up to 16 tasks: some have no rows yet, some want the logits alone, most choose, many of them alike."""
+    rng = random.Random(seed)
+    pool = rng.sample(PARAMS, rng.randint(1, 4))
+    step = Step([], [])
+    for _ in range(rng.randint(1, 16)):
+        rows = rng.choice([0, 1, 1, 1, 2, 4, 5])
+        step.logits.append(random_logits(rng, rows, dtype))
+        wants = rows > 0 and rng.random() < 0.85
+        step.asked.append(random_choosing(rng, rows, rng.choice(pool)) if wants else None)
+    return step
+
+
+def expected_of(step: Step) -> list[Chosen | None]:
+    entries = zip(step.logits, step.asked, strict=True)
+    return [None if choosing is None else by_the_rule(logits, choosing) for logits, choosing in entries]
+
+
+def chosen_of(step: Step) -> list[Chosen | None]:
+    found = [answer for answer in answers(step.logits, step.asked) if isinstance(answer, Answer)]
+    assert all(one.logits is logits for one, logits in zip(found, step.logits, strict=True))
+    return [one.chosen for one in found]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("a_pass", [1, 3 * VOCAB, 1 << 15])
+def test_all_at_once_is_each_alone(a_pass: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing_module, "_CPU_PASS", a_pass)
+    num_chosen = num_near = 0
+    for seed in range(60):
+        step = random_step(seed, dtype)
+        expected = expected_of(step)
+        assert chosen_of(step) == expected, seed
+        num_chosen += sum(len(one.token_ids) for one in expected if one)
+        num_near += sum(sum(one.near_ties) for one in expected if one)
+    assert num_chosen > 500
+    assert num_near > 30
+
+
+@pytest.mark.parametrize("vocab_size", [4096, 50_257])
+def test_wide_rows_too(vocab_size: int) -> None:
+    """Widths at which torch cuts its work differently for one row and for many."""
+    generator = torch.Generator().manual_seed(vocab_size)
+    logits = list(torch.randn(9, vocab_size, generator=generator).split([1, 4, 1, 3]))
+    for params in (PARAMS[0], SamplingParams(), SamplingParams(temperature=0.8, top_k=40, top_p=0.9)):
+        asked: list[Choosing | None] = [Choosing(params, i, 7, vocab_size, None, True) for i in range(4)]
+        step = Step(logits, asked)
+        assert chosen_of(step) == expected_of(step)
+
+
+def _one_position_off(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda entry: real(entry._replace(choosing=entry.choosing and entry.choosing._replace(position=1)))
+
+
+def _in_reverse(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda table, order, *others: real(table, reversed(list(order)), *others)
+
+
+def _all_alike(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda entry: None if real(entry) is None else entry.choosing is None
+
+
+def _raw_for_all(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *law: real(*law)._replace(unweighed=True)
+
+
+MUTANTS = {
+    "_keys": _one_position_off,
+    "_hand_out": _in_reverse,
+    "_kind": _all_alike,
+    "_Law": _raw_for_all,
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_mixes_rows_up_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [random_step(seed) for seed in range(20)]
+    expected = [expected_of(step) for step in steps]
+    monkeypatch.setattr(choosing_module, name, MUTANTS[name](getattr(choosing_module, name)))
+    assert any(_differs(step, right) for step, right in zip(steps, expected, strict=True))
+
+
+def _differs(step: Step, expected: list[Chosen | None]) -> bool:
+    try:
+        return chosen_of(step) != expected
+    except (ValueError, RuntimeError, AssertionError):
+        return True
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_broken_row_is_its_own_tasks_alone(value: float) -> None:
+    broken = 0
+    for seed in range(40):
+        step = random_step(seed)
+        expected = expected_of(step)
+        sick = random.Random(seed).randrange(len(step.logits))
+        if not len(step.logits[sick]):
+            continue
+        step.logits[sick][-1, 2] = value
+        found = answers(step.logits, step.asked)
+        assert isinstance(found[sick], NonFiniteLogits)
+        assert "NaN or infinite" in str(found[sick])
+        others = [i for i in range(len(found)) if i != sick]
+        assert [found[i].chosen for i in others] == [expected[i] for i in others]
+        broken += 1
+    assert broken > 10
+
+
+@pytest.mark.parametrize("params", [None, *PARAMS[:4]])
+def test_a_row_of_nothing_but_minus_infinity_is_broken(params: SamplingParams | None) -> None:
+    logits = torch.zeros(2, VOCAB)
+    logits[0, 1:] = -torch.inf  # ids that never occur are fine, as long as there is one that does
+    asked = None if params is None else Choosing(params, 1, 1, VOCAB)
+    assert isinstance(answers([logits], [asked])[0], Answer)
+    logits[0, 0] = -torch.inf
+    assert isinstance(answers([logits], [asked])[0], NonFiniteLogits)
+
+
+def test_a_step_is_one_transfer_however_many_choose() -> None:
+    step = max((random_step(seed) for seed in range(40)), key=lambda step: len(step.logits))
+    with Transfers() as transfers:
+        answers(step.logits, step.asked)
+    assert transfers.num == 1
+
+
+def test_a_step_without_rows_is_no_transfer() -> None:
+    empty = torch.empty(0, VOCAB)
+    with Transfers() as transfers:
+        assert answers([], []) == []
+        assert answers([empty], [None]) == [Answer(empty)]
+    assert transfers.num == 0
+
+
+def test_the_sessions_vocabulary_bounds_choice_and_probability() -> None:
+    logits = torch.tensor([[0.0, 1.0, 9.0]])
+    (answer,) = answers([logits], [Choosing(PARAMS[0], 0, 0, 2, None, True)])
+    assert answer.chosen.token_ids == [1]
+    assert answer.chosen.probs[0] == pytest.approx(math.e / (1 + math.e), rel=1e-6)
+    assert adjusted(logits, Choosing(PARAMS[0], 0, 0, 2)).tolist() == [[0.0, 1.0]]
+
+
+def test_logits_are_left_alone() -> None:
+    for params in PARAMS:
+        step = Step([random_logits(random.Random(1), 3)], [random_choosing(random.Random(2), 3, params)])
+        before = step.logits[0].clone()
+        answers(*step)
+        assert torch.equal(step.logits[0], before)
+
+
+@pytest.mark.parametrize(("gap", "near"), [(0.0, True), (0.9e-4, True), (1.1e-4, False), (1.0, False)])
+def test_near_ties(gap: float, near: bool) -> None:
+    # 0.5 and not 1: the gap must survive in float32.
+    scores = torch.tensor([[0.0, 0.5, 0.5 + gap, -torch.inf]])
+    assert choose_alone(scores, PARAMS[0]).near_ties == [near]
+
+
+def test_of_equal_scores_the_first_is_chosen_as_transformers_does() -> None:
+    scores = torch.zeros(3, 50)
+    scores[0, [7, 30]] = scores[1, [12, 13, 49]] = 1.0
+    assert choose_alone(scores, PARAMS[0]) == ([7, 12, 0], [True, True, True], [])
+
+
+def test_a_lone_survivor_is_no_near_tie() -> None:
+    scores = torch.tensor([[-torch.inf, 3.0, -torch.inf], [0.0, -torch.inf, -torch.inf]])
+    assert choose_alone(scores, PARAMS[0]) == ([1, 0], [False, False], [])
+    assert choose_alone(torch.zeros(2, 1), PARAMS[0]) == ([0, 0], [False, False], [])
+
+
+def test_penalties_count_without_waiting_for_the_device() -> None:
+    with Transfers() as transfers:
+        sampling.token_counts([1, 1], [2, 2], [3], torch.zeros(1, 5))
+    assert transfers.num == 0

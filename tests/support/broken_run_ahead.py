@@ -1,0 +1,71 @@
+"""Drafting sessions whose run-ahead is wrong: what the tests of exactness must find out."""
+
+from typing import Any
+
+from drafter_svc.drafter import DraftSession
+from drafter_svc.run_ahead.branches import Ids
+from drafter_svc.run_ahead.session import RunAhead
+from drafter_svc.sources.model import Draft, Terms
+from specgate.runtime.kv_pages import Sequence
+from specgate.types import DraftRequest
+
+
+class WithAhead(DraftSession):
+    """A session with a broken run-ahead."""
+
+    ahead_type: type[RunAhead] = RunAhead
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ahead = self.ahead_type(self.spec, self._pool, self.capacity, self.extend, self._candidates)
+
+
+class AdoptsAnother(WithAhead):
+    """Goes on with whatever branch there is, as if its outcome had come true."""
+
+    class ahead_type(RunAhead):
+        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+            for branches in (fan.branches for fan in self._fans[:1]):
+                alike = [one for one in branches if len(one) == len(outcome)]
+                if outcome not in branches and alike:
+                    branches[outcome] = branches[alike[0]]
+            return super().begin(sequence, request, outcome)
+
+
+class KeepsWrongKeys(WithAhead):
+    """Takes the tokens of the right branch and the keys and values of another one."""
+
+    class ahead_type(RunAhead):
+        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+            for branches in (fan.branches for fan in self._fans[:1]):
+                alike = [one for one in branches if len(one) == len(outcome) and one != outcome]
+                if outcome in branches and alike:
+                    right, wrong = (branches[one].draft.sequence for one in (outcome, alike[0]))
+                    right.block_table, wrong.block_table = wrong.block_table, right.block_table
+            return super().begin(sequence, request, outcome)
+
+
+class GoesOnBehindAnother(WithAhead):
+    """Keeps what was prepared behind the likeliest branch, whichever one came true."""
+
+    class ahead_type(RunAhead):
+        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+            further, self._fans = self._fans[1:], self._fans[:1]
+            draft = super().begin(sequence, request, outcome)
+            for fan in further:
+                fan.proposed = draft
+                self._fans.append(fan)
+            return draft
+
+
+class ReusesTheKey(WithAhead):
+    """Prepares with this round's randomness what the next one proposes."""
+
+    class ahead_type(RunAhead):
+        def start(self, num_rows: int, submit: Any, announce: Any = None) -> None:
+            if self._coming is not None:
+                self._coming = self._coming._replace(round=self._coming.round - 1)
+            super().start(num_rows, submit, announce)
+
+        def _fits(self, prepared: Terms, asked: Terms) -> bool:
+            return True

@@ -1,0 +1,62 @@
+"""Running requests over real services, for tests."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Generation, Orchestrator
+from orchestrator.services.links import WrapCall
+from orchestrator.services.pool import StaticPool
+from orchestrator.services.timeouts import Timeouts
+from tests.support.services import PAIR, Service
+
+Cli = Callable[..., tuple[int, str, str]]
+"""Runs a command line; returns exit code, standard output and standard error."""
+PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A busy machine is no lost drafter: every round is to have its proposal."""
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    drafters: Sequence[Service],
+    verifiers: Sequence[Service],
+    timeouts: Timeouts | None = None,
+    wrap_call: WrapCall | None = None,
+) -> AsyncIterator[Orchestrator]:
+    """An orchestrator over these services, with the bundled pair's tokenizer."""
+    async with await Orchestrator.connect(
+        StaticPool([service.endpoint for service in verifiers]),
+        StaticPool([service.endpoint for service in drafters]) if drafters else None,
+        TextTokenizer.load(str(PAIR / "target")),
+        timeouts=timeouts or Timeouts(),
+        wrap_call=wrap_call,
+    ) as orchestrator:
+        yield orchestrator
+
+
+async def run(orchestrator: Orchestrator, request: GenerationRequest) -> Generation:
+    """Run one request to its end."""
+    generation = orchestrator.generate(request)
+    async for _ in generation:
+        pass
+    return generation
+
+
+async def run_all(
+    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], concurrency: int = 4
+) -> list[Generation]:
+    """Run all requests, a few at a time; results in order."""
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(request: GenerationRequest) -> Generation:
+        async with slots:
+            return await run(orchestrator, request)
+
+    return list(await asyncio.gather(*map(one, requests)))
+
+
+def num_prepared(generations: Sequence[Generation]) -> int:
+    """In how many rounds the whole proposal was there before it was asked for."""
+    return sum(sum(generation.stats.prepared) for generation in generations)

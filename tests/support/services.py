@@ -1,0 +1,76 @@
+"""Real services for tests: one process each, ended by its own handle."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import specgate
+
+PAIR = Path(specgate.__file__).parent / "demo_pair"
+HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_prompts.json").read_text())
+"""The first tokens' worth of text of 50 places in modules that the bundled pair never saw."""
+
+
+class Service:
+    """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts."""
+
+    def __init__(self, role: str, model: Path, *flags: str, module: Sequence[str] = ()) -> None:
+        self._command = [sys.executable, "-m", *(module or (f"{role}_svc",)), "--model", str(model), "--threads", "1"]
+        self._command += ["--json-events", "--exit-with-stdin", "--drain-s", "1", *flags]
+        self._process: subprocess.Popen[str] | None = None
+        self.endpoint = "127.0.0.1:0"
+
+    def start(self) -> "Service":
+        """Return once it serves."""
+        port = self.endpoint.rpartition(":")[2]
+        self._process = subprocess.Popen(
+            [*self._command, "--port", port],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for line in self._process.stdout or ():
+            event = json.loads(line)
+            if event["event"] == "ready":
+                self.endpoint = event["endpoint"]
+                return self
+        raise RuntimeError(f"{self._command} ended with {self._process.wait()} before it served")
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self._reap()
+
+    def stop(self) -> int:
+        """Ask it to end, and return its exit code."""
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        return self._reap()
+
+    def _reap(self) -> int:
+        if self._process is None:
+            return 0
+        code = self._process.wait(timeout=30)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None
+        return code
+
+
+@contextlib.contextmanager
+def running(role: str, model: Path, *flags: str, module: Sequence[str] = ()) -> Iterator[Service]:
+    """Run a service, or ``module`` in its place, while the context lasts."""
+    service = Service(role, model, *flags, module=module).start()
+    try:
+        yield service
+    finally:
+        service.stop()
