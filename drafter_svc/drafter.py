@@ -12,8 +12,7 @@ from drafter_svc.sources.model import Draft, DraftToken
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
-from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.kv_pages import Sequence as Tokens
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import Need, answer_of
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, common_prefix_length
@@ -129,7 +128,7 @@ class DraftSession:
         draft.add(token, logits)
         return token
 
-    def _choosing(self, sequence: Tokens, with_probs: bool) -> Choosing:
+    def _choosing(self, sequence: KVSequence, with_probs: bool) -> Choosing:
         """Say how the next token is chosen."""
         prefix = self._prefix(sequence.token_ids)
         return Choosing(self._sampling, self.spec.seed, len(sequence), self.vocab_size, prefix, with_probs)

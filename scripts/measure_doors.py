@@ -27,7 +27,7 @@ from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.local_services import LocalService, Supervised
-from orchestrator.local.served_child import Doors, served
+from orchestrator.local.served_child import ServedEndpoints, served
 from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.model_options import ModelOptions
@@ -88,7 +88,7 @@ def in_process(orchestrator: Orchestrator, tokenizer: TextTokenizer) -> Way:
     return ask
 
 
-def over_http(doors: Doors) -> Way:
+def over_http(doors: ServedEndpoints) -> Way:
     """Ask the HTTP door, over a new connection each time."""
     return lambda request, text, on_delta: read_http(doors, request, text, on_delta)
 

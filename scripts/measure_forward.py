@@ -32,7 +32,7 @@ from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.graphs import CudaCapturer, EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import DTYPES, LoadedModel, pick_device
 from specgate.runtime.scheduler import Rows
 
@@ -178,7 +178,7 @@ def _serving(
             runner.pool.free(sequence)
 
 
-def _behind_context(runner: ModelRunner, context: int, rows: int, index: int) -> Sequence:
+def _behind_context(runner: ModelRunner, context: int, rows: int, index: int) -> KVSequence:
     """Open a sequence whose context is cached; its own salt keeps its pages its own."""
     ids = [(17 * index + 5 * place) % runner.vocab_size for place in range(context + rows)]
     sequence = runner.pool.open(ids, len(ids), salt=str(index))

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 from drafter_svc.run_ahead.announcer import Announce, Telling
-from drafter_svc.run_ahead.outcomes import Acceptance, Candidate, Outcome, likeliest
+from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, likeliest
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.batch_sampler import Answer
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import Need, logits_of
 from specgate.types import Announcement
 
@@ -39,7 +39,7 @@ class Tools(NamedTuple):
     extend: Extend
     candidates: Candidates
     stop_token_ids: Set[int]
-    acceptance: Acceptance | None
+    acceptance: AcceptanceRate | None
 
 
 class Order(NamedTuple):
@@ -72,7 +72,7 @@ class Fan:
         self.branches: dict[Ids, Branch] = {}
         """By the tokens of their outcomes, the likeliest first."""
         self._tools = tools
-        self._forks: list[Sequence] = []
+        self._forks: list[KVSequence] = []
         self._jobs: list[Future[Any]] = []
         self._telling: Telling | None = None
 
@@ -139,7 +139,7 @@ class Fan:
             # Its pages go to its branches: the last one to write needs no copy.
             tools.pool.discard(trunk)
 
-    def _open(self, outcome: Outcome, chance: float, trunk: Sequence, position: int, submit: Submit) -> None:
+    def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, position: int, submit: Submit) -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
         num_accepted, token_id = outcome
         length = position + num_accepted
@@ -162,7 +162,7 @@ class Fan:
             if telling is not None:
                 telling.end(draft, drafted=drafted)
 
-    def _fork(self, trunk: Sequence, length: int) -> Sequence:
+    def _fork(self, trunk: KVSequence, length: int) -> KVSequence:
         fork = self._tools.pool.fork(trunk, length)
         self._forks.append(fork)
         return fork

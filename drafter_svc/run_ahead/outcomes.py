@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     token_id: int
 
 
-class Acceptance:
+class AcceptanceRate:
     """The chance that a draft token is accepted when all before it are, measured and slowly forgotten."""
 
     def __init__(self) -> None:

@@ -20,10 +20,10 @@ from dataclasses import replace
 
 from drafter_svc.run_ahead.announcer import Announce
 from drafter_svc.run_ahead.branches import Branch, Candidates, Extend, Fan, Ids, Order, Submit, Tools
-from drafter_svc.run_ahead.outcomes import Acceptance
+from drafter_svc.run_ahead.outcomes import AcceptanceRate
 from drafter_svc.run_ahead.payoff import Account
 from drafter_svc.sources.model import Draft, Terms
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefix_length
 
 RECENT_ROUNDS = 8
@@ -46,7 +46,7 @@ class RunAhead:
         self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, candidates: Candidates
     ) -> None:
         self._rejects = spec.rejects
-        self._acceptance = Acceptance()
+        self._acceptance = AcceptanceRate()
         self._account = Account()
         self._is_guessing = True
         self._pool = pool
@@ -63,7 +63,7 @@ class RunAhead:
         self._is_followed = False
         """The client said that it knows what the last round proposes, and so what stands behind it."""
 
-    def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+    def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
 
         Args:
@@ -117,7 +117,7 @@ class RunAhead:
         self._drop(*self._fans)
         self._proposed = None
 
-    def _adopted(self, sequence: Sequence, terms: Terms, named: Branch | None) -> Draft:
+    def _adopted(self, sequence: KVSequence, terms: Terms, named: Branch | None) -> Draft:
         """Let the session go on as the branch that came true; return what of its draft fits the round."""
         if named is None:
             return Draft(sequence, terms)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.types import DraftRequest, Proposal, SparseDistribution
 
 
@@ -40,7 +40,7 @@ class Draft:
     ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
     """
 
-    sequence: Sequence
+    sequence: KVSequence
     terms: Terms
     tokens: list[DraftToken] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)

@@ -29,7 +29,7 @@ Encode = Callable[[TextTokenizer], tuple[int, ...]]
 """Makes a prompt's token ids with the target's tokenizer."""
 
 
-class Running:
+class RunningRequest:
     """One admitted request. Iterate ``deltas()`` once."""
 
     def __init__(self, generation: Generation, limits: GatewaySettings, heard: Callable[[], None]) -> None:
@@ -176,7 +176,7 @@ class Desk:
             raise TooManySessions(f"{running} requests run and {waiting} wait; come back later")
 
     @asynccontextmanager
-    async def admitted(self, request: GenerationRequest) -> AsyncIterator[Running]:
+    async def admitted(self, request: GenerationRequest) -> AsyncIterator[RunningRequest]:
         """Check the request, wait for its turn, and free everything when the block is left.
 
         Raises:
@@ -188,7 +188,7 @@ class Desk:
         self._num_inside += 1
         self._empty.clear()
         try:
-            async with self._turn, aclosing(Running(generation, self._limits, self._hear)) as running:
+            async with self._turn, aclosing(RunningRequest(generation, self._limits, self._hear)) as running:
                 yield running
         finally:
             self._num_inside -= 1

@@ -13,7 +13,7 @@ from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.network.command import run_network
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.reports.provenance import provenance
-from orchestrator.bench.throughput.pair import Report, measure_pair
+from orchestrator.bench.throughput.pair import ThroughputReport, measure_pair
 from orchestrator.bench.throughput.plots import draw_rows
 from orchestrator.bench.throughput.table import print_rows
 from orchestrator.bench.throughput.traffic import Traffic
@@ -107,7 +107,7 @@ def _bench_alone(
 
 async def _bench(
     models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int, assisted: bool
-) -> Report:
+) -> ThroughputReport:
     log = Console(stderr=True)
     traffic, capacity = Traffic(), capacity_for(prompts, 1)
     async with open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair:

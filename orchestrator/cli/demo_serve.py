@@ -14,15 +14,15 @@ from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.clients.http_client import stream_completion
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.local.served_child import MODEL_NAME, Doors, served
+from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
 from orchestrator.terminal.render import Painter, write
 from orchestrator.terminal.results import Collector
 
 OnDelta = Callable[[Delta], None]
-Reader = Callable[[Doors, GenerationRequest, str, OnDelta], Awaitable[None]]
+Reader = Callable[[ServedEndpoints, GenerationRequest, str, OnDelta], Awaitable[None]]
 
 
-async def read_http(doors: Doors, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
+async def read_http(doors: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
     """Stream one completion of ``text`` through the HTTP door. Raises as ``stream_completion`` does."""
 
     def read() -> None:
@@ -32,7 +32,7 @@ async def read_http(doors: Doors, request: GenerationRequest, text: str, on_delt
     await asyncio.to_thread(read)
 
 
-async def read_grpc(doors: Doors, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
+async def read_grpc(doors: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
     """Stream one completion of ``text`` through the gRPC door. Raises as ``GrpcClient.stream`` does."""
     async with GrpcClient(doors.grpc) as client, aclosing(client.stream(request, text)) as deltas:
         async for delta in deltas:
@@ -64,7 +64,7 @@ async def demo_serve(
 
 async def _shown(
     reader: Reader,
-    doors: Doors,
+    doors: ServedEndpoints,
     request: GenerationRequest,
     text: str,
     tokenizer: TextTokenizer | None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.findings import Finding, Report, Status
+from orchestrator.cli.findings import Finding, FindingsReport, Status
 from orchestrator.cli.machine import check_machine, check_memory, look_around
 from orchestrator.cli.model_checks import (
     check_architecture,
@@ -32,7 +32,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check a pair of models, or running services, and say in words what is wrong."""
-    report = Report([*_examine(models)])
+    report = FindingsReport([*_examine(models)])
     if json:
         print(json_format.dumps(report.to_object(), indent=2))
     else:

@@ -35,7 +35,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FindingsReport:
     """All findings."""
 
     findings: Sequence[Finding]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
-from orchestrator.cli.jobs import Job, running_jobs
+from orchestrator.cli.jobs import PromptJob, running_jobs
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import Pair, capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
@@ -104,7 +104,7 @@ async def show_prompts(
     return failures
 
 
-async def _stream(job: Job, tokenizer: TextTokenizer | None, out: Console) -> None:
+async def _stream(job: PromptJob, tokenizer: TextTokenizer | None, out: Console) -> None:
     write(out, [Segment(_prompt_text(job.prompt, tokenizer), Style(bold=True))])
     painter = Painter(tokenizer.incremental() if tokenizer else None)
     async for delta in job.deltas():

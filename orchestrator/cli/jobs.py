@@ -12,7 +12,7 @@ from orchestrator.terminal.results import Collector, Result
 from specgate.errors import SpecgateError
 
 
-class Job:
+class PromptJob:
     """One prompt on its way. Its deltas can be watched as they come, or its result waited for."""
 
     def __init__(self, pair: Pair, prompt: Prompt, turn: asyncio.Semaphore) -> None:
@@ -56,10 +56,10 @@ class Job:
 
 
 @asynccontextmanager
-async def running_jobs(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> AsyncIterator[list[Job]]:
+async def running_jobs(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> AsyncIterator[list[PromptJob]]:
     """One job a prompt, in order; ``concurrency`` of them run at a time. Leaving ends those that still do."""
     turn = asyncio.Semaphore(concurrency)
-    jobs = [Job(pair, prompt, turn) for prompt in prompts]
+    jobs = [PromptJob(pair, prompt, turn) for prompt in prompts]
     try:
         yield jobs
     finally:

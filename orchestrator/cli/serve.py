@@ -19,7 +19,7 @@ from orchestrator.terminal.option_groups import takes_groups
 from specgate.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
-    from orchestrator.cluster.deploy import Doors
+    from orchestrator.cluster.deploy import GatewayEndpoints
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Stages = dict[str, tuple[str, int, int]]
@@ -97,7 +97,7 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
         yield show
 
 
-def _tell(settings: Settings, doors: "Doors", seconds: float, *, as_json: bool) -> None:
+def _tell(settings: Settings, doors: "GatewayEndpoints", seconds: float, *, as_json: bool) -> None:
     if as_json:
         _say({"event": "ready", "http": doors.http, "grpc": doors.grpc[0], "seconds": round(seconds, 3)})
         return

@@ -41,7 +41,7 @@ OnStages = Callable[[Stages], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class GatewayEndpoints:
     """Where clients go: the HTTP URL, and HOST:PORT of the gRPC door of every gateway."""
 
     http: str
@@ -58,7 +58,7 @@ class Served:
         self._application = application
         self._deployed = False
 
-    def start(self, show: OnStages) -> Doors:
+    def start(self, show: OnStages) -> GatewayEndpoints:
         """Deploy, and return once both doors answer.
 
         Raises:
@@ -77,7 +77,7 @@ class Served:
         except (RayError, RayServeException, RuntimeError, ValueError) as error:
             raise ServiceUnavailable(f"Ray Serve refuses the application: {_cause(str(error))}") from None
         self._wait_running(board, show)
-        doors = Doors(_url(self._http), self._grpc_endpoints())
+        doors = GatewayEndpoints(_url(self._http), self._grpc_endpoints())
         _wait_for_door(doors.http)
         return doors
 

@@ -19,7 +19,7 @@ STOP_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class ServedEndpoints:
     """HOST:PORT of both doors, and the seconds from the start of the command until it was ready."""
 
     http: str
@@ -28,7 +28,7 @@ class Doors:
 
 
 @asynccontextmanager
-async def served(settings: Mapping[str, object]) -> AsyncIterator[Doors]:
+async def served(settings: Mapping[str, object]) -> AsyncIterator[ServedEndpoints]:
     """Start ``orchestrator serve`` on free ports of this machine, with these settings by dotted key; and end it.
 
     Raises:
@@ -41,7 +41,7 @@ async def served(settings: Mapping[str, object]) -> AsyncIterator[Doors]:
     child = await Child.start("orchestrator.cli", ["serve", "--json-events", *flags], {"RAY_ADDRESS": "local"})
     try:
         ready = await _ready(child)
-        yield Doors(ready["http"].removeprefix("http://"), ready["grpc"], time.monotonic() - start_s)
+        yield ServedEndpoints(ready["http"].removeprefix("http://"), ready["grpc"], time.monotonic() - start_s)
     finally:
         await child.stop(STOP_WITHIN_S)
 

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Attached:
+class _VerifierSession:
     """An open session."""
 
     lease: Lease
@@ -42,7 +42,7 @@ class FailoverVerifier:
         self._dialer = dialer
         self._session = session
         self._timeouts = timeouts
-        self._attached: _Attached | None = None
+        self._attached: _VerifierSession | None = None
         self._expected: FollowUps | None = None
         self._num_failures = 0
         self._closed = False
@@ -103,7 +103,7 @@ class FailoverVerifier:
         if self._attached is not None:
             await self._detach(self._attached)
 
-    async def _next(self, attached: _Attached, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
+    async def _next(self, attached: _VerifierSession, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
         limit_s = attached.patience.limit_s
         try:
             verdict = await attached.patience.wait(anext(verdicts, None))
@@ -118,7 +118,7 @@ class FailoverVerifier:
         if verdict.finish_reason is not None and not self._session.finished:
             raise InternalError("the verifier ended a request that goes on")
 
-    async def _lose(self, attached: _Attached, error: SpecgateError) -> None:
+    async def _lose(self, attached: _VerifierSession, error: SpecgateError) -> None:
         """Give the verifier up. Raises ``error`` where another one would do no better."""
         misconfigured = isinstance(error, MISCONFIGURED)
         if not await self._detach(attached, failed=not misconfigured):
@@ -128,7 +128,7 @@ class FailoverVerifier:
             raise error
         _log.warning("lost the verifier at %s: %s: %s", attached.lease.endpoint, type(error).__name__, error)
 
-    async def _attach_another(self) -> _Attached:
+    async def _attach_another(self) -> _VerifierSession:
         cause: SpecgateError | None = None
         try:
             async with asyncio.timeout(self._timeouts.failover_s):
@@ -181,12 +181,12 @@ class FailoverVerifier:
             raise
         timeouts = self._timeouts
         patience = Patience(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
-        self._attached = _Attached(lease, verifier, patience)
+        self._attached = _VerifierSession(lease, verifier, patience)
         if self._closed:
             await self.close()
             self._check_wanted()
 
-    async def _detach(self, attached: _Attached, *, failed: bool = False) -> bool:
+    async def _detach(self, attached: _VerifierSession, *, failed: bool = False) -> bool:
         """Give the session back; return whether it was still ours to give."""
         if self._attached is not attached:
             return False

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Attached:
+class _DrafterSession:
     """An open session; ``num_known`` committed tokens have been told to it."""
 
     lease: Lease
@@ -81,7 +81,7 @@ class ReattachingDrafter:
         self._dialer = dialer
         self._session = session
         self._timeouts = timeouts
-        self._attached: _Attached | None = None
+        self._attached: _DrafterSession | None = None
         self._reattaching: asyncio.Task[None] | None = None
         self._answering: asyncio.Task[Proposal] | None = None
         self._num_attempts = 0
@@ -162,7 +162,7 @@ class ReattachingDrafter:
             return NO_PROPOSAL
         return await self._draft(attached, self._caught_up(attached, request))
 
-    async def _draft(self, attached: _Attached, request: DraftRequest) -> Proposal:
+    async def _draft(self, attached: _DrafterSession, request: DraftRequest) -> Proposal:
         try:
             announced = attached.drafter.announced(request)
             if announced is None:
@@ -173,13 +173,13 @@ class ReattachingDrafter:
         self._answering = asyncio.create_task(self._answer(attached, request))
         return announced
 
-    async def _answer(self, attached: _Attached, request: DraftRequest) -> Proposal:
+    async def _answer(self, attached: _DrafterSession, request: DraftRequest) -> Proposal:
         try:
             return await self._ask(attached, request)
         except Exception as error:
             return await self._give_up(attached, error)
 
-    async def _give_up(self, attached: _Attached, error: Exception) -> Proposal:
+    async def _give_up(self, attached: _DrafterSession, error: Exception) -> Proposal:
         if self._attached is attached:
             # Nothing is awaited before the next attempt is on its way: a round that is planned meanwhile must see it.
             self._attached = None
@@ -204,7 +204,7 @@ class ReattachingDrafter:
     def _fits(self) -> bool:
         return self._session.length < self.context_length
 
-    async def _ask(self, attached: _Attached, request: DraftRequest) -> Proposal:
+    async def _ask(self, attached: _DrafterSession, request: DraftRequest) -> Proposal:
         if request.gamma == 0:
             if request.token_ids:
                 async with asyncio.timeout(attached.patience.limit_s()):
@@ -214,12 +214,12 @@ class ReattachingDrafter:
         check_proposal(self._session.opening_spec, request, proposal)
         return proposal
 
-    def _caught_up(self, attached: _Attached, request: DraftRequest) -> DraftRequest:
+    def _caught_up(self, attached: _DrafterSession, request: DraftRequest) -> DraftRequest:
         """Return ``request`` from where this drafter stands, which is not where the one before it stood."""
         known, attached.num_known = attached.num_known, self._session.length
         return replace(request, position=known, token_ids=tuple(self._session.committed[known:]))
 
-    async def _attach(self, timeout_s: float) -> _Attached | None:
+    async def _attach(self, timeout_s: float) -> _DrafterSession | None:
         """Return an open session; None: the drafter that was leased holds too little for it, or nobody wants it now."""
         async with asyncio.timeout(timeout_s):
             lease = await self._pool.lease()
@@ -239,7 +239,7 @@ class ReattachingDrafter:
             drafter.listen(self._hear)
         patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         context_length = self._dialer.context_length_at(lease)
-        return _Attached(lease, drafter, context_length, len(spec.committed_token_ids), patience)
+        return _DrafterSession(lease, drafter, context_length, len(spec.committed_token_ids), patience)
 
     async def _open_on(self, lease: Lease, spec: SessionSpec, timeout_s: float) -> Drafter | None:
         try:
@@ -249,13 +249,13 @@ class ReattachingDrafter:
             message = f"the drafter at {lease.endpoint} opened no session within {timeout_s:g} s"
             raise ServiceUnavailable(message) from None
 
-    async def _detach(self, attached: _Attached) -> None:
+    async def _detach(self, attached: _DrafterSession) -> None:
         """Give the session back, if it is still ours to give."""
         if self._attached is attached:
             self._attached = None
             await self._give_back(attached, failed=False)
 
-    async def _give_back(self, attached: _Attached, *, failed: bool) -> None:
+    async def _give_back(self, attached: _DrafterSession, *, failed: bool) -> None:
         self._pool.release(attached.lease, failed=failed)
         await attached.drafter.close()
 
@@ -277,7 +277,7 @@ class ReattachingDrafter:
         finally:
             self._reattaching = None
 
-    async def _attach_warm(self) -> _Attached | None:
+    async def _attach_warm(self) -> _DrafterSession | None:
         """Return a session whose prefill is done, so that the request never waits for one; None: not this time."""
         try:
             attached = await self._attach(self._timeouts.open_s)
@@ -299,7 +299,7 @@ class ReattachingDrafter:
             return None
         return attached
 
-    async def _warm_up(self, attached: _Attached) -> None:
+    async def _warm_up(self, attached: _DrafterSession) -> None:
         # A draft that nobody uses, whatever its values: its answer says that the prefill before it is done.
         session = self._session
         request = DraftRequest(session.round, attached.num_known, (), gamma=1)

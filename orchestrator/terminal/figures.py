@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from specgate.errors import InvalidArgument
 
 
-class Line(NamedTuple):
+class PlotLine(NamedTuple):
     """Points (x, y) with what the legend calls them; ``style`` is matplotlib's, without a colour it picks one."""
 
     label: str
@@ -16,7 +16,7 @@ class Line(NamedTuple):
     colour: str | None = None
 
 
-def draw_lines(path: Path, x_label: str, y_label: str, lines: Sequence[Line]) -> Path:
+def draw_lines(path: Path, x_label: str, y_label: str, lines: Sequence[PlotLine]) -> Path:
     """Draw lines with a marker at each point, from y = 0 up; return ``path``.
 
     Raises:

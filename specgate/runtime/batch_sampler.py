@@ -5,8 +5,7 @@ the step: every operation works along the vocabulary, and noise belongs to the p
 """
 
 import math
-from collections.abc import Hashable, Iterable
-from collections.abc import Sequence as List
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,9 +25,9 @@ it is what memory can be spared for."""
 class Prefix(NamedTuple):
     """What penalties look at: row i of a step has seen the prompt, the output and ``draft[:i]``."""
 
-    prompt: List[int]
-    output: List[int]
-    draft: List[int] = ()
+    prompt: Sequence[int]
+    output: Sequence[int]
+    draft: Sequence[int] = ()
 
 
 class Choosing(NamedTuple):
@@ -83,7 +82,7 @@ class _Entry(NamedTuple):
     choosing: Choosing | None
 
 
-def answers(logits: List[torch.Tensor], asked: List[Choosing | None]) -> list[Answer | NonFiniteLogits]:
+def answers(logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None]) -> list[Answer | NonFiniteLogits]:
     """Make all choices of a step; a task whose logits are broken gets the error that is its own.
 
     Args:
@@ -118,7 +117,7 @@ def _hand_out(
             result[index] = Answer(logits, chosen)
 
 
-def check_finite(logits: List[torch.Tensor]) -> None:
+def check_finite(logits: Sequence[torch.Tensor]) -> None:
     """Raise NonFiniteLogits if a row is NaN or infinite."""
     for answer in answers(logits, [None] * len(logits)):
         if isinstance(answer, NonFiniteLogits):

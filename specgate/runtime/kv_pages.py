@@ -2,15 +2,14 @@
 
 import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Callable
-from collections.abc import Sequence as Ids
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from specgate.errors import InvalidArgument, KVCacheFull
 from specgate.runtime.prefixes import PrefixIndex, Shared
 
 
-class Sequence:
+class KVSequence:
     """One sequence's tokens, its pages and how many of its tokens have keys and values in them.
 
     ``token_ids[:num_cached]`` are in the pages. Rollback is a length: what lies behind ``num_cached`` in the pages
@@ -23,7 +22,7 @@ class Sequence:
         "salt", "serial", "token_ids",
     )  # fmt: skip
 
-    def __init__(self, token_ids: Ids[int], *, salt: str = "", serial: int = 0) -> None:
+    def __init__(self, token_ids: Sequence[int], *, salt: str = "", serial: int = 0) -> None:
         self.token_ids = list(token_ids)
         self.block_table: list[int] = []
         self.num_cached = 0
@@ -41,7 +40,7 @@ class Sequence:
     def uncached(self) -> list[int]:
         return self.token_ids[self.num_cached :]
 
-    def append(self, token_ids: Ids[int]) -> None:
+    def append(self, token_ids: Sequence[int]) -> None:
         self.token_ids.extend(token_ids)
 
     def settle(self, length: int) -> None:
@@ -75,7 +74,7 @@ class PagePool:
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.num_pages = num_pages
         self.page_size = page_size
-        self.sequences: dict[int, Sequence] = {}
+        self.sequences: dict[int, KVSequence] = {}
         """Open ones by serial number, the oldest first."""
         self._prefixes = PrefixIndex(page_size)
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_pages))
@@ -92,7 +91,7 @@ class PagePool:
         """How many a new sequence may have: what is lent to guesses is taken back for it. For any thread."""
         return (self.num_free + self._num_lent_to_branches()) * self.page_size
 
-    def open(self, token_ids: Ids[int], max_length: int, salt: str = "") -> Sequence:
+    def open(self, token_ids: Sequence[int], max_length: int, salt: str = "") -> KVSequence:
         """Return a new sequence that may grow to ``max_length`` tokens; it has no pages yet.
 
         Args:
@@ -108,9 +107,9 @@ class PagePool:
         spare = self.free_tokens
         if len(token_ids) > spare:
             raise KVCacheFull(f"{len(token_ids)} KV tokens are needed and {spare} are free")
-        return self._admit(Sequence(token_ids, salt=salt))
+        return self._admit(KVSequence(token_ids, salt=salt))
 
-    def _admit(self, sequence: Sequence) -> Sequence:
+    def _admit(self, sequence: KVSequence) -> KVSequence:
         sequence.serial = next(self._serials)
         self.sequences[sequence.serial] = sequence
         return sequence
@@ -120,14 +119,14 @@ class PagePool:
         pages = [page for one in self.snapshot() if one.is_branch for page in one.block_table]
         return sum(self._num_users[page] == 1 for page in pages)
 
-    def is_open(self, sequence: Sequence) -> bool:
+    def is_open(self, sequence: KVSequence) -> bool:
         return sequence.serial in self.sequences
 
-    def snapshot(self) -> list[Sequence]:
+    def snapshot(self) -> list[KVSequence]:
         """Return the open sequences, the oldest first; another thread may open one meanwhile."""
         return list(self.sequences.values())
 
-    def attach(self, sequence: Sequence, limit: int) -> None:
+    def attach(self, sequence: KVSequence, limit: int) -> None:
         """Let a sequence without pages begin with the longest known prefix of its first ``limit`` tokens."""
         if sequence.block_table:
             return
@@ -144,7 +143,7 @@ class PagePool:
         if shared[whole:] and self._free:
             self._copy_rows(sequence, shared[whole:])
 
-    def _copy_rows(self, sequence: Sequence, shared: list[Shared]) -> None:
+    def _copy_rows(self, sequence: KVSequence, shared: list[Shared]) -> None:
         """Begin a page of the sequence's own with rows of others. All of them lie in one page's worth of tokens."""
         start = len(sequence.block_table) * self.page_size
         target = self._take()
@@ -155,7 +154,7 @@ class PagePool:
             self._copies.append(Copy(page, target, first - start, end - start))
             sequence.num_cached = end
 
-    def extend(self, sequence: Sequence, length: int) -> bool:
+    def extend(self, sequence: KVSequence, length: int) -> bool:
         """Make room for ``length`` tokens, writable from ``num_cached`` on. False: no room, and nothing has changed."""
         lent, missing = self._lacking(sequence, length, self._num_users.__getitem__)
         if len(lent) + missing > self.num_free:
@@ -165,20 +164,20 @@ class PagePool:
         sequence.block_table.extend(self._take() for _ in range(missing))
         return True
 
-    def could_extend(self, sequence: Sequence, length: int, others: list[Sequence]) -> bool:
+    def could_extend(self, sequence: KVSequence, length: int, others: list[KVSequence]) -> bool:
         """Return whether ``extend`` would find room if ``others`` gave all their pages back."""
         given_back = Counter(page for one in others for page in one.block_table)
         num_freed = sum(count == self._num_users[page] for page, count in given_back.items())
         lent, missing = self._lacking(sequence, length, lambda page: self._num_users[page] - given_back[page])
         return len(lent) + missing <= self.num_free + num_freed
 
-    def _lacking(self, sequence: Sequence, length: int, num_users_of: Callable[[int], int]) -> tuple[list[int], int]:
+    def _lacking(self, sequence: KVSequence, length: int, num_users_of: Callable[[int], int]) -> tuple[list[int], int]:
         """Return which entries of the block table others use too and must be replaced, and how many more it takes."""
         table, first = sequence.block_table, sequence.num_cached // self.page_size
         lent = [index for index in range(first, len(table)) if num_users_of(table[index]) > 1]
         return lent, max(0, -(-length // self.page_size) - len(table))
 
-    def _replace(self, sequence: Sequence, index: int) -> None:
+    def _replace(self, sequence: KVSequence, index: int) -> None:
         """Give a sequence a copy of its own of a page that others use too."""
         lent = sequence.block_table[index]
         own = sequence.block_table[index] = self._take()
@@ -186,12 +185,12 @@ class PagePool:
             self._copies.append(Copy(lent, own, 0, num_rows))
         self._give_back(lent)
 
-    def fork(self, sequence: Sequence, length: int | None = None) -> Sequence:
+    def fork(self, sequence: KVSequence, length: int | None = None) -> KVSequence:
         """Return a branch of ``sequence``: its first ``length`` tokens, by default all, in the same pages.
 
         Until one of the two writes to them: who writes then gets a copy.
         """
-        branch = self._admit(Sequence(sequence.token_ids[:length], salt=sequence.salt))
+        branch = self._admit(KVSequence(sequence.token_ids[:length], salt=sequence.salt))
         branch.is_branch = True
         branch.num_stable = 0
         branch.num_cached = min(sequence.num_cached, len(branch))
@@ -200,7 +199,7 @@ class PagePool:
             self._use(page)
         return branch
 
-    def adopt(self, sequence: Sequence, branch: Sequence) -> None:
+    def adopt(self, sequence: KVSequence, branch: KVSequence) -> None:
         """Let ``sequence`` go on as its branch, with the tokens and pages of that one, which is closed.
 
         Its age stays its own: it gets pages before those that came after it.
@@ -211,23 +210,23 @@ class PagePool:
         branch.block_table = []
         self._give_back_all(given_up)
 
-    def discard(self, branch: Sequence) -> None:
+    def discard(self, branch: KVSequence) -> None:
         """Close a branch; nobody else will ask for what it holds. Safe to call twice."""
         if self.sequences.pop(branch.serial, None) is not None:
             self._give_back_all(branch.block_table)
             branch.block_table = []
             branch.num_cached = 0
 
-    def remember(self, sequence: Sequence) -> None:
+    def remember(self, sequence: KVSequence) -> None:
         """Let others share the tokens that the sequence will not roll back, once they are cached."""
         if not sequence.remembered and sequence.num_cached >= sequence.num_stable > 0:
             sequence.remembered = True
             self._add_prefix(sequence, sequence.num_stable)
 
-    def _add_prefix(self, sequence: Sequence, length: int) -> None:
+    def _add_prefix(self, sequence: KVSequence, length: int) -> None:
         self._prefixes.add(sequence.salt, sequence.token_ids[:length], sequence.block_table)
 
-    def release(self, sequence: Sequence, *, spoilt: bool = False) -> None:
+    def release(self, sequence: KVSequence, *, spoilt: bool = False) -> None:
         """Take a sequence's pages, which it must fill again to go on; what they hold can still be shared.
 
         Args:
@@ -244,7 +243,7 @@ class PagePool:
         sequence.num_cached = 0
         sequence.remembered = False
 
-    def free(self, sequence: Sequence) -> None:
+    def free(self, sequence: KVSequence) -> None:
         """Close a sequence. Safe to call twice."""
         if self.sequences.pop(sequence.serial, None) is not None:
             self.release(sequence)
@@ -268,7 +267,7 @@ class PagePool:
         if page in self._free:
             self._free.move_to_end(page)
 
-    def _give_back_all(self, pages: Ids[int]) -> None:
+    def _give_back_all(self, pages: Sequence[int]) -> None:
         for page in reversed(pages):
             self._give_back(page)
 

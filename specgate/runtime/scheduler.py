@@ -8,12 +8,11 @@ Branches, which are guesses, run when nobody else is ready, on pages that are fr
 wants theirs, they are closed.
 """
 
-from collections.abc import Generator, Iterator
-from collections.abc import Sequence as List
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import KVSequence, PagePool
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +33,7 @@ class Need(NamedTuple):
     ``choose``: how a token is chosen in each of those rows; the engine does it for all tasks of a step at once.
     """
 
-    sequence: Sequence
+    sequence: KVSequence
     num_logits: int
     length: int
     choose: "Choosing | None" = None
@@ -43,13 +42,13 @@ class Need(NamedTuple):
 class Rows(NamedTuple):
     """One sequence's part of a forward: its next ``num_rows`` uncached tokens, logits of the last ``num_logits``."""
 
-    sequence: Sequence
+    sequence: KVSequence
     num_rows: int
     num_logits: int
 
 
 def answer_of(
-    sequence: Sequence, num_logits: int, choose: "Choosing | None" = None
+    sequence: KVSequence, num_logits: int, choose: "Choosing | None" = None
 ) -> "Generator[Need, Answer, Answer]":
     """Have every token cached, and return the logits of the last ``num_logits``, and what was chosen in these rows.
 
@@ -59,7 +58,7 @@ def answer_of(
     return (yield Need(sequence, num_logits, len(sequence), choose))
 
 
-def logits_of(sequence: Sequence, num_logits: int) -> "Generator[Need, Answer, torch.Tensor]":
+def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[Need, Answer, torch.Tensor]":
     """Have every token cached, and return the logits of the last ``num_logits`` alone, [num_logits, vocabulary]."""
     return (yield from answer_of(sequence, num_logits)).logits
 
@@ -92,7 +91,7 @@ class Scheduler:
         self._limits = limits
         self._num_plans = 0
 
-    def plan(self, needs: List[Need]) -> dict[int, Rows]:
+    def plan(self, needs: Sequence[Need]) -> dict[int, Rows]:
         """Return the rows of the needs that run now, by their index. Of equals the first come first.
 
         Nothing runs where all wait for pages that older ones, who are with their clients, may keep for some plans yet.
@@ -112,7 +111,7 @@ class Scheduler:
         step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen or self._is_awaited() else limits.lone_chunk)
         return step.chosen
 
-    def _plan_branches(self, needs: List[Need]) -> dict[int, Rows]:
+    def _plan_branches(self, needs: Sequence[Need]) -> dict[int, Rows]:
         """Run what there are free pages for. These plans do not count: nobody's patience runs out over guesses."""
         chosen: dict[int, Rows] = {}
         budget = self._limits.max_batch_tokens
@@ -136,15 +135,15 @@ class Scheduler:
 class _Step:
     """One forward as it is put together."""
 
-    def __init__(self, pool: PagePool, needs: List[Need], long_ago: int) -> None:
+    def __init__(self, pool: PagePool, needs: Sequence[Need], long_ago: int) -> None:
         self.chosen: dict[int, Rows] = {}
-        self._robbed: list[Sequence] = []
+        self._robbed: list[KVSequence] = []
         self._pool = pool
         self._needs = needs
         self._index_of = {need.sequence.serial: index for index, need in enumerate(needs)}
         self._long_ago = long_ago
 
-    def fill(self, indices: List[int], budget: int) -> None:
+    def fill(self, indices: Sequence[int], budget: int) -> None:
         for index in self._not_robbed(indices):
             pending = _pending(self._needs[index])
             if self.chosen and pending > budget:
@@ -152,7 +151,7 @@ class _Step:
             if self._choose(index, pending):
                 budget -= pending
 
-    def fill_in_chunks(self, indices: List[int], budget: int) -> None:
+    def fill_in_chunks(self, indices: Sequence[int], budget: int) -> None:
         for index in self._not_robbed(indices):
             if budget <= 0:
                 return
@@ -160,7 +159,7 @@ class _Step:
             if self._choose(index, chunk):
                 budget -= chunk
 
-    def _not_robbed(self, indices: List[int]) -> Iterator[int]:
+    def _not_robbed(self, indices: Sequence[int]) -> Iterator[int]:
         """Leave out who was robbed in this plan: that one is a prompt again, which may begin with a known prefix."""
         return (index for index in indices if self._needs[index].sequence not in self._robbed)
 
@@ -188,7 +187,7 @@ class _Step:
             self._rob(victims.pop())
         return True
 
-    def _rob(self, victim: Sequence) -> None:
+    def _rob(self, victim: KVSequence) -> None:
         if victim.is_branch:
             self._pool.discard(victim)
             return
@@ -196,7 +195,7 @@ class _Step:
         self._robbed.append(victim)
         self.chosen.pop(self._index_of.get(victim.serial, -1), None)
 
-    def _victims(self, sequence: Sequence) -> list[Sequence]:
+    def _victims(self, sequence: KVSequence) -> list[KVSequence]:
         """Return whose pages may be taken, the first to lose them last: those of guesses, of who waits long for its
         client, of who came later and waits for its client, if only just now, and of others who came later.
 
@@ -208,7 +207,7 @@ class _Step:
         # Sorted by rank alone: of equals the last one stays last.
         return [one for rank, one in sorted(ranks, key=lambda item: item[0]) if rank >= 0]
 
-    def _rank(self, one: Sequence, asking: Sequence) -> int:
+    def _rank(self, one: KVSequence, asking: KVSequence) -> int:
         """Return who loses its pages sooner, as a higher number; -1: nobody takes them."""
         if one.is_branch:
             return 3

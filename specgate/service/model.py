@@ -24,13 +24,13 @@ ENGINE_LOOK_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Session(Protocol):
+class PagedSession(Protocol):
     """What owns pages on the engine's thread."""
 
     def free(self) -> None: ...
 
 
-S = TypeVar("S", bound=Session)
+S = TypeVar("S", bound=PagedSession)
 MakeSession = Callable[[SessionSpec, PagePool, int, int], S]
 
 
@@ -109,7 +109,7 @@ class ServedModel:
             finally:
                 await self._freed(session)
 
-    async def _freed(self, session: Session) -> None:
+    async def _freed(self, session: PagedSession) -> None:
         """Free a session's pages; return, even to a handler that is cancelled, when that is done.
 
         The engine may be in a forward that writes to them: they are freed on its thread, after it. Whoever gets the

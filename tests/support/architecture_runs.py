@@ -103,7 +103,7 @@ def _step(runner: ModelRunner, batch: list[Rows]) -> list[tuple[list[int], torch
     return [(_cached(rows.sequence), its) for rows, its in zip(batch, logits, strict=True)]
 
 
-def _cached(sequence: kv_pages.Sequence) -> list[int]:
+def _cached(sequence: kv_pages.KVSequence) -> list[int]:
     return sequence.token_ids[: sequence.num_cached]
 
 

@@ -6,7 +6,7 @@ from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead.branches import Ids
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.sources.model import Draft, Terms
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.types import DraftRequest
 
 
@@ -24,7 +24,7 @@ class AdoptsAnother(WithAhead):
     """Goes on with whatever branch there is, as if its outcome had come true."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
             for branches in (fan.branches for fan in self._fans[:1]):
                 alike = [one for one in branches if len(one) == len(outcome)]
                 if outcome not in branches and alike:
@@ -36,7 +36,7 @@ class KeepsWrongKeys(WithAhead):
     """Takes the tokens of the right branch and the keys and values of another one."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
             for branches in (fan.branches for fan in self._fans[:1]):
                 alike = [one for one in branches if len(one) == len(outcome) and one != outcome]
                 if outcome in branches and alike:
@@ -49,7 +49,7 @@ class GoesOnBehindAnother(WithAhead):
     """Keeps what was prepared behind the likeliest branch, whichever one came true."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: Sequence, request: DraftRequest, outcome: Ids) -> Draft:
+        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
             further, self._fans = self._fans[1:], self._fans[:1]
             draft = super().begin(sequence, request, outcome)
             for fan in further:

@@ -9,7 +9,7 @@ from drafter_svc.drafter import DraftSession
 from specgate.errors import KVCacheFull
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.kv_pages import Copy, PagePool, Sequence
+from specgate.runtime.kv_pages import Copy, KVSequence, PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.runtime.scheduler import Limits
 from specgate.service.model import MakeSession, S, ServedModel
@@ -37,11 +37,11 @@ class CountingPool(PagePool):
     def _count(self, robbed: int = 0, sharing: int = 0, copies: int = 0) -> None:
         self.counts = Counts(*map(sum, zip(self.counts, (robbed, sharing, copies), strict=True)))
 
-    def release(self, sequence: Sequence, *, spoilt: bool = False) -> None:
+    def release(self, sequence: KVSequence, *, spoilt: bool = False) -> None:
         self._count(robbed=sequence.serial in self.sequences)
         super().release(sequence, spoilt=spoilt)
 
-    def attach(self, sequence: Sequence, limit: int) -> None:
+    def attach(self, sequence: KVSequence, limit: int) -> None:
         was_empty = not sequence.block_table
         super().attach(sequence, limit)
         self._count(sharing=was_empty and bool(sequence.block_table))

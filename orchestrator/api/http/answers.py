@@ -12,7 +12,7 @@ from orchestrator.decode.request import Delta
 Body = dict[str, Any]
 
 
-class Answer:
+class OpenAIAnswer:
     """One request's answer. Its subclasses say what a choice looks like.
 
     Args:
@@ -111,7 +111,7 @@ class Answer:
         raise NotImplementedError
 
 
-class CompletionAnswer(Answer):
+class CompletionAnswer(OpenAIAnswer):
     """``text_completion``, whole and in chunks."""
 
     id_prefix = "cmpl-"
@@ -134,7 +134,7 @@ class CompletionAnswer(Answer):
         return told
 
 
-class ChatAnswer(Answer):
+class ChatAnswer(OpenAIAnswer):
     """``chat.completion`` and its chunks: the first one names the role."""
 
     id_prefix = "chatcmpl-"
@@ -142,7 +142,7 @@ class ChatAnswer(Answer):
     chunk_object = "chat.completion.chunk"
 
     def opening(self) -> Iterator[Body]:
-        """See ``Answer``."""
+        """See ``OpenAIAnswer``."""
         first = self._chunk(Delta((), ()))
         first["choices"][0]["delta"] = {"role": "assistant", "content": ""}
         yield self._with_prompt(first)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.api.http.requests import GenerateRequest, Name, Strict
+from orchestrator.api.http.requests import GenerateRequest, Name, StrictBody
 from specgate.errors import InvalidArgument
 
 MAX_MESSAGES = 4096
@@ -13,7 +13,7 @@ Nothing = Annotated[list[None], Field(max_length=0)] | None
 """A list where an empty one says as little as none."""
 
 
-class Message(Strict):
+class Message(StrictBody):
     """One turn. Parts of text are joined by newlines. Null fields are those of an answer that is sent back."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -44,7 +44,7 @@ class Message(Strict):
         return {"role": role, "content": self.content} | ({"name": self.name} if self.name else {})
 
 
-class TextFormat(Strict):
+class TextFormat(StrictBody):
     """Plain text: the one format there is."""
 
     type: Literal["text"]

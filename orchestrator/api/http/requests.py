@@ -18,20 +18,20 @@ MAX_NAME_CHARACTERS = 512
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
 
 
-class Strict(BaseModel):
+class StrictBody(BaseModel):
     """No unknown field, no number in quotes, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
-class StreamOptions(Strict):
+class StreamOptions(StrictBody):
     """``include_usage`` adds a last chunk that carries usage and metrics."""
 
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
 
 
-class GenerateRequest(Strict):
+class GenerateRequest(StrictBody):
     """What both endpoints take. None is "not said" everywhere; ranges are checked by ``SamplingParams`` and others.
 
     ``top_k`` to ``return_token_ids`` are called as vLLM calls them. ``gamma`` to ``verification`` are ours, and so is

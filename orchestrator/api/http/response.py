@@ -9,7 +9,7 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.api.http.answers import Answer, Body
+from orchestrator.api.http.answers import Body, OpenAIAnswer
 from orchestrator.api.http.errors import error_body, in_words_of
 from orchestrator.api.http.metrics import Timing, metrics, usage
 from orchestrator.api.http.requests import GenerateRequest
@@ -28,7 +28,7 @@ class GenerationResponse(Response):
     with an error event, whose ``last_token_index`` counts the answer's tokens from 0 and is -1 before the first.
     """
 
-    def __init__(self, desk: Desk, params: GenerateRequest, request: GenerationRequest, answer: Answer) -> None:
+    def __init__(self, desk: Desk, params: GenerateRequest, request: GenerationRequest, answer: OpenAIAnswer) -> None:
         super().__init__()
         self._desk = desk
         self._request = request

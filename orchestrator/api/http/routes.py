@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 import specgate
 from orchestrator.api.http.admission import admissible
-from orchestrator.api.http.answers import Answer, ChatAnswer, CompletionAnswer
+from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
@@ -49,7 +49,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _add_generation(app: FastAPI, desk: Desk) -> None:
-    async def generate(params: CompletionRequest | ChatRequest, kind: type[Answer]) -> Response:
+    async def generate(params: CompletionRequest | ChatRequest, kind: type[OpenAIAnswer]) -> Response:
         request = await admissible(params, desk)
         answer = kind(params, request.prompt_token_ids, token_text(desk.orchestrator.tokenizer))
         return GenerationResponse(desk, params, request, answer)

@@ -11,13 +11,13 @@ NODE = "node"
 """As a service's ``host``: the address by which Ray knows the replica's node, so that other nodes reach it."""
 
 
-class Strict(BaseModel):
+class StrictSettings(BaseModel):
     """No unknown key, no NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
-class TlsSettings(Strict):
+class TlsSettings(StrictSettings):
     """Files on the machine that uses them. ``client_ca`` asks clients for a certificate."""
 
     certificate: Path
@@ -25,7 +25,7 @@ class TlsSettings(Strict):
     client_ca: Path | None = None
 
 
-class ClientTlsSettings(Strict):
+class ClientTlsSettings(StrictSettings):
     """How the gateway reaches services over TLS: who signed their certificates, and our own for mutual TLS."""
 
     ca: Path | None = None
@@ -34,7 +34,7 @@ class ClientTlsSettings(Strict):
     server_name: str = ""
 
 
-class Listen(Strict):
+class Listen(StrictSettings):
     """Where something listens. Beyond loopback it needs ``tls`` or ``insecure: true``."""
 
     host: str = "127.0.0.1"

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 import specgate
 from orchestrator.api.settings.keys import nearest_key
-from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, Strict
+from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, StrictSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, MAX_RUN_AHEAD, Attention, Dtype, Verification
@@ -27,7 +27,7 @@ _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
 
 
-class Placement(Strict):
+class Placement(StrictSettings):
     """What one replica takes, and which nodes may carry it.
 
     ``num_gpus`` None is one GPU where the cluster has any, else none. ``resources`` are custom resources and
@@ -40,7 +40,7 @@ class Placement(Strict):
     node_labels: dict[str, str] = Field({})
 
 
-class Autoscaling(Strict):
+class Autoscaling(StrictSettings):
     """Replicas follow live sessions: ``target_sessions`` a replica."""
 
     min_replicas: int = Field(1, ge=0)
@@ -54,7 +54,7 @@ class Autoscaling(Strict):
         return self
 
 
-class ServiceSettings(Strict):
+class ServiceSettings(StrictSettings):
     """A pool of drafters or verifiers: replicas that Ray keeps, or ``endpoints`` that someone else started."""
 
     model: str
@@ -86,7 +86,7 @@ class DrafterSettings(ServiceSettings):
     run_ahead: int | None = Field(None, ge=0, le=MAX_RUN_AHEAD)
 
 
-class GatewaySettings(Strict):
+class GatewaySettings(StrictSettings):
     """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
 
     replicas: int = Field(1, ge=1, le=1024)
@@ -107,7 +107,7 @@ class GatewaySettings(Strict):
         return self
 
 
-class Defaults(Strict):
+class Defaults(StrictSettings):
     """What a request gets that does not say otherwise. ``gamma`` and ``gate_threshold`` None are the gate's own.
 
     Sampling defaults are OpenAI's.
@@ -128,7 +128,7 @@ class Defaults(Strict):
         return self
 
 
-class Settings(Strict):
+class Settings(StrictSettings):
     """Everything that ``orchestrator serve`` needs to know. ``drafter`` None serves the target alone."""
 
     model_name: str = "specgate"

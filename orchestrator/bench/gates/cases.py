@@ -33,7 +33,7 @@ class Case(NamedTuple):
         return f"{self.draft} draft, temperature {self.temperature:g}, {self.concurrency} at a time"
 
 
-class Choice(NamedTuple):
+class GateChoice(NamedTuple):
     """A gate with its γ and threshold, under the name that tables have for it."""
 
     name: str
@@ -46,13 +46,13 @@ class Choice(NamedTuple):
         return replace(request, gate=self.gate, gamma=self.gamma, gate_threshold=self.threshold)
 
 
-def choices_of(gammas: Sequence[int], thresholds: Sequence[float]) -> list[Choice]:
+def choices_of(gammas: Sequence[int], thresholds: Sequence[float]) -> list[GateChoice]:
     """Return the target alone, ``none`` with each γ, ``target_confidence`` with each threshold, and ``auto``."""
     return [
-        Choice(ALONE, Gate.NONE, 0),
-        *(Choice(f"none γ {gamma}", Gate.NONE, gamma) for gamma in gammas),
-        *(Choice(f"{at:g} γ {FIXED_GAMMA}", Gate.TARGET_CONFIDENCE, FIXED_GAMMA, at) for at in thresholds),
-        Choice(AUTO, Gate.AUTO),
+        GateChoice(ALONE, Gate.NONE, 0),
+        *(GateChoice(f"none γ {gamma}", Gate.NONE, gamma) for gamma in gammas),
+        *(GateChoice(f"{at:g} γ {FIXED_GAMMA}", Gate.TARGET_CONFIDENCE, FIXED_GAMMA, at) for at in thresholds),
+        GateChoice(AUTO, Gate.AUTO),
     ]
 
 
@@ -70,7 +70,7 @@ def requests_of(case: Case, prompts: Sequence[GenerationRequest], block: int) ->
     ]
 
 
-def turns(choices: Sequence[Choice], num_blocks: int, num_warm_up: int) -> Iterator[tuple[int, Choice]]:
+def turns(choices: Sequence[GateChoice], num_blocks: int, num_warm_up: int) -> Iterator[tuple[int, GateChoice]]:
     """Yield which block each choice runs next; those with a negative number are a warm-up, and are not measured.
 
     ``auto`` has ``num_warm_up`` blocks to learn from. The others learn nothing: one of them is enough.
@@ -79,7 +79,7 @@ def turns(choices: Sequence[Choice], num_blocks: int, num_warm_up: int) -> Itera
         yield from ((number, one) for one in in_turn(choices, number) if number >= -1 or one.gate is Gate.AUTO)
 
 
-def in_turn(choices: Sequence[Choice], block: int) -> Iterator[Choice]:
+def in_turn(choices: Sequence[GateChoice], block: int) -> Iterator[GateChoice]:
     """Yield every choice; who is first moves on from block to block, so that nobody is favoured by a place."""
     first = block % len(choices)
     yield from (*choices[first:], *choices[:first])

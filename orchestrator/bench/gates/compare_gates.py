@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.bench.gates.cases import DraftKind, turns
-from orchestrator.bench.gates.measure import Outcome, measure_case
+from orchestrator.bench.gates.measure import CaseResult, measure_case
 from orchestrator.bench.gates.options import GateOptions
 from orchestrator.bench.gates.pairs import starter_of
 from orchestrator.bench.gates.plots import draw
@@ -57,7 +57,7 @@ def compare_gates(
     asyncio.run(_compare(models, gates, todo))
 
 
-def _report(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
+def _report(gates: GateOptions, outcomes: Sequence[CaseResult]) -> None:
     if not outcomes:
         return
     out = output_console()
@@ -81,7 +81,7 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
             kind: await starter_of(kind, pair, models, capacity, requests[0], stack, log) for kind in gates.kinds
         }
         with counting_bar(log, "measuring", num_turns) as on_block:
-            outcomes: list[Outcome] = []
+            outcomes: list[CaseResult] = []
             # What comes later may fail, and hours of measuring must not be lost with it.
             try:
                 for case in cases:
@@ -111,7 +111,7 @@ async def _replay(
     output_console().print(table, markup=False, soft_wrap=True, end="")
 
 
-def _write(gates: GateOptions, outcomes: Sequence[Outcome]) -> None:
+def _write(gates: GateOptions, outcomes: Sequence[CaseResult]) -> None:
     if (folder := gates.out) is None:
         return
     told = [{**outcome.to_object(), "verification": str(gates.verification)} for outcome in outcomes]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from orchestrator.bench.gates.cases import AUTO, Case, Choice, requests_of, turns
-from orchestrator.bench.gates.ratios import Block, Ratio, rate, ratio
-from orchestrator.bench.gates.tally import Tally
+from orchestrator.bench.gates.cases import AUTO, Case, GateChoice, requests_of, turns
+from orchestrator.bench.gates.ratios import Block, RateRatio, rate, ratio
+from orchestrator.bench.gates.tally import CountingLearner
 from orchestrator.bench.load.arrivals import closed_loop
-from orchestrator.bench.load.trace import Clock, Running, Trace, trace
+from orchestrator.bench.load.trace import Clock, RequestTimeline, TimedGeneration, trace
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.cooperative_steps import between_events
@@ -24,16 +24,16 @@ class Starter(Protocol):
 
     learner: Learner
 
-    def generate(self, request: GenerationRequest) -> Running: ...
+    def generate(self, request: GenerationRequest) -> TimedGeneration: ...
 
 
 @dataclass(slots=True)
-class Outcome:
+class CaseResult:
     """What a case came to: the blocks of each choice, in the same order."""
 
     case: Case
     blocks: dict[str, list[Block]]
-    tally: Tally = field(default_factory=Tally)
+    tally: CountingLearner = field(default_factory=CountingLearner)
     num_survived: int = 0
     """Services that were lost, or too slow to answer, in blocks that were measured: these are no rates."""
     auto_proposed: int = 0
@@ -48,7 +48,7 @@ class Outcome:
         rates = self.rates
         return max((name for name in rates if name != AUTO), key=rates.__getitem__)
 
-    def add(self, choice: Choice, traces: Sequence[Trace], start_s: float) -> None:
+    def add(self, choice: GateChoice, traces: Sequence[RequestTimeline], start_s: float) -> None:
         """Take a block in, whose first request was sent at ``start_s``.
 
         Raises:
@@ -65,7 +65,7 @@ class Outcome:
             outcomes = sum((one.stats.outcomes for one in traces), Counter[tuple[int, int]]())
             self.auto_proposed += sum(proposed * count for (proposed, _), count in outcomes.items())
 
-    def auto_to(self, name: str) -> Ratio:
+    def auto_to(self, name: str) -> RateRatio:
         """Return the ratio of ``auto`` to another choice."""
         return ratio(self.blocks[AUTO], self.blocks[name])
 
@@ -87,13 +87,13 @@ class Outcome:
 async def measure_case(
     starter: Starter,
     case: Case,
-    choices: Sequence[Choice],
+    choices: Sequence[GateChoice],
     prompts: Sequence[GenerationRequest],
     num_blocks: int,
     num_warm_up: int,
     on_block: Callable[[], None] = lambda: None,
     clock: Clock = time.perf_counter,
-) -> Outcome:
+) -> CaseResult:
     """Measure ``num_blocks`` blocks of every choice. ``auto`` begins with nothing learned, but has a warm-up.
 
     A warm-up is numbered after what is measured, so that its seeds differ, and run before it; its times are thrown
@@ -102,7 +102,7 @@ async def measure_case(
     Raises:
         SpecgateError: a request broke off.
     """
-    outcome, learner = Outcome(case, {choice.name: [] for choice in choices}), Learner(between_events)
+    outcome, learner = CaseResult(case, {choice.name: [] for choice in choices}), Learner(between_events)
     for number, choice in turns(choices, num_blocks, num_warm_up):
         requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
         starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally

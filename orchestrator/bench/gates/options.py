@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.bench.gates.cases import Case, Choice, DraftKind, choices_of
+from orchestrator.bench.gates.cases import Case, DraftKind, GateChoice, choices_of
 from orchestrator.bench.load.options import MAX_CONCURRENCY, can_draw, listed
 from orchestrator.policy.gates import AUTO_GAMMA
 from specgate.errors import InvalidArgument
@@ -114,7 +114,7 @@ class GateOptions:
         ]
 
     @property
-    def choices(self) -> list[Choice]:
+    def choices(self) -> list[GateChoice]:
         """The fixed choices, and ``auto``."""
         gammas = listed("gammas", self.gammas or None, int, 1, MAX_GAMMA)
         thresholds = listed("thresholds", self.thresholds or None, float, 0.0, 1.0)

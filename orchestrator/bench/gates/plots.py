@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.bench.gates.cases import AUTO
-from orchestrator.bench.gates.measure import Outcome
+from orchestrator.bench.gates.measure import CaseResult
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.policy.auto.agreement import BUCKET_EDGES
 from specgate.errors import InvalidArgument
@@ -18,7 +18,7 @@ _CONFIDENCES = [(low + high) / 2 for low, high in zip((0, *BUCKET_EDGES), (*BUCK
 _COLOURS = {AUTO: "tab:green", ALONE: "tab:gray"}
 
 
-def draw(folder: Path, outcomes: Sequence[Outcome]) -> list[Path]:
+def draw(folder: Path, outcomes: Sequence[CaseResult]) -> list[Path]:
     """Write ``rates.png`` and ``acceptance.png``; return their paths.
 
     Raises:
@@ -30,7 +30,7 @@ def draw(folder: Path, outcomes: Sequence[Outcome]) -> list[Path]:
     ]
 
 
-def _draw(path: Path, outcomes: Sequence[Outcome], draw_one: Any) -> Path:
+def _draw(path: Path, outcomes: Sequence[CaseResult], draw_one: Any) -> Path:
     # No pyplot: it keeps figures for the whole process, and looks for a screen.
     from matplotlib.figure import Figure
 
@@ -50,7 +50,7 @@ def _draw(path: Path, outcomes: Sequence[Outcome], draw_one: Any) -> Path:
     return path
 
 
-def _draw_rates(axes: Any, outcome: Outcome) -> None:
+def _draw_rates(axes: Any, outcome: CaseResult) -> None:
     rates = outcome.rates
     axes.bar(list(rates), list(rates.values()), color=[_COLOURS.get(name, "tab:blue") for name in rates])
     axes.axhline(rates[AUTO], color=_COLOURS[AUTO], linewidth=0.8)
@@ -58,7 +58,7 @@ def _draw_rates(axes: Any, outcome: Outcome) -> None:
     axes.tick_params(axis="x", rotation=90, labelsize=7)
 
 
-def _draw_acceptance(axes: Any, outcome: Outcome) -> None:
+def _draw_acceptance(axes: Any, outcome: CaseResult) -> None:
     tally = outcome.tally
     for position in POSITIONS:
         points = [

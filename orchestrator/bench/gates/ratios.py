@@ -17,7 +17,7 @@ class Block(NamedTuple):
     seconds: float
 
 
-class Ratio(NamedTuple):
+class RateRatio(NamedTuple):
     """Of two rates, with the bounds of its 95 % interval; None where there were too few blocks."""
 
     value: float
@@ -33,14 +33,14 @@ def rate(blocks: Sequence[Block]) -> float:
     return sum(block.tokens for block in blocks) / sum(block.seconds for block in blocks)
 
 
-def ratio(one: Sequence[Block], other: Sequence[Block], seed: int = 0) -> Ratio:
+def ratio(one: Sequence[Block], other: Sequence[Block], seed: int = 0) -> RateRatio:
     """Return the ratio of two rates over the same blocks; the interval is a bootstrap over pairs of blocks."""
     value, pairs = rate(one) / rate(other), list(zip(one, other, strict=True))
     if len(pairs) < MIN_BLOCKS:
-        return Ratio(value, None, None)
+        return RateRatio(value, None, None)
     draw = random.Random(seed)
     found = sorted(_ratio_of(draw.choices(pairs, k=len(pairs))) for _ in range(NUM_RESAMPLES))
-    return Ratio(value, found[round(LOW * (NUM_RESAMPLES - 1))], found[round(HIGH * (NUM_RESAMPLES - 1))])
+    return RateRatio(value, found[round(LOW * (NUM_RESAMPLES - 1))], found[round(HIGH * (NUM_RESAMPLES - 1))])
 
 
 def _ratio_of(pairs: Sequence[tuple[Block, Block]]) -> float:

@@ -10,9 +10,9 @@ from orchestrator.bench.gates.measure import Starter
 from orchestrator.bench.load.arrivals import closed_loop
 from orchestrator.bench.load.trace import trace
 from orchestrator.bench.replay.recording import record
-from orchestrator.bench.replay.trace import Trace
+from orchestrator.bench.replay.trace import RoundTrace
 from orchestrator.decode.request import GenerationRequest, GenerationStats
-from orchestrator.policy.auto.machine import Machine
+from orchestrator.policy.auto.machine import SimulatedMachine
 from orchestrator.policy.gates import Gate
 
 NARROW, WIDE = 2, 8
@@ -21,7 +21,7 @@ CROWD = 8
 """Sessions of the forwards that tell what a session takes."""
 
 
-async def record_trace(starter: Starter, requests: Sequence[GenerationRequest]) -> Trace | None:
+async def record_trace(starter: Starter, requests: Sequence[GenerationRequest]) -> RoundTrace | None:
     """Return what these requests, which need seeds above temperature 0, are answered with, and what that takes.
 
     The starter's drafter should not run ahead: what is left of a draft that was prepared tells not what one takes.
@@ -34,10 +34,10 @@ async def record_trace(starter: Starter, requests: Sequence[GenerationRequest]) 
     machine = await measure_machine(starter, requests)
     texts = [await record(starter.generate, request) for request in requests]
     same = tuple(text for text in texts if text is not None)
-    return Trace(machine, same) if same else None
+    return RoundTrace(machine, same) if same else None
 
 
-async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest]) -> Machine:
+async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest]) -> SimulatedMachine:
     """Return what forwards, drafts and messages take, as medians; of rounds whose proposal was not prepared.
 
     The rest of a round is two messages and their answers, one pair to each service.
@@ -59,7 +59,7 @@ async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest
         if not prepared
     ]
     draft_us = _middle(drafts)
-    return Machine(
+    return SimulatedMachine(
         forward_us=forward_us,
         session_us=max(session_us, 0.0),
         row_us=max((wide_us - narrow_us) / (WIDE - NARROW), 0.0),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from orchestrator.bench.gates.cases import AUTO
-from orchestrator.bench.gates.measure import Outcome
+from orchestrator.bench.gates.measure import CaseResult
 from orchestrator.bench.replay.compare import ALONE
 
 _HEAD = (
@@ -12,12 +12,12 @@ _HEAD = (
 )
 
 
-def markdown(outcomes: Sequence[Outcome]) -> str:
+def markdown(outcomes: Sequence[CaseResult]) -> str:
     """Return a row a case: tokens per second, and ratios with the bounds of their 95 % intervals."""
     return "\n".join([_HEAD, *map(_row, outcomes)]) + "\n"
 
 
-def _row(outcome: Outcome) -> str:
+def _row(outcome: CaseResult) -> str:
     case, rates, best = outcome.case, outcome.rates, outcome.best_fixed
     figures = (
         f"{rates[ALONE]:.0f} | {rates[best]:.0f} | {best} | {rates[AUTO]:.0f} "

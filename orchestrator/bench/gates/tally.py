@@ -9,7 +9,7 @@ from orchestrator.policy.auto.observation import Mode, Observation
 NUM_POSITIONS = 8
 
 
-class Tally(Learner):
+class CountingLearner(Learner):
     """A learner that counts too. Fixed choices teach it, so that ``auto`` learns from its own rounds alone."""
 
     def __init__(self) -> None:

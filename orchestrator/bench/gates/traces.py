@@ -9,7 +9,7 @@ from orchestrator.bench.gates.cases import Case, DraftKind, requests_of
 from orchestrator.bench.gates.measure import Starter
 from orchestrator.bench.gates.recorded import record_trace
 from orchestrator.bench.replay.report import HEAD, row
-from orchestrator.bench.replay.trace import Trace, write_trace
+from orchestrator.bench.replay.trace import RoundTrace, write_trace
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.terminal.counting_bar import counting_bar
 from specgate.errors import InvalidArgument
@@ -23,7 +23,7 @@ async def recorded(
     prompts: Sequence[GenerationRequest],
     num_texts: int,
     log: Console,
-) -> dict[str, Trace]:
+) -> dict[str, RoundTrace]:
     """Record what the first blocks of each case, which has one client, are answered with; return traces by name.
 
     A case none of whose texts is the same in two runs is told of and left out.
@@ -31,7 +31,7 @@ async def recorded(
     Raises:
         SpecgateError: a request broke off, or a file cannot be written; the traces before it are in the folder.
     """
-    traces: dict[str, Trace] = {}
+    traces: dict[str, RoundTrace] = {}
     with counting_bar(log, "recording", len(cases)) as on_trace:
         for case in cases:
             requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
@@ -47,7 +47,7 @@ async def recorded(
     return traces
 
 
-def _write(folder: Path, name: str, one: Trace) -> None:
+def _write(folder: Path, name: str, one: RoundTrace) -> None:
     path = folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl"
     try:
         write_trace(path, one)
@@ -55,7 +55,7 @@ def _write(folder: Path, name: str, one: Trace) -> None:
         raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
 
 
-def replayed(folder: Path, traces: Mapping[str, Trace], clients: Sequence[int]) -> str:
+def replayed(folder: Path, traces: Mapping[str, RoundTrace], clients: Sequence[int]) -> str:
     """Write ``replays.md``, and return what is in it: a row a trace and number of clients.
 
     A trace of fewer texts than clients has no row for them.

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from orchestrator.bench.load.trace import Clock, Trace
+from orchestrator.bench.load.trace import Clock, RequestTimeline
 from orchestrator.decode.request import GenerationRequest
 
 T = TypeVar("T")
 
-Send = Callable[[GenerationRequest, float], Awaitable[Trace]]
+Send = Callable[[GenerationRequest, float], Awaitable[RequestTimeline]]
 """Runs one request that is due at a time on the clock."""
 
 
@@ -24,14 +24,14 @@ def poisson_arrivals(rate_per_s: float, num_requests: int, seed: int) -> tuple[f
 
 async def closed_loop(
     send: Send, requests: Sequence[GenerationRequest], num_clients: int, clock: Clock = time.perf_counter
-) -> list[Trace]:
+) -> list[RequestTimeline]:
     """Send all requests by ``num_clients`` clients, each of which sends its next when its last is done.
 
     A request is due when its client is free.
     """
     todo = iter(requests)
 
-    async def client() -> list[Trace]:
+    async def client() -> list[RequestTimeline]:
         return [await send(request, clock()) for request in todo]
 
     return [trace for traces in await all_of(client() for _ in range(num_clients)) for trace in traces]
@@ -39,11 +39,11 @@ async def closed_loop(
 
 async def open_loop(
     send: Send, requests: Sequence[GenerationRequest], due_s: Sequence[float], clock: Clock = time.perf_counter
-) -> list[Trace]:
+) -> list[RequestTimeline]:
     """Send each request when it is due, ``due_s`` seconds from now, however many still run."""
     start_s = clock()
 
-    async def one(request: GenerationRequest, at_s: float) -> Trace:
+    async def one(request: GenerationRequest, at_s: float) -> RequestTimeline:
         await asyncio.sleep(start_s + at_s - clock())
         return await send(request, start_s + at_s)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.bench.load.levels import Mode
+from orchestrator.bench.load.levels import Speculation
 from orchestrator.bench.load.neighbour import NEWCOMER_TOKENS, NeighbourRow, measure_neighbours, newcomer_of
 from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.load.plots import draw
@@ -89,7 +89,7 @@ def _capacity(load: LoadOptions, prompts: Sequence[Prompt]) -> Capacity:
 async def _levels(
     pair: Pair, load: LoadOptions, requests: Sequence[GenerationRequest], repeats: int, log: Console
 ) -> list[Summary]:
-    with counting_bar(log, "measuring", len(load.levels) * len(Mode) * repeats) as on_turn:
+    with counting_bar(log, "measuring", len(load.levels) * len(Speculation) * repeats) as on_turn:
         runs = await measure(pair.orchestrator.generate, requests, load.levels, repeats, load.requests, on_turn)
     return summaries(runs)
 
@@ -103,5 +103,5 @@ async def _neighbours(
         told = f"{load.long_prompt} tokens and {newcomer.max_tokens} more pass the target's context length of {limit}"
         raise InvalidArgument("long_prompt", told)
     sessions = [requests[index % len(requests)] for index in range(load.num_streams)]
-    with counting_bar(log, "long prompt", 2 * len(Mode) * repeats) as on_turn:
+    with counting_bar(log, "long prompt", 2 * len(Speculation) * repeats) as on_turn:
         return await measure_neighbours(pair.orchestrator.generate, sessions, newcomer, repeats, on_turn)

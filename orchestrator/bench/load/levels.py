@@ -15,7 +15,7 @@ OPEN_S = 10.0
 MIN_OPEN_REQUESTS = 32
 
 
-class Mode(StrEnum):
+class Speculation(StrEnum):
     """Whether the draft is asked."""
 
     OFF = "off"
@@ -23,7 +23,7 @@ class Mode(StrEnum):
 
     def of(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request as this mode sends it."""
-        return request if self is Mode.ON else replace(request, gamma=0, gate=Gate.NONE, gate_threshold=None)
+        return request if self is Speculation.ON else replace(request, gamma=0, gate=Gate.NONE, gate_threshold=None)
 
 
 class Sweep(StrEnum):
@@ -47,21 +47,23 @@ class Level(NamedTuple):
         return max(MIN_OPEN_REQUESTS, math.ceil(OPEN_S * self.value))
 
 
-class Turn(NamedTuple):
+class LoadTurn(NamedTuple):
     """One measurement that is to be made."""
 
     repeat: int
     level: Level
-    mode: Mode
+    mode: Speculation
 
 
-def turns(levels: Sequence[Level], repeats: int) -> Iterator[Turn]:
+def turns(levels: Sequence[Level], repeats: int) -> Iterator[LoadTurn]:
     """Yield every level in both modes ``repeats`` times. Off and on of one level are neighbours; who is first changes.
 
     So that a machine that grows slower, or a neighbour that wakes up, hits both alike.
     """
     for repeat in range(repeats):
         for index, level in enumerate(levels):
-            modes = (Mode.OFF, Mode.ON) if (repeat + index) % 2 == 0 else (Mode.ON, Mode.OFF)
+            modes = (
+                (Speculation.OFF, Speculation.ON) if (repeat + index) % 2 == 0 else (Speculation.ON, Speculation.OFF)
+            )
             for mode in modes:
-                yield Turn(repeat, level, mode)
+                yield LoadTurn(repeat, level, mode)

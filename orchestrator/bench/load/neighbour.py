@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from orchestrator.bench.load.arrivals import all_of
-from orchestrator.bench.load.levels import Mode
-from orchestrator.bench.load.trace import Clock, Start, Trace, trace
+from orchestrator.bench.load.levels import Speculation
+from orchestrator.bench.load.trace import Clock, RequestTimeline, Start, trace
 from orchestrator.decode.request import GenerationRequest
 
 NEWCOMER_TOKENS = 16
@@ -21,12 +21,12 @@ _LEAD_SHARE = 4
 class Beside:
     """One run: the sessions that streamed, from when they were watched, and the newcomer, where there was one."""
 
-    sessions: tuple[Trace, ...]
+    sessions: tuple[RequestTimeline, ...]
     watched_from_s: float
-    newcomer: Trace | None = None
+    newcomer: RequestTimeline | None = None
 
     @property
-    def traces(self) -> tuple[Trace, ...]:
+    def traces(self) -> tuple[RequestTimeline, ...]:
         return (*self.sessions, self.newcomer) if self.newcomer else self.sessions
 
     @property
@@ -34,7 +34,7 @@ class Beside:
         """The longest of all sessions' gaps that ended after the watch began, in seconds."""
         return max((gap for one in self.sessions for gap in self._gaps_s(one)), default=0.0)
 
-    def _gaps_s(self, one: Trace) -> list[float]:
+    def _gaps_s(self, one: RequestTimeline) -> list[float]:
         ends = (arrival.at_s for arrival in one.arrivals[1:])
         return [gap for gap, end_s in zip(one.gaps_s, ends, strict=True) if end_s > self.watched_from_s]
 
@@ -51,7 +51,7 @@ class Beside:
 class NeighbourRow:
     """One mode: medians over repeats, and the worst of them, in seconds."""
 
-    mode: Mode
+    mode: Speculation
     num_sessions: int
     prompt_tokens: int
     quiet_s: float
@@ -98,16 +98,16 @@ async def measure_neighbours(
     Raises:
         SpecgateError: a session or the newcomer broke off.
     """
-    quiet: dict[Mode, list[Beside]] = {mode: [] for mode in Mode}
-    beside: dict[Mode, list[Beside]] = {mode: [] for mode in Mode}
+    quiet: dict[Speculation, list[Beside]] = {mode: [] for mode in Speculation}
+    beside: dict[Speculation, list[Beside]] = {mode: [] for mode in Speculation}
     for repeat in range(repeats):
-        for mode in Mode:
+        for mode in Speculation:
             runs: list[tuple[list[Beside], GenerationRequest | None]] = [(quiet[mode], None), (beside[mode], newcomer)]
             for kept, extra in runs if repeat % 2 == 0 else reversed(runs):
                 own = [mode.of(one) for one in sessions]
                 kept.append(await stream_beside(start, own, mode.of(extra) if extra else None))
                 on_turn()
-    return [_row(mode, quiet[mode], beside[mode], len(newcomer.prompt_token_ids)) for mode in Mode]
+    return [_row(mode, quiet[mode], beside[mode], len(newcomer.prompt_token_ids)) for mode in Speculation]
 
 
 async def stream_beside(
@@ -121,7 +121,7 @@ async def stream_beside(
     waiting_for = set(range(len(sessions)))
     watched_from_s = 0.0
 
-    async def session(index: int, request: GenerationRequest) -> Trace:
+    async def session(index: int, request: GenerationRequest) -> RequestTimeline:
         num_tokens = 0
 
         def on_tokens(more: int, at_s: float) -> None:
@@ -135,7 +135,7 @@ async def stream_beside(
 
         return await _whole(trace(start, request, clock(), clock, on_tokens))
 
-    async def late(request: GenerationRequest) -> Trace:
+    async def late(request: GenerationRequest) -> RequestTimeline:
         await under_way.wait()
         return await _whole(trace(start, request, clock(), clock))
 
@@ -144,7 +144,7 @@ async def stream_beside(
     return Beside(tuple(traces[: len(sessions)]), watched_from_s, traces[-1] if newcomer else None)
 
 
-async def _whole(running: Coroutine[Any, Any, Trace]) -> Trace:
+async def _whole(running: Coroutine[Any, Any, RequestTimeline]) -> RequestTimeline:
     """Return the trace. Raises what broke it off: half a stream measures nothing here."""
     done = await running
     if done.error is not None:
@@ -152,7 +152,7 @@ async def _whole(running: Coroutine[Any, Any, Trace]) -> Trace:
     return done
 
 
-def _row(mode: Mode, quiet: Sequence[Beside], beside: Sequence[Beside], prompt_tokens: int) -> NeighbourRow:
+def _row(mode: Speculation, quiet: Sequence[Beside], beside: Sequence[Beside], prompt_tokens: int) -> NeighbourRow:
     without = [run.longest_gap_s for run in quiet]
     with_it = [run.longest_gap_s for run in beside]
     firsts = [run.newcomer.ttft_s or 0.0 for run in beside if run.newcomer]

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orchestrator.bench.load.levels import Mode, Sweep
+from orchestrator.bench.load.levels import Speculation, Sweep
 from orchestrator.bench.load.summary import Percentiles, Summary
-from orchestrator.terminal.figures import Line, draw_lines
+from orchestrator.terminal.figures import PlotLine, draw_lines
 
 Measure = tuple[str, str, Callable[[Summary], float | None]]
 """The end of its label, how it is drawn, and its value in a row."""
 
-_COLOURS = {Mode.OFF: "tab:blue", Mode.ON: "tab:green"}
+_COLOURS = {Speculation.OFF: "tab:blue", Speculation.ON: "tab:green"}
 _AXES = {Sweep.CONCURRENCY: "clients", Sweep.RATE: "requests per second"}
 
 
@@ -53,9 +53,9 @@ def draw(folder: Path, rows: Sequence[Summary]) -> list[Path]:
 
 def _draw(path: Path, sweep: Sweep, title: str, measures: Sequence[Measure], rows: Sequence[Summary]) -> Path:
     lines = []
-    for mode in Mode:
+    for mode in Speculation:
         own = sorted((row for row in rows if row.mode is mode), key=lambda row: row.level.value)
         for ending, style, value in measures:
             points = [(row.level.value, y) for row in own if (y := value(row)) is not None]
-            lines.append(Line(f"speculation {mode}{ending}", points, style, _COLOURS[mode]))
+            lines.append(PlotLine(f"speculation {mode}{ending}", points, style, _COLOURS[mode]))
     return draw_lines(path, _AXES[sweep], title, lines)

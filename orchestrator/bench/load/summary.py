@@ -7,9 +7,9 @@ from math import ceil, floor
 from statistics import fmean, median
 from typing import Any, NamedTuple, Self
 
-from orchestrator.bench.load.levels import Level, Mode, Sweep
+from orchestrator.bench.load.levels import Level, Speculation, Sweep
 from orchestrator.bench.load.sweep import Runs
-from orchestrator.bench.load.trace import Trace
+from orchestrator.bench.load.trace import RequestTimeline
 from orchestrator.decode.request import GenerationStats
 
 
@@ -52,7 +52,7 @@ class Summary:
     """
 
     level: Level
-    mode: Mode
+    mode: Speculation
     num_requests: int
     num_failed: int
     num_survived: int
@@ -104,7 +104,7 @@ def summaries(runs: Runs) -> list[Summary]:
             *cell,
             traces=[trace for traces in repeats for trace in traces],
             rates=rates[cell],
-            ratio_to_off=_ratio(medians[cell], medians.get((cell[0], Mode.OFF))),
+            ratio_to_off=_ratio(medians[cell], medians.get((cell[0], Speculation.OFF))),
             ratio_to_one=_ratio(medians[cell], medians.get((one, cell[1]))) if cell[0].sweep is one.sweep else None,
         )
         for cell, repeats in runs.items()
@@ -113,8 +113,8 @@ def summaries(runs: Runs) -> list[Summary]:
 
 def _summary(
     level: Level,
-    mode: Mode,
-    traces: Sequence[Trace],
+    mode: Speculation,
+    traces: Sequence[RequestTimeline],
     rates: Sequence[float],
     ratio_to_off: float | None,
     ratio_to_one: float | None,
@@ -156,7 +156,7 @@ def mean_batch_width(stats: Iterable[GenerationStats]) -> float | None:
     return _ratio(widths.total(), sum(count / width for width, count in widths.items()))
 
 
-def _rate(traces: Sequence[Trace]) -> float:
+def _rate(traces: Sequence[RequestTimeline]) -> float:
     done = [trace for trace in traces if trace.error is None and trace.arrivals]
     if not done:
         return 0.0

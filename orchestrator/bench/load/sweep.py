@@ -6,15 +6,15 @@ from functools import partial
 from itertools import cycle, islice
 
 from orchestrator.bench.load.arrivals import closed_loop, open_loop, poisson_arrivals
-from orchestrator.bench.load.levels import Level, Mode, Sweep, turns
-from orchestrator.bench.load.trace import Start, Trace, trace
+from orchestrator.bench.load.levels import Level, Speculation, Sweep, turns
+from orchestrator.bench.load.trace import RequestTimeline, Start, trace
 from orchestrator.decode.request import GenerationRequest
 
 WARM_UP_TOKENS = 16
 WARM_UP_CLIENTS = 4
 ARRIVAL_SEED = 0
 
-Runs = Mapping[tuple[Level, Mode], Sequence[Sequence[Trace]]]
+Runs = Mapping[tuple[Level, Speculation], Sequence[Sequence[RequestTimeline]]]
 """The traces of each level and mode, one list a repeat."""
 
 
@@ -36,9 +36,11 @@ async def measure(
         SpecgateError: what the first request answered where not one of a measurement came through.
     """
     short = [replace(one, max_tokens=min(one.max_tokens, WARM_UP_TOKENS)) for one in requests[:WARM_UP_CLIENTS]]
-    for mode in Mode:
+    for mode in Speculation:
         await run_level(start, [mode.of(one) for one in short], Level(Sweep.CONCURRENCY, WARM_UP_CLIENTS))
-    runs: dict[tuple[Level, Mode], list[Sequence[Trace]]] = {(level, mode): [] for level in levels for mode in Mode}
+    runs: dict[tuple[Level, Speculation], list[Sequence[RequestTimeline]]] = {
+        (level, mode): [] for level in levels for mode in Speculation
+    }
     for _, level, mode in turns(levels, repeats):
         taken = islice(cycle(requests), num_requests or level.num_requests)
         runs[level, mode].append(await run_level(start, [mode.of(one) for one in taken], level))
@@ -46,7 +48,7 @@ async def measure(
     return runs
 
 
-async def run_level(start: Start, requests: Sequence[GenerationRequest], level: Level) -> list[Trace]:
+async def run_level(start: Start, requests: Sequence[GenerationRequest], level: Level) -> list[RequestTimeline]:
     """Run one measurement. Arrivals at a rate are the same in every one. Raises as ``measure`` does."""
     send = partial(trace, start)
     if level.sweep is Sweep.CONCURRENCY:

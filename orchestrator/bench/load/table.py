@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
-from orchestrator.bench.load.levels import Mode, Sweep
+from orchestrator.bench.load.levels import Speculation, Sweep
 from orchestrator.bench.load.neighbour import NeighbourRow
 from orchestrator.bench.load.summary import Percentiles, Summary
 from orchestrator.terminal.tables import WIDE, number, print_lost, table_of
@@ -68,7 +68,7 @@ def print_load(console: Console, rows: Sequence[Summary]) -> None:
 def print_neighbours(console: Console, rows: Sequence[NeighbourRow]) -> None:
     """Print the longest gaps without and with the long prompt."""
     console.print(f"Longest gap between tokens when a prompt of {rows[0].prompt_tokens} tokens arrives:", style="bold")
-    console.print(table_of(rows, _NEIGHBOURS, style_of=lambda row: "green" if row.mode is Mode.ON else None))
+    console.print(table_of(rows, _NEIGHBOURS, style_of=lambda row: "green" if row.mode is Speculation.ON else None))
     if any(row.num_still_streaming == 0 for row in rows):
         told = "The sessions ended before the long prompt had its first token: give more --max-tokens."
         console.print(told, style="yellow", soft_wrap=True)
@@ -80,4 +80,4 @@ def _warn(console: Console, rows: Sequence[Summary] | Sequence[NeighbourRow]) ->
 
 
 def _style(row: Summary) -> str | None:
-    return "green" if row.mode is Mode.ON else None
+    return "green" if row.mode is Speculation.ON else None

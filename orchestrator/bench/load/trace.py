@@ -14,7 +14,7 @@ OnTokens = Callable[[int, float], None]
 """Called with how many tokens came, and when."""
 
 
-class Running(Protocol):
+class TimedGeneration(Protocol):
     """One generation: iterated once for its deltas, closed in the end."""
 
     @property
@@ -25,7 +25,7 @@ class Running(Protocol):
     async def aclose(self) -> None: ...
 
 
-Start = Callable[[GenerationRequest], Running]
+Start = Callable[[GenerationRequest], TimedGeneration]
 """Makes a generation; nothing is opened before its first delta is asked for."""
 
 
@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RequestTimeline:
     """What one request saw. Times are seconds; what cannot be told of so few tokens is None.
 
     ``due_s`` is when the request was to be sent, by the clock of the arrivals, not when this process came to send it:
@@ -91,7 +91,7 @@ async def trace(
     due_s: float,
     clock: Clock = time.perf_counter,
     on_tokens: OnTokens | None = None,
-) -> Trace:
+) -> RequestTimeline:
     """Run one request to its end, or to where it breaks off.
 
     Raises:
@@ -112,4 +112,4 @@ async def trace(
         error = failure
     finally:
         await running.aclose()
-    return Trace(due_s, tuple(arrivals), running.stats, error)
+    return RequestTimeline(due_s, tuple(arrivals), running.stats, error)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from orchestrator.bench.network.rows import NetworkRow, network_rows
 from orchestrator.bench.network.table import draw_network, print_network
-from orchestrator.bench.throughput.agreement import Agreement, promised_agreement
+from orchestrator.bench.throughput.agreement import TextAgreement, promised_agreement
 from orchestrator.bench.throughput.drafters import on_demand_drafter
 from orchestrator.bench.throughput.runs import Decode, measure
 from orchestrator.bench.throughput.samples import PAIR_ROWS, Samples
@@ -36,7 +36,7 @@ class NetworkReport:
 
     request: GenerationRequest
     rows: Sequence[NetworkRow]
-    agreement: Agreement | None
+    agreement: TextAgreement | None
     models: Mapping[str, Any] = field(default_factory=dict)
 
     def to_object(self) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.bench.network.rows import NetworkRow
-from orchestrator.bench.throughput.agreement import Agreement
+from orchestrator.bench.throughput.agreement import TextAgreement
 from orchestrator.bench.throughput.table import STYLES, agreement_line, interval
-from orchestrator.terminal.figures import Line, draw_lines
+from orchestrator.terminal.figures import PlotLine, draw_lines
 from orchestrator.terminal.tables import number, print_lost, table_of
 
 Column = tuple[str, Callable[[NetworkRow], str]]
@@ -28,7 +28,7 @@ _LEGEND = (
 )
 
 
-def print_network(console: Console, rows: Sequence[NetworkRow], agreement: Agreement | None) -> None:
+def print_network(console: Console, rows: Sequence[NetworkRow], agreement: TextAgreement | None) -> None:
     """Print the table, and how many texts were equal over all rows and delays."""
     console.print(table_of(rows, _COLUMNS, num_names=2, style_of=lambda one: STYLES.get(one.row.name)))
     console.print(_LEGEND, style="dim")
@@ -52,9 +52,9 @@ def draw_network(folder: Path, rows: Sequence[NetworkRow]) -> list[Path]:
     ]
 
 
-def _lines(rows: Sequence[NetworkRow], value: Callable[[NetworkRow], float | None]) -> list[Line]:
+def _lines(rows: Sequence[NetworkRow], value: Callable[[NetworkRow], float | None]) -> list[PlotLine]:
     names = dict.fromkeys(one.row.name for one in rows)
     return [
-        Line(name, [(one.added_ms, y) for one in rows if one.row.name == name and (y := value(one)) is not None])
+        PlotLine(name, [(one.added_ms, y) for one in rows if one.row.name == name and (y := value(one)) is not None])
         for name in names
     ]

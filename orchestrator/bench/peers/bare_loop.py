@@ -17,7 +17,7 @@ class BareRun:
     num_first: int = 1
 
 
-class BareLoop:
+class BareLoopProcess:
     """A process that holds one model and decodes with it, one request at a time.
 
     With an ``assistant`` it also decodes by the library's assisted generation; ``no_assistant`` says, once it is

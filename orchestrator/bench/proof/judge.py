@@ -15,19 +15,27 @@ from orchestrator.bench.proof.laws import (
     two_sample_test,
 )
 from orchestrator.bench.proof.plan import JOINT_TOKENS
-from orchestrator.bench.proof.report import Check, Outcome
-from orchestrator.bench.proof.texts import Comparison, Parting, Trace, by_count, by_margin, compare, near_tie_limit
+from orchestrator.bench.proof.report import Check, CheckResult
+from orchestrator.bench.proof.texts import (
+    Parting,
+    TextComparison,
+    TextRecord,
+    by_count,
+    by_margin,
+    compare,
+    near_tie_limit,
+)
 from specgate.types import TokenLogprobs
 
 TIE_PLACES_PER_TOKEN = 1e-3
 """In float32 a near tie comes once in some ten thousand tokens; many more would excuse what is no tie."""
 _SHOWN = 3
 
-Runs = Mapping[str, Sequence[Trace]]
+Runs = Mapping[str, Sequence[TextRecord]]
 """The texts of every setting, one a prompt."""
 
 
-def judge_greedy(name: str, references: Sequence[Trace], runs: Runs, dtype: str, *, drafts: bool = True) -> Check:
+def judge_greedy(name: str, references: Sequence[TextRecord], runs: Runs, dtype: str, *, drafts: bool = True) -> Check:
     """Judge texts of temperature 0: equal, or parted where the target's two best logits nearly tie.
 
     Args:
@@ -47,41 +55,41 @@ def judge_greedy(name: str, references: Sequence[Trace], runs: Runs, dtype: str,
     return _check(name, outcome, message, seen, figures)
 
 
-def judge_seeded(name: str, references: Sequence[Trace], runs: Runs, dtype: str) -> Check:
+def judge_seeded(name: str, references: Sequence[TextRecord], runs: Runs, dtype: str) -> Check:
     """Judge texts of one seed each: equal, or parted where the verifier counted a near tie.
 
     Its count is made for float32. Under coarser numbers a parting that it does not explain is no proof of a fault.
     """
     seen = compare(references, runs, by_count)
     outcome = _outcome(seen, references, dtype, drafts=True)
-    if outcome is Outcome.FAIL and dtype != "float32":
-        outcome = Outcome.UNDECIDED
+    if outcome is CheckResult.FAIL and dtype != "float32":
+        outcome = CheckResult.UNDECIDED
     near_ties = sum(len(reference.near_ties) for reference in references)
     message = f"{_counted(seen)}; {near_ties} near ties"
-    if outcome is Outcome.UNDECIDED and seen.drafted:
+    if outcome is CheckResult.UNDECIDED and seen.drafted:
         message += f"; {dtype} rounds by more than a near tie, float32 would decide it"
     return _check(name, outcome, message, seen, {"near_ties": near_ties})
 
 
-def _outcome(seen: Comparison, references: Sequence[Trace], dtype: str, *, drafts: bool) -> Outcome:
+def _outcome(seen: TextComparison, references: Sequence[TextRecord], dtype: str, *, drafts: bool) -> CheckResult:
     reference_tokens = sum(len(reference.token_ids) for reference in references)
     too_many = seen.tie_places > max(1.0, TIE_PLACES_PER_TOKEN * reference_tokens)
     if seen.unexplained or (too_many and dtype == "float32"):
-        return Outcome.FAIL
+        return CheckResult.FAIL
     if drafts and not seen.drafted:
-        return Outcome.UNDECIDED
-    return Outcome.NEAR_TIE if seen.partings else Outcome.PASS
+        return CheckResult.UNDECIDED
+    return CheckResult.NEAR_TIE if seen.partings else CheckResult.PASS
 
 
-def _counted(seen: Comparison) -> str:
+def _counted(seen: TextComparison) -> str:
     return f"{seen.equal} of {seen.texts} texts equal, {seen.tokens} tokens compared{_drafted(seen)}"
 
 
-def _drafted(seen: Comparison) -> str:
+def _drafted(seen: TextComparison) -> str:
     return f", {seen.accepted} of {seen.drafted} drafts accepted" if seen.drafted else ""
 
 
-def _check(name: str, outcome: Outcome, message: str, seen: Comparison, figures: Mapping[str, object]) -> Check:
+def _check(name: str, outcome: CheckResult, message: str, seen: TextComparison, figures: Mapping[str, object]) -> Check:
     # The worst first: what no tie explains.
     worst = sorted(seen.partings, key=lambda parting: parting.near_tie)[:_SHOWN]
     details = [_told(parting) for parting in worst]
@@ -104,9 +112,9 @@ def law_of(entry: TokenLogprobs) -> Law:
 
 def judge_rejection(
     laws: Mapping[str, Law],
-    alone: Mapping[str, Sequence[Trace]],
-    speculated: Mapping[str, Sequence[Trace]],
-    by_gate: Mapping[str, Sequence[Trace]],
+    alone: Mapping[str, Sequence[TextRecord]],
+    speculated: Mapping[str, Sequence[TextRecord]],
+    by_gate: Mapping[str, Sequence[TextRecord]],
 ) -> Check:
     """Judge the law of speculation by rejection.
 
@@ -136,7 +144,7 @@ def _law_check(tests: Sequence[LawTest], samples: int, drafted: int, accepted: i
         if found
         else ("too few samples to find any deviation")
     )
-    outcome = Outcome.FAIL if failed else Outcome.PASS if drafted and found else Outcome.UNDECIDED
+    outcome = CheckResult.FAIL if failed else CheckResult.PASS if drafted and found else CheckResult.UNDECIDED
     message = (
         f"{len(tests)} tests, smallest p {worst.p:.2g} ({worst.corrected_p:.2g} corrected, limit {LEVEL}); "
         f"{samples} texts, {accepted} of {drafted} drafts accepted; {power}"
@@ -146,15 +154,15 @@ def _law_check(tests: Sequence[LawTest], samples: int, drafted: int, accepted: i
     return Check("rejection, law", outcome, message, details, figures=figures)
 
 
-def _first(traces: Sequence[Trace]) -> Counter[int]:
+def _first(traces: Sequence[TextRecord]) -> Counter[int]:
     return Counter(trace.token_ids[0] for trace in traces)
 
 
-def _texts(traces: Sequence[Trace]) -> list[Text]:
+def _texts(traces: Sequence[TextRecord]) -> list[Text]:
     return [trace.token_ids[:JOINT_TOKENS] for trace in traces]
 
 
-def _seen(traces: Sequence[Trace]) -> list[tuple[int, Law]]:
+def _seen(traces: Sequence[TextRecord]) -> list[tuple[int, Law]]:
     return [
         (token_id, law_of(entry))
         for trace in traces

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Outcome(StrEnum):
+class CheckResult(StrEnum):
     """What a check showed."""
 
     PASS = "pass"
@@ -21,7 +21,7 @@ class Check:
     """One check. ``texts`` and ``equal`` count texts that must be the target's own, 0 where a law is tested."""
 
     name: str
-    outcome: Outcome
+    outcome: CheckResult
     message: str
     details: tuple[str, ...] = ()
     texts: int = 0
@@ -43,9 +43,9 @@ class Proof:
     @property
     def holds(self) -> bool:
         """Whether no check failed and none is open; near ties are within what is promised, what was skipped is told."""
-        return not self._of(Outcome.FAIL, Outcome.UNDECIDED)
+        return not self._of(CheckResult.FAIL, CheckResult.UNDECIDED)
 
-    def _of(self, *outcomes: Outcome) -> list[str]:
+    def _of(self, *outcomes: CheckResult) -> list[str]:
         return [check.name for check in self.checks if check.outcome in outcomes]
 
     @property
@@ -53,9 +53,9 @@ class Proof:
         """Return one or two sentences."""
         texts, equal = (sum(getattr(check, name) for check in self.checks) for name in ("texts", "equal"))
         counted = f"{equal} of {texts} texts are exactly what the target alone writes"
-        if failed := self._of(Outcome.FAIL):
+        if failed := self._of(CheckResult.FAIL):
             return f"NOT lossless: {', '.join(failed)} failed; {counted}."
-        if undecided := self._of(Outcome.UNDECIDED):
+        if undecided := self._of(CheckResult.UNDECIDED):
             return f"Not proved: {', '.join(undecided)} could not be decided; {counted}."
         parted = f"; the other {texts - equal} part from it at near ties only" if equal < texts else ""
         return f"Lossless as far as was looked: {counted}{parted}, and no test tells rejection's law from the target's."

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.bench.load.arrivals import all_of
-from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
 from orchestrator.bench.proof.plan import (
     GATES,
@@ -20,8 +20,8 @@ from orchestrator.bench.proof.plan import (
     rejection_requests,
     seeded_request,
 )
-from orchestrator.bench.proof.report import Check, Outcome, Proof
-from orchestrator.bench.proof.texts import Trace
+from orchestrator.bench.proof.report import Check, CheckResult, Proof
+from orchestrator.bench.proof.texts import TextRecord
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Pair
@@ -78,28 +78,30 @@ class Prover:
         sizes = {"prompts": len(self._prompts), "max_tokens": self._sizes.max_tokens, "samples": self._sizes.samples}
         return {"target": target.model, "draft": draft.model if draft else None, "dtype": self._dtype, **sizes}
 
-    async def _run(self, requests: Sequence[GenerationRequest], batch: int) -> list[Trace]:
+    async def _run(self, requests: Sequence[GenerationRequest], batch: int) -> list[TextRecord]:
         return await record_all(self._orchestrator, requests, batch, self._on_text)
 
     async def _settings(
         self, requests: Sequence[GenerationRequest], settings: Sequence[Setting]
-    ) -> dict[str, list[Trace]]:
+    ) -> dict[str, list[TextRecord]]:
         """Make the same texts again, under every setting."""
         return {str(one): await self._run([one.of(request) for request in requests], one.batch) for one in settings}
 
     async def _against_transformers(
-        self, requests: Sequence[GenerationRequest], references: Sequence[Trace], *, hf: bool
+        self, requests: Sequence[GenerationRequest], references: Sequence[TextRecord], *, hf: bool
     ) -> Check:
         model = self._models.target_model
         if not hf or model is None or self._models.verifier:
             why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
-            return Check(ALONE, Outcome.SKIPPED, f"not compared with transformers: {why}")
-        loop = BareLoop(model, dtype=self._models.dtype, device=self._models.device, threads=self._models.threads)
+            return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
+        loop = BareLoopProcess(
+            model, dtype=self._models.dtype, device=self._models.device, threads=self._models.threads
+        )
         try:
             await loop.start()
-            texts = [Trace((await loop.run(request)).token_ids) for request in requests]
+            texts = [TextRecord((await loop.run(request)).token_ids) for request in requests]
         except ServiceUnavailable as error:
-            return Check(ALONE, Outcome.SKIPPED, f"not compared with transformers: {error}")
+            return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {error}")
         finally:
             await loop.stop()
         return judge_greedy(ALONE, references, {"transformers": texts}, self._dtype, drafts=False)
@@ -111,14 +113,14 @@ class Prover:
         runs = await self._settings(requests, SEEDED_SETTINGS)
         return judge_seeded(f"shared noise, {name}", references, runs, self._dtype)
 
-    async def _rejection(self, references: Sequence[Trace]) -> Check:
+    async def _rejection(self, references: Sequence[TextRecord]) -> Check:
         """Sample where the target is least sure of its first token: there most drafts are rejected."""
         least_sure = sorted(range(len(references)), key=lambda index: references[index].logprobs[0].top[0][1])
         chosen = {f"prompt {index + 1}": index for index in sorted(least_sure[:REJECTION_PROMPTS])}
         laws = {name: law_of(references[index].logprobs[0]) for name, index in chosen.items()}
-        alone: dict[str, list[Trace]] = {}
-        speculated: dict[str, list[Trace]] = {}
-        by_gate: Mapping[str, list[Trace]] = {str(gate): [] for gate in GATES}
+        alone: dict[str, list[TextRecord]] = {}
+        speculated: dict[str, list[TextRecord]] = {}
+        by_gate: Mapping[str, list[TextRecord]] = {str(gate): [] for gate in GATES}
         for name, index in chosen.items():
             ours, theirs = rejection_requests(self._prompts[index], self._sizes.samples)
             alone[name] = await self._run(ours, REJECTION_BATCH)
@@ -130,11 +132,11 @@ class Prover:
 
 async def record_all(
     orchestrator: Orchestrator, requests: Sequence[GenerationRequest], batch: int, on_text: OnText
-) -> list[Trace]:
+) -> list[TextRecord]:
     """Run all requests, ``batch`` at a time; return the traces in order. The first failure ends them all."""
     slots = asyncio.Semaphore(batch)
 
-    async def one(request: GenerationRequest) -> Trace:
+    async def one(request: GenerationRequest) -> TextRecord:
         async with slots:
             trace = await record(orchestrator, request)
         on_text()
@@ -143,9 +145,9 @@ async def record_all(
     return await all_of(one(request) for request in requests)
 
 
-async def record(orchestrator: Orchestrator, request: GenerationRequest) -> Trace:
+async def record(orchestrator: Orchestrator, request: GenerationRequest) -> TextRecord:
     """Run one request; a near tie is placed at the tokens of the verdict that counted it."""
-    trace = Trace(())
+    trace = TextRecord(())
     async with orchestrator.generate(request) as generation:
         stats, counted = generation.stats, 0
         async for delta in generation:

@@ -4,14 +4,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.bench.proof.report import Outcome, Proof
+from orchestrator.bench.proof.report import CheckResult, Proof
 
 _STYLES = {
-    Outcome.PASS: "green",
-    Outcome.NEAR_TIE: "green",
-    Outcome.UNDECIDED: "yellow",
-    Outcome.FAIL: "bold red",
-    Outcome.SKIPPED: "dim",
+    CheckResult.PASS: "green",
+    CheckResult.NEAR_TIE: "green",
+    CheckResult.UNDECIDED: "yellow",
+    CheckResult.FAIL: "bold red",
+    CheckResult.SKIPPED: "dim",
 }
 
 

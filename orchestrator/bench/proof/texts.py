@@ -20,7 +20,7 @@ def near_tie_limit(dtype: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class TextRecord:
     """One request's tokens and how they came about. Positions count from the first emitted token, 0.
 
     ``near_ties`` are the positions of verdicts in which the verifier counted a near tie. ``logprobs`` is empty, or
@@ -53,7 +53,7 @@ class Parting:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TextComparison:
     """Texts against their references. ``tokens`` are those compared: what follows a parting is not."""
 
     texts: int
@@ -87,7 +87,7 @@ class Comparison:
         }
 
 
-IsTie = Callable[[Trace, Trace, int], bool]
+IsTie = Callable[[TextRecord, TextRecord, int], bool]
 """Whether reference and text may part at a position."""
 
 
@@ -96,12 +96,14 @@ def by_margin(limit: float) -> IsTie:
     return lambda reference, _, position: _margin(reference, position, default=limit) < limit
 
 
-def by_count(reference: Trace, text: Trace, position: int) -> bool:
+def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:
     """The verifier counted a near tie there: for sampling, where noise that only the services know decides."""
     return position in reference.near_ties or position in text.near_ties
 
 
-def compare(references: Sequence[Trace], runs: Mapping[str, Sequence[Trace]], is_tie: IsTie) -> Comparison:
+def compare(
+    references: Sequence[TextRecord], runs: Mapping[str, Sequence[TextRecord]], is_tie: IsTie
+) -> TextComparison:
     """Compare every setting's texts, one a prompt, with the references, one a prompt."""
     partings: list[Parting] = []
     tokens = 0
@@ -112,10 +114,10 @@ def compare(references: Sequence[Trace], runs: Mapping[str, Sequence[Trace]], is
             partings += [] if parting is None else [parting]
     every = [text for texts in runs.values() for text in texts]
     drafted, accepted = sum(text.drafted for text in every), sum(text.accepted for text in every)
-    return Comparison(len(every), tokens, tuple(partings), drafted, accepted)
+    return TextComparison(len(every), tokens, tuple(partings), drafted, accepted)
 
 
-def _part(setting: str, prompt: int, reference: Trace, text: Trace, is_tie: IsTie) -> Parting | None:
+def _part(setting: str, prompt: int, reference: TextRecord, text: TextRecord, is_tie: IsTie) -> Parting | None:
     if reference.token_ids == text.token_ids:
         return None
     pairs = zip(reference.token_ids, text.token_ids, strict=False)
@@ -128,5 +130,5 @@ def _part(setting: str, prompt: int, reference: Trace, text: Trace, is_tie: IsTi
     return Parting(setting, prompt, position, expected, found, margin, near_tie)
 
 
-def _margin(trace: Trace, position: int, default: float) -> float:
+def _margin(trace: TextRecord, position: int, default: float) -> float:
     return trace.margins[position] if position < len(trace.margins) else default

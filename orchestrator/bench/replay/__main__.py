@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.bench.replay.report import HEAD, row
 from orchestrator.bench.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
-from orchestrator.bench.replay.trace import Trace, read_trace
+from orchestrator.bench.replay.trace import RoundTrace, read_trace
 from specgate.errors import SpecgateError
 
 
@@ -34,7 +34,7 @@ def _print_table(options: argparse.Namespace) -> None:
                 print(f"{name}: {len(one.texts)} texts are too few for {sessions} sessions", file=sys.stderr)
 
 
-def _traces(options: argparse.Namespace) -> Iterator[tuple[str, Trace]]:
+def _traces(options: argparse.Namespace) -> Iterator[tuple[str, RoundTrace]]:
     for path in options.traces:
         yield path.name, read_trace(path)
     if not options.traces:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from orchestrator.bench.replay.replay import Gate, Observe, Replay, Result
-from orchestrator.bench.replay.trace import Trace
+from orchestrator.bench.replay.replay import Gate, Observe, Replay, ReplayResult
+from orchestrator.bench.replay.trace import RoundTrace
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.auto.observation import Observation
@@ -50,12 +50,12 @@ def auto_gate(learner: Learner, max_gamma: int = AUTO_GAMMA) -> Gate:
     return make
 
 
-def replay_fixed(trace: Trace, concurrency: int, policy: Policy) -> Result:
+def replay_fixed(trace: RoundTrace, concurrency: int, policy: Policy) -> ReplayResult:
     """Return what a policy that learns nothing comes to."""
     return Replay(trace, concurrency, lambda: (policy, _ignore)).run()
 
 
-def compare(trace: Trace, concurrency: int, gates: Mapping[str, Policy]) -> tuple[Comparison, Comparison]:
+def compare(trace: RoundTrace, concurrency: int, gates: Mapping[str, Policy]) -> tuple[Comparison, Comparison]:
     """Return how ``auto``, starting from nothing, does against ``gates``: after a quarter of the tokens; over all."""
     results = {name: replay_fixed(trace, concurrency, policy) for name, policy in gates.items()}
     learned = Replay(trace, concurrency, auto_gate(Learner())).run()
@@ -63,7 +63,7 @@ def compare(trace: Trace, concurrency: int, gates: Mapping[str, Policy]) -> tupl
     return _compare(learned, results, warmup_tokens), _compare(learned, results, 0)
 
 
-def _compare(learned: Result, results: Mapping[str, Result], after_tokens: int) -> Comparison:
+def _compare(learned: ReplayResult, results: Mapping[str, ReplayResult], after_tokens: int) -> Comparison:
     rates = {name: result.tokens_per_s(after_tokens) for name, result in results.items()}
     best = max(rates, key=rates.__getitem__)
     return Comparison(learned.tokens_per_s(after_tokens), rates[ALONE], rates[best], best)

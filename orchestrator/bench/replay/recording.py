@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from orchestrator.bench.replay.trace import Text
+from orchestrator.bench.replay.trace import TracedText
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
@@ -24,17 +24,17 @@ RECORDED_GAMMAS = (8, 7)
 _AGREES = {TokenSource.ACCEPTED: True, TokenSource.RECOVERED: False}
 
 
-class Running(Protocol):
+class RecordedGeneration(Protocol):
     """One generation, iterated once for its deltas."""
 
     def __aiter__(self) -> AsyncIterator[Delta]: ...
 
 
 async def record(
-    start: Callable[[GenerationRequest], Running],
+    start: Callable[[GenerationRequest], RecordedGeneration],
     request: GenerationRequest,
     gammas: Sequence[int] = RECORDED_GAMMAS,
-) -> Text | None:
+) -> TracedText | None:
     """Return the text that ``request``, which needs a seed above temperature 0, is answered with; one run a γ.
 
     In rejection mode above temperature 0 only the first γ is run. None where the runs write different texts, for a near
@@ -52,7 +52,7 @@ async def record(
     return merge([text_of(run) for run in runs])
 
 
-def text_of(deltas: Iterable[Delta]) -> Text:
+def text_of(deltas: Iterable[Delta]) -> TracedText:
     """Return what the deltas of one request, made with ``logprobs`` 0 or more, tell.
 
     Raises:
@@ -65,11 +65,11 @@ def text_of(deltas: Iterable[Delta]) -> Text:
             raise InvalidArgument("logprobs", "a trace needs them for every token; 0 likeliest ones are enough")
         confidences += (math.exp(entry.logprob) for entry in delta.logprobs)
         agrees += (_AGREES.get(source) for source in delta.sources)
-    return Text(tuple(confidences), tuple(agrees))
+    return TracedText(tuple(confidences), tuple(agrees))
 
 
-def merge(texts: Sequence[Text]) -> Text:
+def merge(texts: Sequence[TracedText]) -> TracedText:
     """Return one text that knows what any of these runs of it knows; the confidences are the first one's."""
     known = zip(*(text.agrees for text in texts), strict=True)
     agrees = tuple(next((one for one in votes if one is not None), None) for votes in known)
-    return Text(texts[0].confidences, agrees)
+    return TracedText(texts[0].confidences, agrees)

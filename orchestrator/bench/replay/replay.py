@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from orchestrator.bench.replay.trace import Text, Trace
+from orchestrator.bench.replay.trace import RoundTrace, TracedText
 from orchestrator.policy.auto.machine import Clock, Device, Forward
 from orchestrator.policy.auto.observation import Behind, Observation
 from orchestrator.policy.gates import Policy, RoundPlan
@@ -24,7 +24,7 @@ Gate = Callable[[], tuple[Policy, Observe]]
 class Progressing:
     """What a policy sees of a replayed session."""
 
-    text: Text
+    text: TracedText
     length: int = 0
     behind: Behind | None = None
 
@@ -42,7 +42,7 @@ class Progressing:
 
 
 @dataclass(slots=True)
-class Result:
+class ReplayResult:
     """When how many tokens had been emitted, by all sessions together.
 
     The first ``num_full`` entries are from the time before a session found no further text.
@@ -77,13 +77,13 @@ GOLDEN = 0.6180339887498949
 class Replay:
     """One trace under one gate, with ``concurrency`` sessions at a time."""
 
-    def __init__(self, trace: Trace, concurrency: int, gate: Gate) -> None:
+    def __init__(self, trace: RoundTrace, concurrency: int, gate: Gate) -> None:
         self.clock = Clock()
         machine = trace.machine
         self.machine = machine
         self.drafter = Device(self.clock, machine.draft_us, machine.draft_session_us, 0.0)
         self.verifier = Device(self.clock, machine.forward_us, machine.session_us, machine.row_us)
-        self.result = Result()
+        self.result = ReplayResult()
         self._waiting = deque(trace.texts)
         self._gate = gate
         self._concurrency = concurrency
@@ -94,7 +94,7 @@ class Replay:
         self._num_messages += 1
         return self.machine.network_us * (0.25 + 0.5 * (self._num_messages * GOLDEN % 1))
 
-    def run(self) -> Result:
+    def run(self) -> ReplayResult:
         """Decode all texts, ``concurrency`` at a time."""
         if not 1 <= self._concurrency <= len(self._waiting):
             raise InvalidArgument("concurrency", f"{self._concurrency} is outside [1, {len(self._waiting)} texts]")
@@ -118,7 +118,7 @@ class Replay:
 class _Session:
     """One text on its way: each step hands the next one to the clock or to a device."""
 
-    def __init__(self, replay: Replay, text: Text, policy: Policy, observe: Observe) -> None:
+    def __init__(self, replay: Replay, text: TracedText, policy: Policy, observe: Observe) -> None:
         self._replay = replay
         self._progress = Progressing(text)
         self._policy = policy

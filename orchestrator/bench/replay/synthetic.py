@@ -4,8 +4,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from orchestrator.bench.replay.trace import Text, Trace
-from orchestrator.policy.auto.machine import Machine
+from orchestrator.bench.replay.trace import RoundTrace, TracedText
+from orchestrator.policy.auto.machine import SimulatedMachine
 
 FORWARD_US = 8000.0
 
@@ -36,21 +36,21 @@ KINDS = {
 DRAFT_RATIOS = (0.09, 0.33)
 
 
-def text(kind: TextKind, num_tokens: int, rng: random.Random) -> Text:
+def text(kind: TextKind, num_tokens: int, rng: random.Random) -> TracedText:
     """Return one text."""
     ease, confidences, agrees = rng.gauss(0, 1), [], []
     for _ in range(num_tokens):
         ease = kind.stay * ease + math.sqrt(1 - kind.stay**2) * rng.gauss(0, 1)
         confidences.append(_logistic(kind.sureness + kind.spread * ease + rng.gauss(0, 0.7)))
         agrees.append(rng.random() < _logistic(kind.agreement + kind.sense * ease))
-    return Text(tuple(confidences), tuple(agrees))
+    return TracedText(tuple(confidences), tuple(agrees))
 
 
 def machine(
     draft_ratio: float, session_ratio: float = 0.1, row_ratio: float = 0.03, network_ratio: float = 0.05
-) -> Machine:
+) -> SimulatedMachine:
     """Return a machine; ratios are to one forward of the target, that of a further session to one of either model."""
-    return Machine(
+    return SimulatedMachine(
         forward_us=FORWARD_US,
         session_us=session_ratio * FORWARD_US,
         row_us=row_ratio * FORWARD_US,
@@ -60,10 +60,10 @@ def machine(
     )
 
 
-def trace(kind: TextKind, machine: Machine, num_texts: int, num_tokens: int, seed: int = 0) -> Trace:
+def trace(kind: TextKind, machine: SimulatedMachine, num_texts: int, num_tokens: int, seed: int = 0) -> RoundTrace:
     """Return a trace of texts of equal length."""
     rng = random.Random(seed)
-    return Trace(machine, tuple(text(kind, num_tokens, rng) for _ in range(num_texts)))
+    return RoundTrace(machine, tuple(text(kind, num_tokens, rng) for _ in range(num_texts)))
 
 
 def _logistic(value: float) -> float:

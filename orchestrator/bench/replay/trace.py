@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
-from orchestrator.policy.auto.machine import Machine
+from orchestrator.policy.auto.machine import SimulatedMachine
 from specgate.errors import InvalidArgument
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TracedText:
     """One answer: per emitted position the target's confidence, and whether the draft agrees; None: not known."""
 
     confidences: tuple[float, ...]
@@ -36,38 +36,38 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RoundTrace:
     """Texts, and the machine that they ran on."""
 
-    machine: Machine
-    texts: tuple[Text, ...]
+    machine: SimulatedMachine
+    texts: tuple[TracedText, ...]
 
 
-def write_trace(path: Path, trace: Trace) -> None:
+def write_trace(path: Path, trace: RoundTrace) -> None:
     """Write the machine, then a line a text."""
     lines = [{"machine": asdict(trace.machine)}, *({"text": asdict(text)} for text in trace.texts)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> RoundTrace:
     """Read what ``write_trace`` wrote.
 
     Raises:
         InvalidArgument: unreadable, or not a trace; names the line.
     """
-    machine, texts = None, list[Text]()
+    machine, texts = None, list[TracedText]()
     for number, line in enumerate(_lines(path), start=1):
         try:
             entry = json.loads(line)
             if "machine" in entry:
-                machine = Machine(**entry["machine"])
+                machine = SimulatedMachine(**entry["machine"])
             else:
-                texts.append(Text(**{name: tuple(values) for name, values in entry["text"].items()}))
+                texts.append(TracedText(**{name: tuple(values) for name, values in entry["text"].items()}))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidArgument("trace", f"{path} line {number}: {type(error).__name__}: {error}") from None
     if machine is None or not texts:
         raise InvalidArgument("trace", f"{path} holds no machine or no text")
-    return Trace(machine, tuple(texts))
+    return RoundTrace(machine, tuple(texts))
 
 
 def _lines(path: Path) -> list[str]:

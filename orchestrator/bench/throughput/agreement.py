@@ -17,7 +17,7 @@ from specgate.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class TextAgreement:
     """For how many prompts all of ``names`` gave the same tokens."""
 
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Agreement:
         return self.equal == self.total
 
 
-def promised_agreement(samples: Samples, requests: Sequence[GenerationRequest]) -> Agreement | None:
+def promised_agreement(samples: Samples, requests: Sequence[GenerationRequest]) -> TextAgreement | None:
     """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text."""
     if any(one.rejects for one in requests):
         return None
@@ -40,14 +40,14 @@ def promised_agreement(samples: Samples, requests: Sequence[GenerationRequest]) 
     return agreement_of(texts, [name for name in names if texts[name]])
 
 
-def agreement_of(samples: Samples, names: Sequence[str]) -> Agreement:
+def agreement_of(samples: Samples, names: Sequence[str]) -> TextAgreement:
     """Compare the token ids of every prompt over ``names`` and all repeats."""
     prompts = sorted({sample.prompt for name in names for sample in samples[name]})
     equal = 0
     for prompt in prompts:
         texts = {sample.token_ids for name in names for sample in samples[name] if sample.prompt == prompt}
         equal += len(texts) == 1
-    return Agreement(tuple(names), equal, len(prompts))
+    return TextAgreement(tuple(names), equal, len(prompts))
 
 
 def _samples_of(samples: Samples, name: str) -> Sequence[Sample]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.bench.throughput.agreement import Agreement, promised_agreement
+from orchestrator.bench.throughput.agreement import TextAgreement, promised_agreement
 from orchestrator.bench.throughput.drafters import drafting_on_demand
 from orchestrator.bench.throughput.rows import Row, rows_of
 from orchestrator.bench.throughput.runs import measure
@@ -22,11 +22,11 @@ from orchestrator.terminal.prompts import Prompt, with_token_ids
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ThroughputReport:
     """The rows, for how many prompts the texts were equal where they must be, and what was measured."""
 
     rows: list[Row]
-    agreement: Agreement | None
+    agreement: TextAgreement | None
     models: Mapping[str, Any] = field(default_factory=dict)
 
     def to_object(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ async def measure_pair(
     traffic: Traffic,
     budget_s: float = math.inf,
     assisted: bool = True,
-) -> Report:
+) -> ThroughputReport:
     """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget.
 
     ``traffic`` counts what the pair's calls send and receive. Without ``assisted`` HuggingFace's own speculation is
@@ -64,4 +64,4 @@ async def measure_pair(
         ways = bare | ours
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
             samples = await measure(ways, requests, repeats, on_turn, budget_s)
-    return Report(rows_of(samples), promised_agreement(samples, requests), pair.models)
+    return ThroughputReport(rows_of(samples), promised_agreement(samples, requests), pair.models)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.throughput.samples import Sample
 from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
@@ -62,7 +62,7 @@ async def measure(
     return samples
 
 
-def bare_way(loop: BareLoop, schedule: str | None = None) -> Decode:
+def bare_way(loop: BareLoopProcess, schedule: str | None = None) -> Decode:
     """Return the way of a bare loop, or of its assistant with ``schedule``."""
 
     async def decode(request: GenerationRequest) -> Sample:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.bench.throughput.agreement import Agreement
+from orchestrator.bench.throughput.agreement import TextAgreement
 from orchestrator.bench.throughput.interval import Interval
 from orchestrator.bench.throughput.rows import Row
 from orchestrator.bench.throughput.samples import PAIR_ROWS, TARGET
@@ -50,7 +50,7 @@ _LEGEND = (
 )
 
 
-def print_rows(console: Console, rows: Sequence[Row], agreement: Agreement | None) -> None:
+def print_rows(console: Console, rows: Sequence[Row], agreement: TextAgreement | None) -> None:
     """Print the table, in parts where the terminal is narrow, the bars, and how many texts were equal."""
     for columns in _tables(console.width):
         console.print(table_of(rows, (_NAME, *columns), style_of=lambda row: STYLES.get(row.name)))
@@ -106,7 +106,7 @@ def _bar(share: float) -> str:
     return "█" * whole + (_EIGHTHS[eighths] if eighths else "")
 
 
-def agreement_line(rows: Sequence[Row], agreement: Agreement) -> Text:
+def agreement_line(rows: Sequence[Row], agreement: TextAgreement) -> Text:
     """Return for how many prompts the texts were equal, and how near it was."""
     near_ties = sum(row.near_ties or 0 for row in rows if row.name in agreement.names)
     told = f"the same text from {', '.join(agreement.names)}: {agreement.equal} of {agreement.total} prompts"

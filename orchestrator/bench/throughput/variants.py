@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.peers.hf_assisted import SCHEDULES
 from orchestrator.bench.throughput.runs import Decode, bare_way, pair_way
 from orchestrator.bench.throughput.samples import (
@@ -84,13 +84,13 @@ async def bare_ways(
         yield {way: decode for name, loop in loops.items() for way, decode in _ways(name, loop).items()}
 
 
-async def _start(loops: Collection[BareLoop], stack: AsyncExitStack) -> None:
+async def _start(loops: Collection[BareLoopProcess], stack: AsyncExitStack) -> None:
     for loop in loops:
         stack.push_async_callback(loop.stop)
     await asyncio.gather(*(loop.start() for loop in loops))
 
 
-def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoop]:
+def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoopProcess]:
     drafter_core, verifier_core = cores or (None, None)
     wanted = {
         DRAFT: (models.draft_model, models.threads, drafter_core),
@@ -98,7 +98,7 @@ def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) 
         TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
     }
     return {
-        name: BareLoop(
+        name: BareLoopProcess(
             model,
             dtype=models.dtype,
             device=models.device,
@@ -111,7 +111,7 @@ def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) 
     }
 
 
-def _ways(name: str, loop: BareLoop) -> dict[str, Decode]:
+def _ways(name: str, loop: BareLoopProcess) -> dict[str, Decode]:
     ways = {name: bare_way(loop)}
     if loop.has_assistant:
         ways |= {scheduled(_ASSISTED[name], schedule): bare_way(loop, schedule) for schedule in SCHEDULES}

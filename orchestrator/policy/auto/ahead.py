@@ -37,7 +37,7 @@ class Chance:
         return [min(max(base + slope * gamma, 0.0), 1.0) for gamma in range(max_gamma + 1)]
 
 
-class Readiness:
+class PreparedDrafts:
     """What there is when a draft is asked for, by the round before."""
 
     def __init__(self) -> None:

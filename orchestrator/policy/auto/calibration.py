@@ -9,7 +9,7 @@ its own share: nothing of a draft is in its promise.
 
 from enum import Enum
 
-from orchestrator.policy.auto.options import Choice
+from orchestrator.policy.auto.options import PlanChoice
 
 LEAST, MOST = 0.5, 1.5
 """Shares beyond these are of something else: a verifier that was lost, a reader who slept."""
@@ -21,7 +21,7 @@ DOUBT = 0.25
 """What a promise's own word weighs against one time that it was found out."""
 
 
-class Kind(Enum):
+class WaitKind(Enum):
     """How the sessions of a choice wait for each other, and for the drafter."""
 
     ALONE = "the target alone"
@@ -29,17 +29,17 @@ class Kind(Enum):
     GATED = "alone where it is unsure"
 
     @classmethod
-    def of(cls, choice: Choice) -> "Kind":
+    def of(cls, choice: PlanChoice) -> "WaitKind":
         if choice.closed:
             return cls.GATED if choice.drafts else cls.ALONE
         return cls.STEADY
 
 
-DRAFTING = Kind.STEADY, Kind.GATED
+DRAFTING = WaitKind.STEADY, WaitKind.GATED
 """Without load these miss their promises alike."""
 
 
-class Tally:
+class ChoiceCounts:
     """What happens while one choice is in use."""
 
     __slots__ = ("num_tokens", "num_verdicts", "total_us")
@@ -62,28 +62,28 @@ class Promises:
     """Of one mode."""
 
     def __init__(self) -> None:
-        self._found = dict.fromkeys(Kind, (0.0, 0.0))
+        self._found = dict.fromkeys(WaitKind, (0.0, 0.0))
         """A weight, and the share kept times that."""
 
-    def settle(self, choice: Choice, rate: float, tally: Tally) -> None:
+    def settle(self, choice: PlanChoice, rate: float, tally: ChoiceCounts) -> None:
         """Take over what ``choice`` came to, which promises ``rate`` tokens per microsecond at the same prices."""
         for kind, (weight, kept) in self._found.items():
             self._found[kind] = (weight * KEPT_WEIGHT, kept * KEPT_WEIGHT)
-        weight, kept = self._found[Kind.of(choice)]
+        weight, kept = self._found[WaitKind.of(choice)]
         share = tally.num_tokens / tally.total_us / rate
-        self._found[Kind.of(choice)] = (weight + 1, kept + min(max(share, LEAST), MOST))
+        self._found[WaitKind.of(choice)] = (weight + 1, kept + min(max(share, LEAST), MOST))
 
-    def kept(self, choice: Choice, *, crowded: bool = False) -> float:
+    def kept(self, choice: PlanChoice, *, crowded: bool = False) -> float:
         """Return the share that ``choice`` may be expected to keep.
 
         Args:
             crowded: sessions wait for each other, in one kind of choice otherwise than in another.
         """
-        kind = Kind.of(choice)
-        found = [self._found[one] for one in ((kind,) if crowded or kind is Kind.ALONE else DRAFTING)]
+        kind = WaitKind.of(choice)
+        found = [self._found[one] for one in ((kind,) if crowded or kind is WaitKind.ALONE else DRAFTING)]
         return (DOUBT + sum(kept for _, kept in found)) / (DOUBT + sum(weight for weight, _ in found))
 
-    def doubt(self, kind: Kind) -> float:
+    def doubt(self, kind: WaitKind) -> float:
         """Return the share of doubt, from 0 to 1, in what is known of one kind; 1: nothing was found out."""
         weight, _ = self._found[kind]
         return DOUBT / (DOUBT + weight)

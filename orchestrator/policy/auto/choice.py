@@ -12,9 +12,9 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from orchestrator.policy.auto.agreement import NUM_BUCKETS
-from orchestrator.policy.auto.calibration import Kind, Promises
-from orchestrator.policy.auto.history import Text
-from orchestrator.policy.auto.options import Choice, Load, even, load
+from orchestrator.policy.auto.calibration import Promises, WaitKind
+from orchestrator.policy.auto.history import TokenHistory
+from orchestrator.policy.auto.options import Load, PlanChoice, even, load
 from orchestrator.policy.auto.prices import Prices
 from orchestrator.policy.auto.simulate import Ahead, Times, rehearse
 
@@ -42,7 +42,7 @@ class Table(NamedTuple):
     the same as the one before has its number. ``most_solo`` tokens are the most of a solo run.
     """
 
-    choice: Choice
+    choice: PlanChoice
     rate: float
     probe_loss_us: float
     catch_up_us: float = 0.0
@@ -63,7 +63,7 @@ class Chooser:
 
     def __init__(
         self,
-        text: Text,
+        text: TokenHistory,
         prices: Prices,
         max_gamma: int,
         ahead: Ahead | None = None,
@@ -79,9 +79,9 @@ class Chooser:
         self._times: dict[tuple[int, bool], Times] = {}
         """By the most draft tokens of a choice, and whether it drafts."""
         self._promises = promises or Promises()
-        self._known: dict[Choice, Load] = {}
+        self._known: dict[PlanChoice, Load] = {}
 
-    def search(self, last: Choice | None, max_moves: int = 1) -> Generator[None, None, Table]:
+    def search(self, last: PlanChoice | None, max_moves: int = 1) -> Generator[None, None, Table]:
         """Return the best choice that is found from ``last`` on, which stays where nothing is much better.
 
         It pauses after each rehearsal, which takes a part of a millisecond.
@@ -100,13 +100,13 @@ class Chooser:
                 break
         return self._table(choice)
 
-    def trial(self, choice: Choice, reach: float) -> Table | None:
+    def trial(self, choice: PlanChoice, reach: float) -> Table | None:
         """Return a table of the target alone; None if ``reach`` times what it promises is less than ``choice`` does."""
         alone = choice._replace(closed=NUM_BUCKETS)
         is_near = self._may_close and reach * self._promise(alone) >= self._promise(choice)
         return self._table(alone) if is_near else None
 
-    def load(self, choice: Choice) -> Load:
+    def load(self, choice: PlanChoice) -> Load:
         """Return what ``choice`` comes to where all sessions follow it."""
         if choice not in self._known:
             kind = choice.easy, choice.drafts
@@ -116,7 +116,7 @@ class Chooser:
             self._known[choice] = load(outcome, self._prices)
         return self._known[choice]
 
-    def _table(self, choice: Choice) -> Table:
+    def _table(self, choice: PlanChoice) -> Table:
         if not choice.drafts:
             return self._table_alone(choice)
         found, tried = self.load(choice), self.load(choice._replace(closed=0))
@@ -124,7 +124,7 @@ class Chooser:
         share_lost = max(1 - tried.rate / found.rate, 0.0)
         return Table(choice, found.rate, share_lost * tried.cycle_us / max(found.alone, LEAST_ALONE))
 
-    def _table_alone(self, alone: Choice) -> Table:
+    def _table_alone(self, alone: PlanChoice) -> Table:
         # As far as would be drafted if anything were, where text is hard.
         opened = even(max((one for one in self._known if not one.closed), key=self._promise).hard)
         alone = opened._replace(closed=alone.closed)
@@ -135,29 +135,29 @@ class Chooser:
         loss_us = max(1 - tried_rate / rate, 0.0) * tried.cycle_us * tried.rate / tried_rate
         return Table(alone, self.load(alone).rate, loss_us, catch_up_us)
 
-    def _rate(self, choice: Choice) -> float:
+    def _rate(self, choice: PlanChoice) -> float:
         return self.load(choice).rate
 
-    def _next(self, choice: Choice) -> Choice:
+    def _next(self, choice: PlanChoice) -> PlanChoice:
         """Return the best of what is one move away."""
         best = max(self._moves(choice), key=self._promise)
         return best if self._promise(best) > SWITCH_GAIN * self._promise(choice) else choice
 
-    def _promise(self, choice: Choice) -> float:
+    def _promise(self, choice: PlanChoice) -> float:
         crowded = self._prices.sessions > 1
         kept = self._promises.kept(choice, crowded=crowded)
-        if Kind.of(choice) is Kind.GATED:
+        if WaitKind.of(choice) is WaitKind.GATED:
             kept *= WORTH_GATED_IN_A_CROWD if crowded else WORTH_GATED
         elif choice.drafts and not crowded:
             kept *= WORTH_DRAFTING
         return self.load(choice).rate * kept
 
-    def _moves(self, choice: Choice) -> Iterator[Choice]:
+    def _moves(self, choice: PlanChoice) -> Iterator[PlanChoice]:
         """Yield what differs by one draft token somewhere or by its threshold, and even choices that are near."""
         closed, hard, easy = choice
         for pair in ((hard - 1, easy), (hard + 1, easy), (hard, easy - 1), (hard, easy + 1)):
             if 0 < pair[0] <= pair[1] <= self._max_gamma:
-                yield Choice(closed, *pair)
+                yield PlanChoice(closed, *pair)
         # From the target alone there is no way that leads step by step.
         farthest = FARTHEST if choice.drafts else self._max_gamma
         for gamma in range(max(choice.hard - farthest, 1), min(choice.easy + farthest, self._max_gamma) + 1):

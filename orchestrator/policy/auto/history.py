@@ -26,7 +26,7 @@ _LUCK_STEP, _UNKNOWN_STEP = 0.7548776662466927, 0.5698402909980532
 and the same for all that is compared."""
 
 
-class Place(NamedTuple):
+class HistoryToken(NamedTuple):
     """One token: the bucket of the confidence before it, whether the draft agrees, and two numbers to decide by.
 
     ``ready``: whether something was prepared when a round began there; None: none did, or none was just before it.
@@ -39,7 +39,7 @@ class Place(NamedTuple):
     unknown_luck: float
 
 
-class Text(NamedTuple):
+class TokenHistory(NamedTuple):
     """What is remembered, one entry a token.
 
     ``runs``: how many draft tokens would stand from there on. ``ready``: whether a round that begins there finds
@@ -63,8 +63,8 @@ class History:
     def __init__(self) -> None:
         self.agreement = Agreement()
         self._numbers = count()
-        self._parts: deque[tuple[int, list[Place]]] = deque()
-        self._open: dict[int, list[Place]] = {}
+        self._parts: deque[tuple[int, list[HistoryToken]]] = deque()
+        self._open: dict[int, list[HistoryToken]] = {}
         """By session, the part that grows."""
         self._num_tokens = 0
         for number in range(PRIOR_TOKENS):
@@ -86,7 +86,7 @@ class History:
         """End a session's part."""
         self._open.pop(session, None)
 
-    def text(self) -> Text:
+    def text(self) -> TokenHistory:
         """Return all that is remembered, oldest part first, as one text."""
         places = [place for _, part in self._parts for place in part]
         expected, run, runs = self.agreement.expected(), 0, list[int]()
@@ -95,7 +95,7 @@ class History:
             runs.append(run)
         runs.reverse()
         buckets, _, ready, luck, _ = map(list, zip(*places, strict=True))
-        return Text(buckets, runs, ready, luck)
+        return TokenHistory(buckets, runs, ready, luck)
 
     def _put(self, session: int, bucket: int, agrees: bool | None, ready: bool | None = None) -> None:
         part = self._open.get(session)
@@ -105,7 +105,7 @@ class History:
         if agrees is not None:
             self.agreement.add(bucket, agrees)
         number = next(self._numbers)
-        part.append(Place(bucket, agrees, ready, number * _LUCK_STEP % 1, number * _UNKNOWN_STEP % 1))
+        part.append(HistoryToken(bucket, agrees, ready, number * _LUCK_STEP % 1, number * _UNKNOWN_STEP % 1))
         self._num_tokens += 1
         while self._num_tokens > MOST_TOKENS and len(self._parts) > 1:
             self._forget()

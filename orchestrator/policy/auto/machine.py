@@ -22,7 +22,7 @@ Done = Callable[[Forward], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """What things take, in microseconds.
 
     A forward of the target takes ``forward_us``, ``session_us`` for each session after the first, and ``row_us`` for

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from orchestrator.policy.auto.ahead import Readiness
-from orchestrator.policy.auto.calibration import Kind, Promises, Tally
+from orchestrator.policy.auto.ahead import PreparedDrafts
+from orchestrator.policy.auto.calibration import ChoiceCounts, Promises, WaitKind
 from orchestrator.policy.auto.choice import Table
 from orchestrator.policy.auto.history import History
-from orchestrator.policy.auto.options import Choice
+from orchestrator.policy.auto.options import PlanChoice
 
 MOST_SESSIONS = 8
 """Many sessions have so many verdicts in the time of one: up to so many times as many are waited for."""
@@ -35,9 +35,9 @@ class InUse:
     due_at: int
     counts_from: int
     sessions: int
-    tally: Tally = field(default_factory=Tally)
+    tally: ChoiceCounts = field(default_factory=ChoiceCounts)
     is_found_out: bool = False
-    resume: Choice | None = None
+    resume: PlanChoice | None = None
 
     def is_due(self, num_verdicts: int) -> bool:
         """Return whether to search again: a lone session's trial is over once it says anything."""
@@ -47,10 +47,10 @@ class InUse:
     def settle(self, promises: Promises, rate: float, sessions: int) -> bool:
         """Tell ``promises`` what the table came to, if that is known, while it would promise ``rate``; say whether."""
         if not is_same_load(sessions, self.sessions):
-            self.tally, self.sessions, self.is_found_out = Tally(), sessions, False
+            self.tally, self.sessions, self.is_found_out = ChoiceCounts(), sessions, False
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
             promises.settle(self.table.choice, rate, self.tally)
-            self.tally, self.is_found_out = Tally(), True
+            self.tally, self.is_found_out = ChoiceCounts(), True
             return True
         return False
 
@@ -60,7 +60,7 @@ class ModeKnowledge:
     """What is particular to requests of one mode."""
 
     history: History = field(default_factory=History)
-    readiness: Readiness = field(default_factory=Readiness)
+    readiness: PreparedDrafts = field(default_factory=PreparedDrafts)
     promises: Promises = field(default_factory=Promises)
     tables: dict[int, InUse] = field(default_factory=dict)
     """By the most draft tokens that a request allows."""
@@ -100,4 +100,4 @@ class ModeKnowledge:
 
     def doubt_of_alone(self, sessions: int) -> float:
         """Return the share of doubt in what is known of the target alone with so many sessions."""
-        return self.promises.doubt(Kind.ALONE) if is_same_load(sessions, self.sessions_alone) else 1.0
+        return self.promises.doubt(WaitKind.ALONE) if is_same_load(sessions, self.sessions_alone) else 1.0

@@ -10,7 +10,7 @@ EASY_FROM = 0.5
 EASY_BUCKET = bucket_of(EASY_FROM)
 
 
-class Choice(NamedTuple):
+class PlanChoice(NamedTuple):
     """How far to draft.
 
     In the first ``closed`` buckets of confidence the target goes on alone. Else a round has ``easy`` draft tokens where
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
         """The same as the verifier's gate."""
         return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
 
-    def acts_as(self, other: "Choice") -> bool:
+    def acts_as(self, other: "PlanChoice") -> bool:
         """Return whether ``other`` does the same. Of the target alone only probes ask how far they should draft."""
         return self == other or not (self.drafts or other.drafts)
 
@@ -41,12 +41,12 @@ class Choice(NamedTuple):
         return self.closed <= len(BUCKET_EDGES)
 
 
-def even(gamma: int) -> Choice:
+def even(gamma: int) -> PlanChoice:
     """Return the choice of ``gamma`` draft tokens in every round."""
-    return Choice(0, gamma, gamma)
+    return PlanChoice(0, gamma, gamma)
 
 
-class Outcome(NamedTuple):
+class RoundYield(NamedTuple):
     """What a round comes to on average: tokens, rows in the forward, microseconds besides it, forwards waited for.
 
     A token that the target decodes alone counts as a round; ``alone`` is their share. ``waits``, and what its forward
@@ -76,7 +76,7 @@ LOAD_TURNS, SETTLED = 32, 1e-3
 """To find out how long shared forwards are; mostly it takes five until all changes by no more than such a share."""
 
 
-def load(outcome: Outcome, prices: Prices) -> Load:
+def load(outcome: RoundYield, prices: Prices) -> Load:
     """Return what rounds of such an outcome come to, the forwards being shared as they are then."""
     if prices.sessions > 1:
         cycle_us = _shared_cycle_us(outcome, prices)
@@ -86,7 +86,7 @@ def load(outcome: Outcome, prices: Prices) -> Load:
     return Load(cycle_us, outcome.tokens / cycle_us, outcome.alone)
 
 
-def _shared_cycle_us(outcome: Outcome, prices: Prices) -> float:
+def _shared_cycle_us(outcome: RoundYield, prices: Prices) -> float:
     """Return the time between two verdicts of a session.
 
     How long forwards take hangs on who is in them, and that on how long they take: a fixed point, found by turns.

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from orchestrator.policy.auto.history import Text
-from orchestrator.policy.auto.options import EASY_BUCKET, Choice, Outcome
+from orchestrator.policy.auto.history import TokenHistory
+from orchestrator.policy.auto.options import EASY_BUCKET, PlanChoice, RoundYield
 
 
 class Ahead(NamedTuple):
@@ -33,7 +33,7 @@ class Times(NamedTuple):
     lone_us: Sequence[float]
 
 
-def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> Outcome:
+def rehearse(text: TokenHistory, choice: PlanChoice, times: Times, ahead: Ahead | None) -> RoundYield:
     """Cut ``text`` into the rounds of ``choice``, and return what they come to on average.
 
     Args:
@@ -69,4 +69,4 @@ def rehearse(text: Text, choice: Choice, times: Times, ahead: Ahead | None) -> O
     steps = num_rounds + num_solo
     besides_us += num_solo * solo_us
     waits, alone = wait * num_rounds / steps, num_solo / steps
-    return Outcome(end / steps, num_drafted / steps + 1, besides_us / steps, waits, alone, lone_us / steps)
+    return RoundYield(end / steps, num_drafted / steps + 1, besides_us / steps, waits, alone, lone_us / steps)

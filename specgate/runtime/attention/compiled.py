@@ -31,7 +31,7 @@ Attend = Callable[..., torch.Tensor]
 """``attend_in_turn``, or what torch made of it."""
 
 
-class Place(NamedTuple):
+class PageSpan(NamedTuple):
     """Where a sequence's rows are: from ``first_row`` of a batch on, at ``start`` and after in ``page``.
 
     A span without what torch cannot compile: numbers alone.
@@ -60,7 +60,7 @@ def attend_in_turn(
     Args:
         query, key, value: [1, heads, total_rows, head_dim]; key and value have fewer heads where it ``is_grouped``.
         key_pages, value_pages: [num_pages, kv_heads, page_size, head_dim].
-        places: ``Place`` of each sequence, in the order of its rows.
+        places: ``PageSpan`` of each sequence, in the order of its rows.
         masks: of each, additive, [num_rows, start + num_rows]; None: its rows see everything.
         has_twins: a lone row that sees everything is run together with a copy of itself.
 
@@ -107,7 +107,7 @@ def compiled_attend() -> Attend:
 def _try_out(attend: Attend) -> None:
     """Call it as often as it takes torch to make what it runs from then on. Raises what that raises."""
     rows, pages = torch.ones(1, 2, 3, 8), torch.ones(2, 2, 4, 8)
-    places, masks = [Place(0, 1, 0, 0), Place(1, 2, 1, 1)], [None, torch.zeros(2, 3)]
+    places, masks = [PageSpan(0, 1, 0, 0), PageSpan(1, 2, 1, 1)], [None, torch.zeros(2, 3)]
     for _ in range(3):
         attend(rows, rows, rows, pages, pages, places, masks, None, False, False)
 

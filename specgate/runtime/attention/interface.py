@@ -6,8 +6,7 @@ what the pages hold up to themselves. How that is computed is a ``Kernel``'s mat
 not computed here are refused, because a model with random or small weights can pass a numerical check without them.
 """
 
-from collections.abc import Iterable
-from collections.abc import Sequence as List
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, cast
 
@@ -120,7 +119,7 @@ class Kernel(Protocol):
 
     def pages(self, num_pages: int, page_size: int) -> KVPages: ...
 
-    def inputs(self, batch: List[Rows], pages: KVPages, device: torch.device) -> Inputs: ...
+    def inputs(self, batch: Sequence[Rows], pages: KVPages, device: torch.device) -> Inputs: ...
 
 
 def to_device(host: torch.Tensor, device: torch.device) -> torch.Tensor:

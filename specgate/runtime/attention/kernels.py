@@ -4,8 +4,7 @@ import importlib
 import inspect
 import itertools
 import logging
-from collections.abc import Callable, Iterator
-from collections.abc import Sequence as List
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -122,7 +121,7 @@ def _without_num_splits(attention: VarlenAttention, *arguments: Any, num_splits:
     return attention(*arguments, **options)
 
 
-def first_right(ways: List[Way], device: torch.device, dtype: torch.dtype) -> Way:
+def first_right(ways: Sequence[Way], device: torch.device, dtype: torch.dtype) -> Way:
     """Return the first that computes what the reference does, aligned at the end of each sequence.
 
     Raises:
@@ -163,7 +162,7 @@ def _errors(
 
 def _call(
     attention: VarlenAttention,
-    tensors: List[torch.Tensor],
+    tensors: Sequence[torch.Tensor],
     rows: tuple[int, ...],
     lengths: tuple[int, ...],
     table: torch.Tensor,

@@ -6,7 +6,7 @@ aligned at the end of a sequence sees the right keys. The rows before those, and
 are padding: they run, they write to a scratch page that no session ever gets, and nobody looks at their logits.
 """
 
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ def unpack(words: Any, layout: Layout, narrow: Any) -> Packing:
 
 
 def pack(
-    batch: List[Rows], layout: Layout, page_size: int, scratch_page: int, pinned: bool
+    batch: Sequence[Rows], layout: Layout, page_size: int, scratch_page: int, pinned: bool
 ) -> tuple[torch.Tensor, int]:
     """Return words of ``layout`` on the host that hold ``batch``, and how many of ``keep`` count.
 

@@ -3,12 +3,12 @@
 A sequence that lies in one page is read as a view, without a copy; one that spans several is gathered.
 """
 
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from specgate.runtime.attention.compiled import Attend, Place, attend_in_turn, compiled_attend
+from specgate.runtime.attention.compiled import Attend, PageSpan, attend_in_turn, compiled_attend
 from specgate.runtime.attention.interface import Inputs, KVPages, to_device
 from specgate.runtime.attention.softcap import attend_with
 from specgate.runtime.scheduler import Rows
@@ -28,8 +28,8 @@ class Span:
         return self.start + self.num_rows
 
     @property
-    def place(self) -> Place:
-        return Place(self.first_row, self.num_rows, self.start, self.block_table[0])
+    def place(self) -> PageSpan:
+        return PageSpan(self.first_row, self.num_rows, self.start, self.block_table[0])
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class SpanBatch:
     num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     tables: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
-    places: list[Place] = field(init=False)
+    places: list[PageSpan] = field(init=False)
     all_in_one_page: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class SpanBatch:
     def _attend_one(
         self,
         span: Span,
-        rows: List[torch.Tensor],
+        rows: Sequence[torch.Tensor],
         pages: tuple[torch.Tensor, torch.Tensor],
         mask: torch.Tensor | None,
         scale: float | None,
@@ -153,7 +153,7 @@ class SpanKernel:
         self.has_twins = has_twins
         self.why = why
 
-    def inputs(self, batch: List[Rows], pages: KVPages, device: torch.device) -> Inputs:
+    def inputs(self, batch: Sequence[Rows], pages: KVPages, device: torch.device) -> Inputs:
         """Return a batch of spans; token ids, positions and rows to keep go to the device in one copy."""
         spans: list[Span] = []
         token_ids: list[int] = []

@@ -5,8 +5,7 @@ have: the scratch page, where padding is written. All that differs from forward 
 CUDA graph that was captured once replays any batch of the same layout.
 """
 
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as List
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -113,7 +112,7 @@ class VarlenKernel:
         """Return how many pages the longest sequence takes."""
         return -(-self._context_length // page_size)
 
-    def inputs(self, batch: List[Rows], pages: KVPages, device: torch.device) -> Inputs:
+    def inputs(self, batch: Sequence[Rows], pages: KVPages, device: torch.device) -> Inputs:
         """Return a batch without padding."""
         owned = tuple(rows.num_rows for rows in batch)
         longest = max(len(rows.sequence.block_table) for rows in batch)
@@ -122,7 +121,9 @@ class VarlenKernel:
         parts, inputs = self.of_words(words.to(device, non_blocking=True), layout, pages)
         return inputs if num_kept == layout.num_rows else inputs._replace(keep=parts.keep[:num_kept])
 
-    def pack(self, batch: List[Rows], layout: Layout, pages: KVPages, device: torch.device) -> tuple[torch.Tensor, int]:
+    def pack(
+        self, batch: Sequence[Rows], layout: Layout, pages: KVPages, device: torch.device
+    ) -> tuple[torch.Tensor, int]:
         """Return a batch as words on the host, and the number of rows whose logits are wanted."""
         return pack(batch, layout, pages.page_size, pages.num_pages, pinned=device.type == "cuda")
 

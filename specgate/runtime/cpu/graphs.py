@@ -30,7 +30,7 @@ FIRST_REPLAYS = 3
 Replay = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Kind(NamedTuple):
+class GraphKind(NamedTuple):
     """What numbers of rows have in common that share a graph."""
 
     product: Product | None
@@ -107,7 +107,7 @@ class CpuGraphs:
         self._call = call
         self._products = products
         self._caller = next(_callers)
-        self._replays: dict[Kind, Replay] = {}
+        self._replays: dict[GraphKind, Replay] = {}
 
     def __bool__(self) -> bool:
         """Return whether anything is recorded."""
@@ -117,9 +117,9 @@ class CpuGraphs:
         """Forget all that was recorded."""
         self._replays = {}
 
-    def kind(self, num_rows: int) -> Kind:
+    def kind(self, num_rows: int) -> GraphKind:
         """Return what numbers of rows must have in common to share a graph."""
-        return Kind(self._products.of(num_rows), num_rows == 1)
+        return GraphKind(self._products.of(num_rows), num_rows == 1)
 
     def fit(self, inputs: Inputs) -> bool:
         """Return whether there is a graph for these rows, all of whose logits are wanted."""

@@ -5,8 +5,7 @@ smaller than its bucket is padded, see ``packing``. What fits no bucket, prompts
 """
 
 import warnings
-from collections.abc import Callable, Iterable
-from collections.abc import Sequence as List
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -100,7 +99,7 @@ class Bucket(NamedTuple):
     def num_rows(self) -> int:
         return self.num_sequences * self.width
 
-    def holds(self, batch: List[Rows]) -> bool:
+    def holds(self, batch: Sequence[Rows]) -> bool:
         return len(batch) <= self.num_sequences and max(rows.num_rows for rows in batch) <= self.width
 
 
@@ -145,7 +144,7 @@ class Graph:
         """Record the forward, on padding alone: it writes to no page but the scratch page."""
         self._replay = capturer.capture(self._forward)
 
-    def run(self, batch: List[Rows]) -> torch.Tensor:
+    def run(self, batch: Sequence[Rows]) -> torch.Tensor:
         """Return the logits of the rows to keep, a copy that the next replay leaves alone."""
         words, num_kept = self._pack(batch)
         self._words.copy_(words, non_blocking=True)
@@ -154,11 +153,11 @@ class Graph:
         self._replay()
         return self._logits.index_select(0, self._parts.keep[:num_kept])
 
-    def fits(self, batch: List[Rows]) -> bool:
+    def fits(self, batch: Sequence[Rows]) -> bool:
         columns = self._layout.num_columns
         return self.bucket.holds(batch) and all(len(rows.sequence.block_table) <= columns for rows in batch)
 
-    def _pack(self, batch: List[Rows]) -> tuple[torch.Tensor, int]:
+    def _pack(self, batch: Sequence[Rows]) -> tuple[torch.Tensor, int]:
         return self._kernel.pack(batch, self._layout, self._pages, self._device)
 
     def _forward(self) -> None:
@@ -181,14 +180,14 @@ class Graphs:
     def buckets(self) -> list[Bucket]:
         return [graph.bucket for graph in self._by_size]
 
-    def fitting(self, batch: List[Rows]) -> Graph | None:
+    def fitting(self, batch: Sequence[Rows]) -> Graph | None:
         """Return the smallest graph that holds the batch; None: it runs without one."""
         return next((graph for graph in self._by_size if graph.fits(batch)), None)
 
 
 @torch.inference_mode()
 def capture(
-    buckets: List[Bucket],
+    buckets: Sequence[Bucket],
     kernel: VarlenKernel,
     call: ModelCall,
     pages: KVPages,

@@ -1,19 +1,18 @@
 """Graphs serve only where what they replay is what the same forward gives without them."""
 
 import logging
-from collections.abc import Iterator
-from collections.abc import Sequence as List
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention.interface import wait_for
-from specgate.runtime.cpu.graphs import MOST_ROWS, Kind
+from specgate.runtime.cpu.graphs import MOST_ROWS, GraphKind
 from specgate.runtime.cuda.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import compare
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import Progress
 from specgate.runtime.scheduler import Rows
 
@@ -61,7 +60,7 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
 
 def _alike(runner: ModelRunner) -> list[list[int]]:
     """Return numbers of rows, those together that share a graph."""
-    kinds: dict[Kind, list[int]] = {}
+    kinds: dict[GraphKind, list[int]] = {}
     for num_rows in range(1, MOST_ROWS + 1):
         kinds.setdefault(runner.cpu_graphs.kind(num_rows), []).append(num_rows)
     return list(kinds.values())
@@ -74,7 +73,7 @@ def _halves(runner: ModelRunner, num_rows: int) -> list[int]:
     return [num_rows - num_rows // 2, num_rows // 2]
 
 
-def _compare_bits(expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+def _compare_bits(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> None:
     if not all(map(torch.equal, expected, actual)):
         raise UnsupportedArchitecture("a replay differs from the forward that it stands for")
 
@@ -86,7 +85,7 @@ def _check(runner: ModelRunner, bucket: Bucket) -> None:
         compare(runner.loaded, *_both_ways(runner, batch))
 
 
-def _both_ways(runner: ModelRunner, batch: List[Rows]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def _both_ways(runner: ModelRunner, batch: Sequence[Rows]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the logits of a batch without graphs, and with them."""
     expected = runner.forward(batch, use_graphs=False)
     for rows in batch:
@@ -95,7 +94,7 @@ def _both_ways(runner: ModelRunner, batch: List[Rows]) -> tuple[list[torch.Tenso
 
 
 @contextmanager
-def _opened(runner: ModelRunner, widths: List[int]) -> Iterator[list[Rows]]:
+def _opened(runner: ModelRunner, widths: Sequence[int]) -> Iterator[list[Rows]]:
     """Open sequences with so many rows each behind a head that is cached."""
     sequences = [_open(runner, i, _HEAD + width) for i, width in enumerate(widths)]
     try:
@@ -115,7 +114,7 @@ def _num_checked(runner: ModelRunner, bucket: Bucket) -> int:
     return min(most, max(1, runner.pool.num_pages // pages_each))
 
 
-def _open(runner: ModelRunner, index: int, length: int) -> Sequence:
+def _open(runner: ModelRunner, index: int, length: int) -> KVSequence:
     ids = [(7 * index + 3 * place) % runner.vocab_size for place in range(length)]
     sequence = runner.pool.open(ids, length)
     runner.pool.extend(sequence, length)

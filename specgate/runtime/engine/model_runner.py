@@ -1,6 +1,6 @@
 """The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
 
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 
 import torch
 
@@ -66,7 +66,7 @@ class ModelRunner:
             raise ResourceExhausted(f"no memory for KV pages of {kv_tokens} tokens: {error}") from error
         self.pool = PagePool(num_pages, self.pool.page_size)
 
-    def capture(self, buckets: List[Bucket], capturer: Capturer, progress: Progress) -> None:
+    def capture(self, buckets: Sequence[Bucket], capturer: Capturer, progress: Progress) -> None:
         """Record a graph for each bucket, the largest first, over the pages as they are now.
 
         Raises:
@@ -86,7 +86,7 @@ class ModelRunner:
         self.cpu_graphs.drop()
 
     @torch.inference_mode()
-    def forward(self, batch: List[Rows], *, use_graphs: bool = True) -> list[torch.Tensor]:
+    def forward(self, batch: Sequence[Rows], *, use_graphs: bool = True) -> list[torch.Tensor]:
         """Run all rows in one pass and mark them cached; return each entry's logits [num_logits, vocabulary].
 
         The logits are the caller's: a later forward does not change them, whether it was replayed or not.
@@ -104,7 +104,7 @@ class ModelRunner:
         return list(logits.split([rows.num_logits for rows in batch]))
 
     @torch.inference_mode()
-    def record(self, batch: List[Rows]) -> None:
+    def record(self, batch: Sequence[Rows]) -> None:
         """Record the forward of a batch on the CPU, all of whose logits are wanted; it is run by that.
 
         Raises:
@@ -112,17 +112,17 @@ class ModelRunner:
         """
         self.cpu_graphs.record(self.kernel.inputs(batch, self._pages, self.device))
 
-    def _run(self, batch: List[Rows], *, use_graphs: bool) -> torch.Tensor:
+    def _run(self, batch: Sequence[Rows], *, use_graphs: bool) -> torch.Tensor:
         inputs = self.kernel.inputs(batch, self._pages, self.device)
         logits = self.cpu_graphs(inputs) if use_graphs and self.cpu_graphs.fit(inputs) else self._call(inputs)
         self._tell(inputs.ragged, batch)
         return logits
 
-    def _tell(self, ragged: "Batch | graphs.Graph", batch: List[Rows]) -> None:
+    def _tell(self, ragged: "Batch | graphs.Graph", batch: Sequence[Rows]) -> None:
         self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
         self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
 
 
-def _num_rows(batch: List[Rows]) -> int:
+def _num_rows(batch: Sequence[Rows]) -> int:
     """Return how many rows there are; 0 where tokens of prompts are among them, which want no logits."""
     return sum(rows.num_rows for rows in batch) if all(rows.num_rows == rows.num_logits for rows in batch) else 0

@@ -6,7 +6,7 @@ own eager forward: several sequences, past 256 tokens and past any sliding windo
 """
 
 import logging
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 
 import torch
 
@@ -18,7 +18,7 @@ from specgate.runtime.batch_sampler import check_finite
 from specgate.runtime.cpu.linear import speed_up_narrow_rows
 from specgate.runtime.cpu.norms import fuse_norms
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.scheduler import Rows
 
@@ -35,7 +35,7 @@ _FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexErr
 
 
 def prepare(
-    loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress, kernels: List[Kernel] | None = None
+    loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress, kernels: Sequence[Kernel] | None = None
 ) -> ModelRunner:
     """Return a runner whose logits were compared with the model's own.
 
@@ -67,7 +67,7 @@ def prepare(
     return runner
 
 
-def _checked(runner: ModelRunner, rows: List[list[int]], expected: List[torch.Tensor]) -> ModelRunner:
+def _checked(runner: ModelRunner, rows: Sequence[list[int]], expected: Sequence[torch.Tensor]) -> ModelRunner:
     actual = _paged_logits(runner, rows)
     _refuse_lost_windows(runner)
     compare(runner.loaded, [*expected, expected[0]], actual)
@@ -140,7 +140,7 @@ def _switch_attention(loaded: LoadedModel) -> None:
         ) from error
 
 
-def _paged_logits(runner: ModelRunner, rows: List[list[int]]) -> list[torch.Tensor]:
+def _paged_logits(runner: ModelRunner, rows: Sequence[list[int]]) -> list[torch.Tensor]:
     """Two ragged steps: all but the last rows of each sequence, then the rest of all of them at once.
 
     The last rows of the first one run once more, a few at a time: few rows may be multiplied in another way.
@@ -157,7 +157,7 @@ def _paged_logits(runner: ModelRunner, rows: List[list[int]]) -> list[torch.Tens
         _free(runner, sequences)
 
 
-def _in_few_rows(runner: ModelRunner, sequence: Sequence, num_rows: int) -> torch.Tensor:
+def _in_few_rows(runner: ModelRunner, sequence: KVSequence, num_rows: int) -> torch.Tensor:
     sequence.num_cached -= num_rows
     logits: list[torch.Tensor] = []
     for width in _FEW_ROWS:
@@ -180,12 +180,12 @@ def _forward(runner: ModelRunner, batch: list[Rows]) -> list[torch.Tensor]:
     return logits
 
 
-def _free(runner: ModelRunner, sequences: List[Sequence]) -> None:
+def _free(runner: ModelRunner, sequences: Sequence[KVSequence]) -> None:
     for sequence in sequences:
         runner.pool.free(sequence)
 
 
-def compare(loaded: LoadedModel, expected: List[torch.Tensor], actual: List[torch.Tensor]) -> None:
+def compare(loaded: LoadedModel, expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> None:
     """Raise UnsupportedArchitecture if the logits of some rows, [rows, vocabulary] each, are too far apart."""
     reference, served = torch.cat(list(expected)).float(), torch.cat(list(actual)).float()
     error = float((served - reference).norm() / reference.norm().clamp_min(1e-12))

@@ -1,6 +1,6 @@
 """From a loaded model to the runner that serves it: attention checked, products warm, pages sized, graphs made."""
 
-from collections.abc import Sequence as List
+from collections.abc import Sequence
 
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.varlen import VarlenKernel
@@ -15,7 +15,7 @@ from specgate.runtime.loading import LoadedModel, Progress
 
 def build(
     loaded: LoadedModel,
-    kernels: List[Kernel],
+    kernels: Sequence[Kernel],
     *,
     kv_tokens: int | None,
     page_size: int,

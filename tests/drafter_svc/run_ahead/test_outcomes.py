@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from drafter_svc.run_ahead.outcomes import WORTH_A_ROW, Acceptance, Candidate, Outcome, likeliest
+from drafter_svc.run_ahead.outcomes import WORTH_A_ROW, AcceptanceRate, Candidate, Outcome, likeliest
 
 
 def row(*chances: float) -> list[Candidate]:
@@ -67,7 +67,7 @@ def test_while_the_target_is_alone_its_next_token_is_guessed() -> None:
 
 
 def test_acceptance_is_measured_and_slowly_forgotten() -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptanceRate()
     first = acceptance.rate
     rates = [first]
     for _ in range(200):
@@ -81,7 +81,7 @@ def test_acceptance_is_measured_and_slowly_forgotten() -> None:
 
 
 def test_nothing_behind_the_first_rejection_was_judged() -> None:
-    one, other = Acceptance(), Acceptance()
+    one, other = AcceptanceRate(), AcceptanceRate()
     one.learn(2, 1)
     other.learn(60, 1)
     assert one.rate == other.rate

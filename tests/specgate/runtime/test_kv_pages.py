@@ -3,10 +3,10 @@
 import pytest
 
 from specgate.errors import InvalidArgument, KVCacheFull
-from specgate.runtime.kv_pages import Copy, PagePool, Sequence
+from specgate.runtime.kv_pages import Copy, KVSequence, PagePool
 
 
-def opened(pool: PagePool, length: int, *, salt: str = "", first: int = 0) -> Sequence:
+def opened(pool: PagePool, length: int, *, salt: str = "", first: int = 0) -> KVSequence:
     """Return a sequence of ``length`` tokens with pages for them, all of them cached and to be shared."""
     sequence = pool.open(range(first, first + length), length, salt)
     pool.attach(sequence, length - 1)
@@ -15,7 +15,7 @@ def opened(pool: PagePool, length: int, *, salt: str = "", first: int = 0) -> Se
     return sequence
 
 
-def cache_all(pool: PagePool, sequence: Sequence) -> None:
+def cache_all(pool: PagePool, sequence: KVSequence) -> None:
     sequence.num_cached = len(sequence)
     pool.remember(sequence)
 
@@ -81,7 +81,7 @@ def test_a_page_in_two_places_or_in_none_is_noticed(damage: object, message: str
 
 
 def test_rollback_is_a_length() -> None:
-    sequence = Sequence([1, 2, 3, 4, 5])
+    sequence = KVSequence([1, 2, 3, 4, 5])
     sequence.num_cached = 4
     assert sequence.uncached == [5]
     sequence.truncate(5)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from specgate.errors import KVCacheFull
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import PATIENCE, Limits, Need, Scheduler
 
 NUM_PAGES, PAGE_SIZE, MAX_LENGTH = 8, 24, 80
@@ -32,13 +32,13 @@ class Traffic(RuleBasedStateMachine):
         self.num_stalls = 0
 
     @property
-    def open_ones(self) -> list[Sequence]:
+    def open_ones(self) -> list[KVSequence]:
         return list(self.pool.sequences.values())
 
-    def _pick(self, data: st.DataObject) -> Sequence:
+    def _pick(self, data: st.DataObject) -> KVSequence:
         return data.draw(st.sampled_from(self.open_ones))
 
-    def _is_waiting(self, sequence: Sequence) -> bool:
+    def _is_waiting(self, sequence: KVSequence) -> bool:
         return any(need.sequence is sequence for need in self.waiting)
 
     @rule(length=st.integers(1, 60), twist=st.integers(0, 3), salt=st.sampled_from(["", "", "", "other"]))
@@ -88,20 +88,20 @@ class Traffic(RuleBasedStateMachine):
         for need in done:
             self._commit(need)
 
-    def _write(self, sequence: Sequence, num_rows: int) -> None:
+    def _write(self, sequence: KVSequence, num_rows: int) -> None:
         for position in range(sequence.num_cached, sequence.num_cached + num_rows):
             self.rows[self._place(sequence, position)] = self._meant(sequence, position)
 
-    def _check(self, sequence: Sequence) -> None:
+    def _check(self, sequence: KVSequence) -> None:
         for position in range(sequence.num_cached):
             assert self.rows[self._place(sequence, position)] == self._meant(sequence, position)
 
     @staticmethod
-    def _place(sequence: Sequence, position: int) -> tuple[int, int]:
+    def _place(sequence: KVSequence, position: int) -> tuple[int, int]:
         return sequence.block_table[position // PAGE_SIZE], position % PAGE_SIZE
 
     @staticmethod
-    def _meant(sequence: Sequence, position: int) -> Row:
+    def _meant(sequence: KVSequence, position: int) -> Row:
         return sequence.salt, tuple(sequence.token_ids[: position + 1])
 
     def _commit(self, need: Need) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import PATIENCE, Limits, Need, Rows, Scheduler, logits_of
 
 LIMITS = Limits(max_batch_tokens=64, prefill_chunk=40, lone_chunk=50)
@@ -242,7 +242,7 @@ def test_all_get_on_however_short_pages_are(seed: int) -> None:
     names = rng.choices((0, 500), k=8)
     sequences = [pool.open(range(name, name + rng.choice((1, 5, 31, 48, 90))), 130) for name in names]
     ready = [Need(sequence, 1, len(sequence)) for sequence in rng.sample(sequences, 8)]
-    away: list[tuple[int, Sequence]] = []
+    away: list[tuple[int, KVSequence]] = []
     for step in range(2000 if seed % 2 else 300):
         ready += [Need(one, 1, len(one)) for back, one in away if back == step]
         away = [item for item in away if item[0] > step]
@@ -262,7 +262,7 @@ def test_all_get_on_however_short_pages_are(seed: int) -> None:
     assert away == []
 
 
-def grows(pool: PagePool, sequence: Sequence, rng: Random) -> bool:
+def grows(pool: PagePool, sequence: KVSequence, rng: Random) -> bool:
     """Let one that has just run go on with some tokens more; from the hundredth one on it ends."""
     pool.remember(sequence)
     sequence.append([0] * rng.choice((1, 5, 30)))
@@ -298,7 +298,7 @@ def test_who_was_robbed_is_a_prompt_again() -> None:
 
 
 def test_logits_that_are_gone_are_made_again() -> None:
-    sequence = Sequence(range(8))
+    sequence = KVSequence(range(8))
     sequence.num_cached = 8
     need = next(logits_of(sequence, 3))
     assert need == Need(sequence, 3, 8)

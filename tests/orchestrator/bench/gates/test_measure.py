@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.bench.gates.cases import AUTO, Case, DraftKind, choices_of, in_turn, requests_of, turns
-from orchestrator.bench.gates.measure import Outcome, measure_case
+from orchestrator.bench.gates.measure import CaseResult, measure_case
 from orchestrator.bench.gates.ratios import Block
 from orchestrator.bench.gates.report import markdown
 from orchestrator.bench.gates.tally import NUM_POSITIONS
-from orchestrator.bench.load.trace import Arrival, Trace
+from orchestrator.bench.load.trace import Arrival, RequestTimeline
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.agreement import NUM_BUCKETS
@@ -109,9 +109,9 @@ async def test_a_request_that_breaks_off_ends_it() -> None:
         await measure_case(Starter([ServiceUnavailable("none is there")]), ONE, CHOICES, PROMPTS, 1, 0)
 
 
-def an_outcome() -> Outcome:
+def an_outcome() -> CaseResult:
     blocks = {ALONE: [Block(100, 2.0)] * 4, "none γ 2": [Block(100, 1.0)] * 4, AUTO: [Block(100, 1.25)] * 4}
-    return Outcome(ONE, blocks)
+    return CaseResult(ONE, blocks)
 
 
 def test_auto_is_held_against_the_best() -> None:
@@ -130,13 +130,13 @@ def test_the_table_has_a_row_a_case() -> None:
     assert row == f"| {cells} |"
 
 
-def a_trace(*arrivals: tuple[float, int]) -> Trace:
-    return Trace(0.0, tuple(Arrival(*arrival) for arrival in arrivals))
+def a_trace(*arrivals: tuple[float, int]) -> RequestTimeline:
+    return RequestTimeline(0.0, tuple(Arrival(*arrival) for arrival in arrivals))
 
 
 @pytest.mark.parametrize(("case", "block"), [(ONE, Block(10, 8.0)), (TWO, Block(9, 5.0))])
 def test_a_block_ends_when_a_client_has_nothing_left_to_ask_for(case: Case, block: Block) -> None:
-    outcome = Outcome(case, {ALONE: []})
+    outcome = CaseResult(case, {ALONE: []})
     outcome.add(
         CHOICES[0], [a_trace((2.0, 1), (3.0, 4)), a_trace((4.0, 2), (6.0, 1)), a_trace((5.0, 1), (9.0, 1))], 1.0
     )

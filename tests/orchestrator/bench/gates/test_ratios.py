@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.bench.gates.ratios import MIN_BLOCKS, Block, Ratio, rate, ratio
+from orchestrator.bench.gates.ratios import MIN_BLOCKS, Block, RateRatio, rate, ratio
 
 
 def test_a_rate_is_all_tokens_over_all_seconds() -> None:
@@ -32,6 +32,6 @@ def test_the_interval_holds_the_value_and_narrows_with_blocks() -> None:
 
 def test_few_blocks_tell_no_interval() -> None:
     few = [Block(10, 1.0)] * (MIN_BLOCKS - 1)
-    assert ratio(few, few) == Ratio(1.0, None, None)
+    assert ratio(few, few) == RateRatio(1.0, None, None)
     assert str(ratio(few, few)) == "1.000"
     assert str(ratio([*few, few[0]], [*few, few[0]])) == "1.000 (1.000 to 1.000)"

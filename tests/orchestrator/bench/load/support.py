@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.bench.load.trace import Arrival, Trace
+from orchestrator.bench.load.trace import Arrival, RequestTimeline
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.decode.session import Session
@@ -75,5 +75,5 @@ def a_trace(
     *arrivals: tuple[float, int],
     stats: GenerationStats | None = None,
     error: SpecgateError | None = None,
-) -> Trace:
-    return Trace(due_s, tuple(Arrival(*one) for one in arrivals), stats or GenerationStats(), error)
+) -> RequestTimeline:
+    return RequestTimeline(due_s, tuple(Arrival(*one) for one in arrivals), stats or GenerationStats(), error)

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from orchestrator.bench.load.arrivals import all_of, closed_loop, open_loop, poisson_arrivals
-from orchestrator.bench.load.trace import Trace
+from orchestrator.bench.load.trace import RequestTimeline
 from orchestrator.decode.request import GenerationRequest
 from tests.orchestrator.bench.load.support import a_request, a_trace
 
@@ -34,7 +34,7 @@ class Sender:
         self.most = 0
         self._running = 0
 
-    async def __call__(self, request: GenerationRequest, due_s: float) -> Trace:
+    async def __call__(self, request: GenerationRequest, due_s: float) -> RequestTimeline:
         self.sent.append(request.prompt_token_ids[0])
         self.due.append(due_s)
         self._running += 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.bench.load.levels import Level, Mode, Sweep
+from orchestrator.bench.load.levels import Level, Speculation, Sweep
 from orchestrator.bench.load.neighbour import NeighbourRow
 from orchestrator.bench.load.options import OPEN_LOOP_SESSIONS, LoadOptions
 from orchestrator.bench.load.plots import draw
@@ -25,11 +25,11 @@ def load_rows(num_lost: int = 0) -> list[Summary]:
     levels = (Level(Sweep.CONCURRENCY, 1), Level(Sweep.CONCURRENCY, 8), Level(Sweep.RATE, 2.5))
     stats = GenerationStats(completion_tokens=6, target_forwards=3, verifier_failovers=num_lost)
     one = a_trace(0.0, (0.123, 1), (0.2, 5), stats=stats)
-    return summaries({(level, mode): [[one]] for level in levels for mode in Mode})
+    return summaries({(level, mode): [[one]] for level in levels for mode in Speculation})
 
 
 def neighbour_row(num_still_streaming: int) -> NeighbourRow:
-    return NeighbourRow(Mode.OFF, 8, 1500, 0.02, 0.03, 1.5, 1.75, 1.6, num_still_streaming, 0)
+    return NeighbourRow(Speculation.OFF, 8, 1500, 0.02, 0.03, 1.5, 1.75, 1.6, num_still_streaming, 0)
 
 
 def test_levels_and_what_they_need() -> None:

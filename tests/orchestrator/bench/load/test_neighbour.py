@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.bench.load.levels import Mode
+from orchestrator.bench.load.levels import Speculation
 from orchestrator.bench.load.neighbour import NEWCOMER_TOKENS, Beside, measure_neighbours, newcomer_of, stream_beside
 from specgate.errors import TooManySessions
 from tests.orchestrator.bench.load.support import FakeStart, Ticks, a_request, a_trace
@@ -56,7 +56,7 @@ async def test_a_row_a_mode() -> None:
     sessions = [a_request((index + 1,), max_tokens=20) for index in range(2)]
     ticks: list[None] = []
     rows = await measure_neighbours(FakeStart(), sessions, newcomer_of(sessions, 30), 2, lambda: ticks.append(None))
-    assert [row.mode for row in rows] == [Mode.OFF, Mode.ON]
+    assert [row.mode for row in rows] == [Speculation.OFF, Speculation.ON]
     assert len(ticks) == 8
     for row in rows:
         assert (row.num_sessions, row.prompt_tokens, row.num_survived) == (2, 30, 0)

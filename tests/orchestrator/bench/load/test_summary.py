@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from orchestrator.bench.load.levels import Level, Mode, Sweep
+from orchestrator.bench.load.levels import Level, Speculation, Sweep
 from orchestrator.bench.load.summary import Percentiles, Summary, mean_batch_width, percentile, summaries
-from orchestrator.bench.load.trace import Trace
+from orchestrator.bench.load.trace import RequestTimeline
 from orchestrator.decode.request import GenerationStats
 from specgate.errors import TooManySessions
 from tests.orchestrator.bench.load.support import a_trace
@@ -42,32 +42,39 @@ def stats(tokens: int, forwards: int, drafted: int = 0, accepted: int = 0, **mor
     )
 
 
-def two_rows() -> dict[tuple[Level, Mode], Summary]:
+def two_rows() -> dict[tuple[Level, Speculation], Summary]:
     # Off: 8 tokens from 0 to 4 s, then 8 from 10 to 12 s. On: 12 tokens from 1 to 3 s, and a refused request.
-    off: list[list[Trace]] = [
+    off: list[list[RequestTimeline]] = [
         [a_trace(0.0, (1.0, 1), (2.0, 3), stats=stats(4, 2)), a_trace(1.0, (2.0, 2), (4.0, 2), stats=stats(4, 2))],
         [a_trace(10.0, (11.0, 4), (12.0, 4), stats=stats(8, 2))],
     ]
-    on: list[list[Trace]] = [
+    on: list[list[RequestTimeline]] = [
         [
             a_trace(1.0, (2.0, 6), (3.0, 6), stats=stats(12, 3, drafted=10, accepted=9, drafter_failures=1)),
             a_trace(0.0, error=TooManySessions("all are in use")),
         ]
     ]
-    rows = summaries({(ONE, Mode.OFF): off, (ONE, Mode.ON): on, (EIGHT, Mode.OFF): [off[1]], (RATE, Mode.OFF): off})
+    rows = summaries(
+        {
+            (ONE, Speculation.OFF): off,
+            (ONE, Speculation.ON): on,
+            (EIGHT, Speculation.OFF): [off[1]],
+            (RATE, Speculation.OFF): off,
+        }
+    )
     return {(row.level, row.mode): row for row in rows}
 
 
 def test_the_total_rate_is_all_tokens_over_the_busy_span_and_the_median_of_repeats() -> None:
-    off = two_rows()[ONE, Mode.OFF]
+    off = two_rows()[ONE, Speculation.OFF]
     assert (off.tokens_per_s, off.tokens_per_s_min, off.tokens_per_s_max) == (3.0, 2.0, 4.0)
     # 4 tokens in 2 s, 4 in 3 s, 8 in 2 s.
     assert off.request_tokens_per_s == 2.0
-    assert two_rows()[ONE, Mode.ON].tokens_per_s == 6.0
+    assert two_rows()[ONE, Speculation.ON].tokens_per_s == 6.0
 
 
 def test_times_are_pooled_over_requests_and_repeats() -> None:
-    off = two_rows()[ONE, Mode.OFF]
+    off = two_rows()[ONE, Speculation.OFF]
     assert off.ttft_s == Percentiles(1.0, 1.0, 1.0, 1.0)
     assert off.itl_s is not None
     assert (off.itl_s.p50, off.itl_s.max) == (1.0, 2.0)
@@ -79,14 +86,14 @@ def test_times_are_pooled_over_requests_and_repeats() -> None:
 
 def test_ratios_to_off_and_to_one_client() -> None:
     rows = two_rows()
-    assert rows[ONE, Mode.ON].ratio_to_off == 2.0
-    assert rows[EIGHT, Mode.OFF].ratio_to_one == pytest.approx(4 / 3)
-    assert rows[EIGHT, Mode.OFF].ratio_to_off == 1.0
-    assert rows[RATE, Mode.OFF].ratio_to_one is None
+    assert rows[ONE, Speculation.ON].ratio_to_off == 2.0
+    assert rows[EIGHT, Speculation.OFF].ratio_to_one == pytest.approx(4 / 3)
+    assert rows[EIGHT, Speculation.OFF].ratio_to_off == 1.0
+    assert rows[RATE, Speculation.OFF].ratio_to_one is None
 
 
 def test_what_speculation_did_and_what_failed() -> None:
-    off, on = two_rows()[ONE, Mode.OFF], two_rows()[ONE, Mode.ON]
+    off, on = two_rows()[ONE, Speculation.OFF], two_rows()[ONE, Speculation.ON]
     assert (off.acceptance_rate, off.tokens_per_forward) == (None, 16 / 6)
     assert (on.acceptance_rate, on.tokens_per_forward) == (0.9, 4.0)
     assert (on.num_requests, on.num_failed, on.num_survived) == (2, 1, 1)
@@ -102,7 +109,7 @@ def test_the_batch_width_is_a_mean_over_forwards_not_over_verdicts() -> None:
 
 
 def test_a_row_as_json() -> None:
-    row = json.loads(json.dumps(two_rows()[ONE, Mode.ON].to_object()))
+    row = json.loads(json.dumps(two_rows()[ONE, Speculation.ON].to_object()))
     assert (row["concurrency"], row["speculation"], row["failed"], row["failures_survived"]) == (1, "on", 1, 1)
     assert row["ttft_ms"] == {"p50": 1000.0, "p90": 1000.0, "p99": 1000.0, "max": 1000.0}
     assert set(row) == {
@@ -111,4 +118,4 @@ def test_a_row_as_json() -> None:
         *("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"),
         *("acceptance_rate", "tokens_per_forward", "batch_width", "ratio_to_off", "ratio_to_concurrency_1"),
     }
-    assert two_rows()[RATE, Mode.OFF].to_object()["rate"] == 2.5
+    assert two_rows()[RATE, Speculation.OFF].to_object()["rate"] == 2.5

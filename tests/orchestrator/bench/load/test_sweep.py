@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from orchestrator.bench.load.levels import Level, Mode, Sweep, turns
+from orchestrator.bench.load.levels import Level, Speculation, Sweep, turns
 from orchestrator.bench.load.summary import summaries
 from orchestrator.bench.load.sweep import WARM_UP_TOKENS, measure
 from orchestrator.policy.gates import Gate
@@ -31,9 +31,9 @@ def test_how_many_requests_make_a_measurement() -> None:
 
 def test_off_is_the_target_alone() -> None:
     request = a_request()
-    off = Mode.OFF.of(request)
+    off = Speculation.OFF.of(request)
     assert (off.gamma, off.gate, off.gate_threshold) == (0, Gate.NONE, None)
-    assert Mode.ON.of(request) is request
+    assert Speculation.ON.of(request) is request
 
 
 async def test_both_modes_get_the_same_prompts_after_a_short_warm_up() -> None:
@@ -41,7 +41,7 @@ async def test_both_modes_get_the_same_prompts_after_a_short_warm_up() -> None:
     requests = [a_request((index + 1,), max_tokens=20) for index in range(3)]
     ticks: list[None] = []
     runs = await measure(start, requests, (ONE, TWO, FAST), 2, 4, lambda: ticks.append(None))
-    assert set(runs) == {(level, mode) for level in (ONE, TWO, FAST) for mode in Mode}
+    assert set(runs) == {(level, mode) for level in (ONE, TWO, FAST) for mode in Speculation}
     assert [len(traces) for repeats in runs.values() for traces in repeats] == [4] * 12
     assert len(ticks) == 12
     assert {request.max_tokens for request in start.asked[:6]} == {WARM_UP_TOKENS}
@@ -74,7 +74,7 @@ async def test_a_slow_verifier_changes_no_token() -> None:
     slow = FakeStart(verifiers=(partial(FakeVerifier, delay_s=0.001),))
     runs = await measure(slow, [a_request()], (TWO,), 1, 2)
     on = summaries(runs)[1]
-    assert on.mode is Mode.ON
+    assert on.mode is Speculation.ON
     assert on.tokens_per_forward is not None
     assert on.tokens_per_forward > 1
     assert on.batch_width == 1.0

@@ -9,7 +9,7 @@ from rich.console import Console
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.network.rows import NetworkRow, network_rows
 from orchestrator.bench.network.table import draw_network, print_network
-from orchestrator.bench.throughput.agreement import Agreement
+from orchestrator.bench.throughput.agreement import TextAgreement
 from orchestrator.bench.throughput.samples import Sample
 from orchestrator.decode.request import GenerationStats
 from specgate.errors import InvalidArgument
@@ -38,7 +38,7 @@ def test_rows_are_compared_with_the_target_as_delayed_and_with_themselves_near_b
 @pytest.mark.parametrize("width", [90, 120])
 def test_the_table_shows_every_number(width: int) -> None:
     stream = io.StringIO()
-    print_network(Console(file=stream, width=width), rows(), Agreement(("target", "spec"), 2, 2))
+    print_network(Console(file=stream, width=width), rows(), TextAgreement(("target", "spec"), 2, 2))
     shown = stream.getvalue()
     assert all(words in shown for words in ("added ms", "20", "45.0", "0.50", "0.25", "2 of 2 prompts"))
     assert "…" not in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orchestrator.bench.peers.bare_loop import BareLoop
+from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.peers.hf_assisted import SCHEDULES, Arrivals
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
@@ -30,9 +30,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def started(folder: Path, assistant: str) -> AsyncIterator[BareLoop]:
+async def started(folder: Path, assistant: str) -> AsyncIterator[BareLoopProcess]:
     models = {"model": str(folder / "target"), "assistant": str(folder / assistant)}
-    loop = BareLoop(**models, dtype="float32", device="cpu", threads=1)
+    loop = BareLoopProcess(**models, dtype="float32", device="cpu", threads=1)
     try:
         await loop.start()
         yield loop

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bench.replay.recording import record, text_of
-from orchestrator.bench.replay.trace import Text, Trace, read_trace, write_trace
+from orchestrator.bench.replay.trace import RoundTrace, TracedText, read_trace, write_trace
 from orchestrator.decode.request import Delta, GenerationRequest
-from orchestrator.policy.auto.machine import Machine
+from orchestrator.policy.auto.machine import SimulatedMachine
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.types import TokenLogprobs, TokenSource, Verification
@@ -92,13 +92,15 @@ async def test_in_rejection_mode_a_trace_is_one_draw() -> None:
 
 
 def test_survivors_are_the_run_of_agreements() -> None:
-    text = Text((0.5,) * 6, (True, True, False, True, None, True))
+    text = TracedText((0.5,) * 6, (True, True, False, True, None, True))
     assert [text.survivors(position, 8) for position in range(6)] == [2, 1, 0, 1, 0, 1]
     assert text.survivors(0, 1) == 1
 
 
 def test_a_trace_survives_its_file(tmp_path: Path) -> None:
-    trace = Trace(Machine(1000, 90, 10, 100, 9, 5), (Text((0.5, 0.25), (True, None)), Text((1.0,), (False,))))
+    trace = RoundTrace(
+        SimulatedMachine(1000, 90, 10, 100, 9, 5), (TracedText((0.5, 0.25), (True, None)), TracedText((1.0,), (False,)))
+    )
     write_trace(tmp_path / "trace.jsonl", trace)
     assert read_trace(tmp_path / "trace.jsonl") == trace
 

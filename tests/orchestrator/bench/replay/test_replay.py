@@ -5,20 +5,20 @@ from functools import partial
 import pytest
 
 from orchestrator.bench.replay.compare import auto_gate, replay_fixed
-from orchestrator.bench.replay.replay import Replay, Result
+from orchestrator.bench.replay.replay import Replay, ReplayResult
 from orchestrator.bench.replay.synthetic import KINDS, machine, trace
-from orchestrator.bench.replay.trace import Text, Trace
+from orchestrator.bench.replay.trace import RoundTrace, TracedText
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.auto.machine import Clock, Device, Forward, Machine
+from orchestrator.policy.auto.machine import Clock, Device, Forward, SimulatedMachine
 from orchestrator.policy.gates import AlwaysDraft, TargetAlone, TargetConfidence
 from specgate.errors import InvalidArgument
 
-MACHINE = Machine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
+MACHINE = SimulatedMachine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
 SURE = (0.9,) * 9
 
 
-def replayed(policy, agrees: tuple[bool, ...], confidences: tuple[float, ...] = SURE) -> Result:
-    return replay_fixed(Trace(MACHINE, (Text(confidences, agrees),)), 1, policy)
+def replayed(policy, agrees: tuple[bool, ...], confidences: tuple[float, ...] = SURE) -> ReplayResult:
+    return replay_fixed(RoundTrace(MACHINE, (TracedText(confidences, agrees),)), 1, policy)
 
 
 def test_a_fully_accepted_text() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator.bench.peers.bare_loop import BareLoop
-from orchestrator.bench.throughput.agreement import Agreement, agreement_of, promised_agreement
+from orchestrator.bench.peers.bare_loop import BareLoopProcess
+from orchestrator.bench.throughput.agreement import TextAgreement, agreement_of, promised_agreement
 from orchestrator.bench.throughput.plots import draw_rows
 from orchestrator.bench.throughput.rows import Row, rows_of
 from orchestrator.bench.throughput.runs import WARM_UP_TOKENS, Decode, measure, turns
@@ -201,7 +201,7 @@ def test_rows_as_json() -> None:
 def test_agreement_is_counted_by_prompt() -> None:
     same, other = Sample(0, 0, (1, 2), 1, 1.0), Sample(1, 0, (3,), 1, 1.0)
     samples = {"target": [same, other], "spec": [same, replace(same, repeat=1), replace(other, token_ids=(4,))]}
-    assert agreement_of(samples, ("target", "spec")) == Agreement(("target", "spec"), equal=1, total=2)
+    assert agreement_of(samples, ("target", "spec")) == TextAgreement(("target", "spec"), equal=1, total=2)
 
 
 def test_what_must_agree_depends_on_the_requests() -> None:
@@ -209,11 +209,11 @@ def test_what_must_agree_depends_on_the_requests() -> None:
     samples = {name: [Sample(0, 0, (1, 2), 1, 1.0)] for name in names}
     greedy = GenerationRequest((1,), sampling=GREEDY)
     told = promised_agreement(samples, [greedy])
-    assert told == Agreement(("target-hf", "hf-assisted", "target", "spec"), equal=1, total=1)
+    assert told == TextAgreement(("target-hf", "hf-assisted", "target", "spec"), equal=1, total=1)
     odd = {**samples, scheduled("hf-assisted", "gamma5"): [Sample(0, 0, (1, 3), 1, 1.0)]}
     assert promised_agreement(odd, [greedy]) == replace(told, equal=0)
     shared = promised_agreement(odd, [GenerationRequest((1,))])
-    assert shared == Agreement(("target", "spec"), equal=1, total=1)
+    assert shared == TextAgreement(("target", "spec"), equal=1, total=1)
     assert promised_agreement(samples, [GenerationRequest((1,), verification=Verification.REJECTION)]) is None
 
 
@@ -227,7 +227,7 @@ def test_rows_as_a_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_the_table_shows_every_number_at_any_width(width: int) -> None:
     stream = io.StringIO()
-    agreement = Agreement(("target", "spec"), 8, 8)
+    agreement = TextAgreement(("target", "spec"), 8, 8)
     longest = replace(rows()["target-hf"], name=max(ROW_NAMES, key=len), schedule="default")
     print_rows(Console(file=stream, width=width), [longest, *rows().values()], agreement)
     shown = stream.getvalue()
@@ -269,7 +269,7 @@ async def test_the_bare_loop_says_what_transformers_says(llama: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    loop = BareLoop(str(llama), dtype="float32", device="cpu", threads=1)
+    loop = BareLoopProcess(str(llama), dtype="float32", device="cpu", threads=1)
     try:
         await loop.start()
         run = await loop.run(GenerationRequest((1, 2, 3), sampling=GREEDY, max_tokens=20))
@@ -286,7 +286,7 @@ async def test_the_bare_loop_says_what_transformers_says(llama: Path) -> None:
 
 
 async def test_a_bare_loop_that_cannot_load_says_why(tmp_path: Path) -> None:
-    loop = BareLoop(str(tmp_path), dtype="float32", device="cpu", threads=1)
+    loop = BareLoopProcess(str(tmp_path), dtype="float32", device="cpu", threads=1)
     with pytest.raises(ServiceUnavailable, match="bare loop ended with exit code 1"):
         await loop.start()
     await loop.stop()

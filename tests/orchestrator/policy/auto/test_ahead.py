@@ -2,13 +2,13 @@
 
 import pytest
 
-from orchestrator.policy.auto.ahead import FIRST_CHANCE, Readiness
+from orchestrator.policy.auto.ahead import FIRST_CHANCE, PreparedDrafts
 from orchestrator.policy.auto.observation import Behind
 
 
-def seen(*rounds: tuple[int, bool, bool], times: int = 60) -> Readiness:
+def seen(*rounds: tuple[int, bool, bool], times: int = 60) -> PreparedDrafts:
     """Return what is known after rounds of (gamma, whole, is_there)."""
-    readiness = Readiness()
+    readiness = PreparedDrafts()
     for _ in range(times):
         for gamma, whole, is_there in rounds:
             readiness.observe(Behind(gamma, whole), is_there=is_there)
@@ -16,7 +16,7 @@ def seen(*rounds: tuple[int, bool, bool], times: int = 60) -> Readiness:
 
 
 def test_at_first_it_is_counted_on_by_half() -> None:
-    ahead = Readiness().ahead(4, 1.0)
+    ahead = PreparedDrafts().ahead(4, 1.0)
     assert ahead.foreseen == ahead.others == [FIRST_CHANCE] * 5
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from orchestrator.policy.auto.calibration import MIN_VERDICTS, MIN_VERDICTS_A_SESSION, Kind, Promises, Tally
-from orchestrator.policy.auto.options import Choice, even
+from orchestrator.policy.auto.calibration import MIN_VERDICTS, MIN_VERDICTS_A_SESSION, ChoiceCounts, Promises, WaitKind
+from orchestrator.policy.auto.options import PlanChoice, even
 
 ALONE = even(1)._replace(closed=7)
 
 
-def found_out(choice: Choice, share: float, times: int = 20, promises: Promises | None = None) -> Promises:
+def found_out(choice: PlanChoice, share: float, times: int = 20, promises: Promises | None = None) -> Promises:
     """Return what is known once ``choice`` has kept ``share`` of a token per microsecond."""
-    promises, tally = promises or Promises(), Tally()
+    promises, tally = promises or Promises(), ChoiceCounts()
     tally.add(300, round(300 / share))
     for _ in range(times):
         promises.settle(choice, 1.0, tally)
@@ -18,10 +18,10 @@ def found_out(choice: Choice, share: float, times: int = 20, promises: Promises 
 
 
 def test_kinds() -> None:
-    assert Kind.of(even(3)) is Kind.STEADY
-    assert Kind.of(even(3)._replace(closed=2)) is Kind.GATED
-    assert Kind.of(ALONE) is Kind.ALONE
-    assert Kind.of(Choice(0, 1, 3)) is Kind.STEADY
+    assert WaitKind.of(even(3)) is WaitKind.STEADY
+    assert WaitKind.of(even(3)._replace(closed=2)) is WaitKind.GATED
+    assert WaitKind.of(ALONE) is WaitKind.ALONE
+    assert WaitKind.of(PlanChoice(0, 1, 3)) is WaitKind.STEADY
 
 
 def test_nobody_is_doubted_before_anything_is_known() -> None:
@@ -30,7 +30,7 @@ def test_nobody_is_doubted_before_anything_is_known() -> None:
 
 @pytest.mark.parametrize("other", [even(3), even(1), even(8), even(3)._replace(closed=2)])
 @pytest.mark.parametrize("times", [1, 20])
-def test_nothing_that_was_never_tried_is_believed_more_than_drafts_that_were(other: Choice, times: int) -> None:
+def test_nothing_that_was_never_tried_is_believed_more_than_drafts_that_were(other: PlanChoice, times: int) -> None:
     promises = found_out(even(3), 0.75, times)
     assert promises.kept(other) == promises.kept(even(3)) == pytest.approx(0.75, abs=0.06)
     assert promises.kept(ALONE) == 1.0
@@ -46,7 +46,7 @@ def test_what_was_found_out_is_forgotten() -> None:
 
 
 def test_a_few_verdicts_say_nothing() -> None:
-    tally = Tally()
+    tally = ChoiceCounts()
     for _ in range(MIN_VERDICTS - 1):
         tally.add(1, 1000)
     assert not tally.is_enough(1)
@@ -55,7 +55,7 @@ def test_a_few_verdicts_say_nothing() -> None:
 
 
 def test_of_many_sessions_more_verdicts_say_as_much() -> None:
-    tally = Tally()
+    tally = ChoiceCounts()
     for _ in range(8 * MIN_VERDICTS_A_SESSION - 1):
         tally.add(1, 1000)
     assert not tally.is_enough(8)
@@ -70,7 +70,7 @@ def test_what_has_nothing_to_do_with_a_choice_counts_only_so_far() -> None:
 
 def test_doubt_goes_as_a_kind_is_found_out_and_comes_back_as_others_are() -> None:
     promises = Promises()
-    assert promises.doubt(Kind.ALONE) == promises.doubt(Kind.STEADY) == 1.0
-    once = found_out(ALONE, 0.9, times=1).doubt(Kind.ALONE)
-    assert found_out(ALONE, 0.9, times=20).doubt(Kind.ALONE) < once < 0.5
-    assert once < found_out(even(3), 0.9, times=5, promises=found_out(ALONE, 0.9, times=1)).doubt(Kind.ALONE) < 1
+    assert promises.doubt(WaitKind.ALONE) == promises.doubt(WaitKind.STEADY) == 1.0
+    once = found_out(ALONE, 0.9, times=1).doubt(WaitKind.ALONE)
+    assert found_out(ALONE, 0.9, times=20).doubt(WaitKind.ALONE) < once < 0.5
+    assert once < found_out(even(3), 0.9, times=5, promises=found_out(ALONE, 0.9, times=1)).doubt(WaitKind.ALONE) < 1

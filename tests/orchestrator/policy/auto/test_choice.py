@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.policy.auto.agreement import NUM_BUCKETS
-from orchestrator.policy.auto.calibration import Promises, Tally
+from orchestrator.policy.auto.calibration import ChoiceCounts, Promises
 from orchestrator.policy.auto.choice import FIRST_GAMMA, WORTH_DRAFTING, WORTH_GATED, Chooser, Table
 from orchestrator.policy.auto.cooperative_steps import at_once
 from orchestrator.policy.auto.forwards import PRICED_FROM, ForwardPrices
-from orchestrator.policy.auto.history import Text
-from orchestrator.policy.auto.options import Choice, even
+from orchestrator.policy.auto.history import TokenHistory
+from orchestrator.policy.auto.options import PlanChoice, even
 from orchestrator.policy.auto.prices import Prices
 from orchestrator.policy.auto.simulate import Ahead
 
@@ -21,7 +21,7 @@ DEAR = CHEAP._replace(token_us=2640)
 NUM_TOKENS = 1500
 
 
-def text_of(*odds: float, num_tokens: int = NUM_TOKENS) -> Text:
+def text_of(*odds: float, num_tokens: int = NUM_TOKENS) -> TokenHistory:
     """A text whose draft agrees with these odds in the buckets of confidence, each of which lasts for a while."""
     dice = random.Random(7)
     buckets = [(place // 24) % len(odds) for place in range(num_tokens)]
@@ -30,10 +30,10 @@ def text_of(*odds: float, num_tokens: int = NUM_TOKENS) -> Text:
     for one in reversed(agrees):
         run = run + 1 if one else 0
         runs.append(run)
-    return Text(buckets, runs[::-1], [None] * num_tokens, [dice.random() for _ in agrees])
+    return TokenHistory(buckets, runs[::-1], [None] * num_tokens, [dice.random() for _ in agrees])
 
 
-def best_of(chooser: Chooser, last: Choice | None) -> Table:
+def best_of(chooser: Chooser, last: PlanChoice | None) -> Table:
     """Return what one search finds."""
     found: list[Table] = []
 
@@ -44,7 +44,7 @@ def best_of(chooser: Chooser, last: Choice | None) -> Table:
     return found[0]
 
 
-def settled(chooser: Chooser, last: Choice | None = None) -> Table:
+def settled(chooser: Chooser, last: PlanChoice | None = None) -> Table:
     """Return where one search after the other comes to rest."""
     table = best_of(chooser, last)
     for _ in range(20):
@@ -129,14 +129,14 @@ def test_what_drafts_lose_in_closed_places_is_what_probes_there_are_booked_with(
 
 
 def test_probes_of_the_target_alone_are_of_what_would_be_drafted_if_anything_were() -> None:
-    table = settled(Chooser(text_of(0.1), DEAR, 8), Choice(7, 3, 8))
+    table = settled(Chooser(text_of(0.1), DEAR, 8), PlanChoice(7, 3, 8))
     assert not table.choice.drafts
     assert table.choice.hard == table.choice.easy == 1
 
 
 def test_the_target_alone_is_priced_without_a_drafter_beside_it() -> None:
     busy = CHEAP._replace(solo_us=1500, alone_us=1500)
-    drafting, alone = Choice(2, 2, 2), Choice(7, 2, 2)
+    drafting, alone = PlanChoice(2, 2, 2), PlanChoice(7, 2, 2)
     slow, quiet = (Chooser(text_of(0.05, 0.1, 0.9), prices, 8) for prices in (busy, busy._replace(alone_us=300)))
     assert quiet.load(drafting) == slow.load(drafting)
     assert quiet.load(alone).cycle_us == pytest.approx(8300)
@@ -147,9 +147,9 @@ def test_the_target_alone_is_priced_without_a_drafter_beside_it() -> None:
 def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_with_what_is_to_be_read() -> None:
     promises, prices = Promises(), DEAR._replace(catch_up_us=2500)
     chooser, drafting = Chooser(text_of(0.1), prices, 8, promises=promises), even(1)
-    before = settled(chooser, Choice(7, 1, 1))
+    before = settled(chooser, PlanChoice(7, 1, 1))
     assert (before.choice.drafts, before.catch_up_us) == (False, 2500)
-    rate, tally = chooser.load(drafting).rate, Tally()
+    rate, tally = chooser.load(drafting).rate, ChoiceCounts()
     tally.add(10, round(10 / (0.8 * rate)))
     promises.settle(drafting, rate, tally)
     alone, kept = chooser.load(before.choice), promises.kept(drafting) * WORTH_DRAFTING
@@ -160,19 +160,19 @@ def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_wit
 
 def test_a_crowds_probes_are_booked_with_what_a_rehearsal_says() -> None:
     crowd, promises = DEAR._replace(sessions=4, groups=4.0, catch_up_us=2500), Promises()
-    before = settled(Chooser(text_of(0.1), crowd, 8), Choice(7, 1, 1))
-    rate, tally = Chooser(text_of(0.1), crowd, 8).load(even(1)).rate, Tally()
+    before = settled(Chooser(text_of(0.1), crowd, 8), PlanChoice(7, 1, 1))
+    rate, tally = Chooser(text_of(0.1), crowd, 8).load(even(1)).rate, ChoiceCounts()
     tally.add(10, round(10 / (0.8 * rate)))
     promises.settle(even(1), rate, tally)
-    assert settled(Chooser(text_of(0.1), crowd, 8, promises=promises), Choice(7, 1, 1)) == before
+    assert settled(Chooser(text_of(0.1), crowd, 8, promises=promises), PlanChoice(7, 1, 1)) == before
     assert before.catch_up_us == 0
 
 
-@pytest.mark.parametrize(("choice", "margin"), [(even(2), WORTH_DRAFTING), (Choice(3, 2, 2), WORTH_GATED)])
-def test_a_lone_sessions_margins_do_not_add_up(choice: Choice, margin: float) -> None:
+@pytest.mark.parametrize(("choice", "margin"), [(even(2), WORTH_DRAFTING), (PlanChoice(3, 2, 2), WORTH_GATED)])
+def test_a_lone_sessions_margins_do_not_add_up(choice: PlanChoice, margin: float) -> None:
     chooser = Chooser(text_of(0.1, 0.9), CHEAP, 8)
     chooser.load(even(2))
-    enough = margin * chooser.load(choice).rate / chooser.load(Choice(NUM_BUCKETS, 2, 2)).rate
+    enough = margin * chooser.load(choice).rate / chooser.load(PlanChoice(NUM_BUCKETS, 2, 2)).rate
     assert chooser.trial(choice, 1.001 * enough) is not None
     assert chooser.trial(choice, 0.999 * enough) is None
 
@@ -188,7 +188,7 @@ def test_drafts_that_do_not_keep_their_promise_are_left_for_the_target_alone(sha
     promises = Promises()
     chooser = Chooser(text_of(0.6), CHEAP, 8, promises=promises)
     best = settled(chooser).choice
-    rate, tally = chooser.load(best).rate, Tally()
+    rate, tally = chooser.load(best).rate, ChoiceCounts()
     tally.add(10, round(10 / (share * rate)))
     promises.settle(best, rate, tally)
     assert best_of(chooser, best).choice.drafts is drafts
@@ -199,7 +199,7 @@ class AloneComesTo(Promises):
 
     share = 1.0
 
-    def kept(self, choice: Choice, *, crowded: bool = False) -> float:
+    def kept(self, choice: PlanChoice, *, crowded: bool = False) -> float:
         return 1.0 if choice.drafts else self.share
 
 

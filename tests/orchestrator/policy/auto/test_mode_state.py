@@ -11,12 +11,12 @@ from orchestrator.policy.auto.mode_state import (
     ModeKnowledge,
     is_same_load,
 )
-from orchestrator.policy.auto.options import Choice, even
+from orchestrator.policy.auto.options import PlanChoice, even
 
 ALONE = even(3)._replace(closed=7)
 
 
-def in_use(choice: Choice, sessions: int, num_verdicts: int) -> InUse:
+def in_use(choice: PlanChoice, sessions: int, num_verdicts: int) -> InUse:
     """Return a table that came to what it promised."""
     table = Table(choice, rate=1.0, probe_loss_us=0)
     one = InUse(table, due_at=0, counts_from=0, sessions=sessions)
@@ -60,7 +60,7 @@ def test_nothing_is_known_before_the_first_time() -> None:
 
 @pytest.mark.parametrize(("choice", "num_verdicts"), [(even(3), 1000), (ALONE, 8)])
 def test_what_drafted_or_was_in_use_for_a_moment_says_nothing_of_the_target_alone(
-    choice: Choice, num_verdicts: int
+    choice: PlanChoice, num_verdicts: int
 ) -> None:
     known = alone_found_out(sessions=2)
     known.put_off_trial(8)

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.policy.auto.choice import Table
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.auto.observation import Mode
-from orchestrator.policy.auto.options import Choice
+from orchestrator.policy.auto.options import PlanChoice
 from orchestrator.policy.auto.policy import ALONE_AFTER, FIRST_ROUNDS, VARY_EVERY, Auto
 from tests.orchestrator.policy.auto.support import MODE, REQUEST, Progress
 
@@ -15,7 +15,7 @@ from tests.orchestrator.policy.auto.support import MODE, REQUEST, Progress
 class Chosen:
     """A learner that has chosen, and is at some round."""
 
-    def __init__(self, choice: Choice, round_number: int = FIRST_ROUNDS + 1) -> None:
+    def __init__(self, choice: PlanChoice, round_number: int = FIRST_ROUNDS + 1) -> None:
         self.choice = choice
         self.round = round_number
 
@@ -39,10 +39,10 @@ class Chosen:
 
 
 @pytest.mark.parametrize(
-    "choice", [Choice(0, 3, 3), Choice(0, 2, 6), Choice(2, 3, 3), Choice(4, 2, 5), Choice(1, 1, 8)]
+    "choice", [PlanChoice(0, 3, 3), PlanChoice(0, 2, 6), PlanChoice(2, 3, 3), PlanChoice(4, 2, 5), PlanChoice(1, 1, 8)]
 )
 @pytest.mark.parametrize("stood", [True, False])
-def test_it_is_what_is_planned(choice: Choice, stood: bool) -> None:
+def test_it_is_what_is_planned(choice: PlanChoice, stood: bool) -> None:
     for confidence in (0.05, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0):
         policy = Auto(Chosen(choice), MODE, 8)
         foreseen = policy.foresee(Progress(None, stood=stood))
@@ -56,7 +56,7 @@ def test_it_is_what_is_planned(choice: Choice, stood: bool) -> None:
 
 @pytest.mark.parametrize("coming", [ALONE_AFTER, FIRST_ROUNDS + VARY_EVERY // 2 + 1])
 def test_what_is_tried_is_not_foreseen(coming: int) -> None:
-    policy = Auto(Chosen(Choice(0, 3, 3), coming - 1), MODE, 8)
+    policy = Auto(Chosen(PlanChoice(0, 3, 3), coming - 1), MODE, 8)
     assert policy.foresee(Progress()) is None
     policy.plan(Progress(0.9))
     if coming > FIRST_ROUNDS:
@@ -76,7 +76,7 @@ def test_a_probe_that_waits_for_an_unsure_place_is_in_no_other_rounds_way() -> N
         def book_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
             return True
 
-    policy = Auto(Probing(Choice(2, 3, 3)), MODE, 8)
+    policy = Auto(Probing(PlanChoice(2, 3, 3)), MODE, 8)
     for _ in range(4):
         policy.plan(Progress(0.9))
         foreseen = policy.foresee(Progress(None))
@@ -86,7 +86,7 @@ def test_a_probe_that_waits_for_an_unsure_place_is_in_no_other_rounds_way() -> N
 
 
 def test_where_the_target_is_left_alone_nothing_is_foreseen() -> None:
-    assert Auto(Chosen(Choice(8, 3, 3)), MODE, 8).foresee(Progress()) is None
+    assert Auto(Chosen(PlanChoice(8, 3, 3)), MODE, 8).foresee(Progress()) is None
 
 
 def test_without_knowledge_nothing_is_foreseen() -> None:

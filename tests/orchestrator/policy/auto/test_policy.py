@@ -10,7 +10,7 @@ import pytest
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto import plan_table
 from orchestrator.policy.auto.agreement import BUCKET_EDGES, bucket_of
-from orchestrator.policy.auto.ahead import Readiness
+from orchestrator.policy.auto.ahead import PreparedDrafts
 from orchestrator.policy.auto.calibration import MIN_VERDICTS, Promises
 from orchestrator.policy.auto.choice import Table
 from orchestrator.policy.auto.learner import MAX_CHOICE, PROBE_BUDGET, PROBE_HORIZON, Learner
@@ -23,7 +23,7 @@ from orchestrator.policy.auto.mode_state import (
     ModeKnowledge,
 )
 from orchestrator.policy.auto.observation import Behind, Observation
-from orchestrator.policy.auto.options import Choice, even
+from orchestrator.policy.auto.options import PlanChoice, even
 from orchestrator.policy.auto.plan_table import (
     LONE_TRIAL_REACH,
     LONE_TRIAL_VERDICTS,
@@ -228,7 +228,7 @@ def test_what_is_there_counts_behind_rounds_alone() -> None:
     seen = replace(a_round(3, 1), prepared=3)
     nobody_knows = replace(a_round(0, 0), behind=Behind(0, True))
     learner = taught(*[seen, replace(solo(), behind=Behind(3, True)), nobody_knows] * 40)
-    assert learner.knowledge(MODE).readiness.ahead(8, 1.0) == Readiness().ahead(8, 1.0)
+    assert learner.knowledge(MODE).readiness.ahead(8, 1.0) == PreparedDrafts().ahead(8, 1.0)
 
 
 @pytest.mark.parametrize(("num_before", "every"), [(0, VARY_EVERY_AT_FIRST), (FIRST_ROUNDS, VARY_EVERY)])
@@ -247,7 +247,7 @@ def test_what_is_near_is_tried_now_and_then(num_before: int, every: int) -> None
     assert not any(plan.chosen for plan in plans if plan.gamma != usual)
 
 
-def next_of_a_pair(choice: Choice) -> RoundPlan:
+def next_of_a_pair(choice: PlanChoice) -> RoundPlan:
     """Return what is planned behind the first of two rounds that try something, once another choice is in use."""
     learner = taught(*rounds(lambda gamma: min(gamma, 2)))
     policy = learner.policy(REQUEST)
@@ -354,7 +354,9 @@ def test_a_probe_that_waits_for_an_unsure_place_keeps_no_round_from_counting() -
     taught(*rounds(lambda gamma: 0, 60, UNSURE), learner=learner)
     policy = learner.policy(REQUEST)
     policy.plan(Progress(SURE))
-    learner.knowledge(MODE).tables[8].table = learner.knowledge(MODE).tables[8].table._replace(choice=Choice(2, 5, 5))
+    learner.knowledge(MODE).tables[8].table = (
+        learner.knowledge(MODE).tables[8].table._replace(choice=PlanChoice(2, 5, 5))
+    )
     learner.knowledge(MODE).credit_us = 1e9
     plans = [policy.plan(Progress(SURE)) for _ in range(6)]
     assert not any(plan.max_solo_tokens for plan in plans), "there is no probe to come"
@@ -422,7 +424,7 @@ def in_trial(sessions: int = 1) -> tuple[Learner, InUse]:
     learner.policy(REQUEST).plan(Progress(SURE))
     known = learner.knowledge(MODE)
     drafting = known.tables[8]
-    alone = drafting.table._replace(choice=Choice(7, 3, 3), number=9, probes=False, most_solo=MIN_VERDICTS)
+    alone = drafting.table._replace(choice=PlanChoice(7, 3, 3), number=9, probes=False, most_solo=MIN_VERDICTS)
     known.put_off_trial(sessions)
     due_at = known.num_verdicts + LONE_TRIAL_VERDICTS
     known.tables[8] = InUse(alone, due_at, 0, sessions, resume=drafting.table.choice)

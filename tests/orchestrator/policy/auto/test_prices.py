@@ -9,7 +9,7 @@ from orchestrator.policy.auto import options
 from orchestrator.policy.auto.batch_overlap import Meeting
 from orchestrator.policy.auto.forwards import PRICED_FROM, ForwardPrices
 from orchestrator.policy.auto.machine import Clock, Device, Forward
-from orchestrator.policy.auto.options import Outcome, load
+from orchestrator.policy.auto.options import RoundYield, load
 from orchestrator.policy.auto.prices import Prices
 
 FORWARD_US, SESSION_US, ROW_US = 8000, 1000, 300
@@ -55,7 +55,7 @@ def simulated_cycle_us(sessions: int, away_us: float, solo_every: int = 0, meeti
 @pytest.mark.parametrize("sessions", [2, 4, 8, 16])
 @pytest.mark.parametrize("away_us", [1000, 6000, 8000, 15_000, 40_000, 150_000])
 def test_a_turn_takes_what_it_takes_on_a_simulated_verifier(sessions: int, away_us: float) -> None:
-    outcome = Outcome(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0)
+    outcome = RoundYield(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0)
     cycle_us = load(outcome, prices_for(sessions, groups=sessions)).cycle_us
     # Of two that are hardly away each always finds the other in a forward, more often than the formula says.
     within = 0.11 if (sessions, away_us) == (2, 1000) else 0.05
@@ -65,16 +65,16 @@ def test_a_turn_takes_what_it_takes_on_a_simulated_verifier(sessions: int, away_
 @pytest.mark.parametrize("sessions", [4, 8])
 @pytest.mark.parametrize("away_us", [6000, 15_000, 40_000])
 def test_a_token_that_the_target_decodes_alone_waits_for_nobody(sessions: int, away_us: float) -> None:
-    outcome = Outcome(tokens=1, rows=ROWS, besides_us=away_us / 2, waits=0, alone=0.5)
+    outcome = RoundYield(tokens=1, rows=ROWS, besides_us=away_us / 2, waits=0, alone=0.5)
     cycle_us = load(outcome, prices_for(sessions, groups=sessions)).cycle_us
     assert cycle_us == pytest.approx(simulated_cycle_us(sessions, away_us, solo_every=2), rel=0.06)
 
 
 def test_the_target_alone_takes_a_forward_of_all_and_what_the_verifier_takes_besides() -> None:
     prices = prices_for(8, groups=8)._replace(solo_us=700)
-    alone = load(Outcome(tokens=1, rows=1, besides_us=700, waits=0, alone=1), prices)
+    alone = load(RoundYield(tokens=1, rows=1, besides_us=700, waits=0, alone=1), prices)
     assert alone.cycle_us == pytest.approx(prices.forward(8, 8) + 700)
-    drafts = Outcome(tokens=1, rows=ROWS, besides_us=20_000, waits=0, alone=0)
+    drafts = RoundYield(tokens=1, rows=ROWS, besides_us=20_000, waits=0, alone=0)
     more_us = load(drafts, prices).cycle_us - load(drafts, prices._replace(solo_us=0)).cycle_us
     # Once for its own forward, and for some of the one before.
     assert 700 < more_us < 2 * 700
@@ -87,7 +87,7 @@ def test_the_target_alone_takes_a_forward_of_all_and_what_the_verifier_takes_bes
 def test_so_many_turns_are_enough(
     sessions: int, groups: float, away_us: float, *, is_flat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcome = Outcome(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0, lone_us=500)
+    outcome = RoundYield(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0, lone_us=500)
     prices = prices_for(sessions, min(groups, sessions))
     if is_flat:
         prices = prices._replace(forwards=FORWARDS._replace(session_us=(0,) * len(PRICED_FROM), row_us=0))
@@ -122,6 +122,6 @@ def test_what_was_learned_of_one_choice_holds_for_others(sessions: int, learned_
     meeting = Meeting(half_life=60)
     simulated_cycle_us(sessions, learned_us, meeting=meeting)
     for away_us in (6000, 15_000, 40_000):
-        outcome = Outcome(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0)
+        outcome = RoundYield(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0)
         cycle_us = load(outcome, prices_for(sessions, meeting.groups(sessions))).cycle_us
         assert cycle_us == pytest.approx(simulated_cycle_us(sessions, away_us), rel=0.06)

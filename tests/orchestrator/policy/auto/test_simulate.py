@@ -2,21 +2,21 @@
 
 import pytest
 
-from orchestrator.policy.auto.history import Text
-from orchestrator.policy.auto.options import Choice, Outcome, even
+from orchestrator.policy.auto.history import TokenHistory
+from orchestrator.policy.auto.options import PlanChoice, RoundYield, even
 from orchestrator.policy.auto.simulate import Ahead, Times, rehearse
 
 SURE, UNSURE = 6, 0
 
 
-def text_of(agrees: str, buckets: list[int] | None = None, ready: list[bool | None] | None = None) -> Text:
+def text_of(agrees: str, buckets: list[int] | None = None, ready: list[bool | None] | None = None) -> TokenHistory:
     """A text whose draft agrees where there is an ``x``."""
     runs = [len(agrees[start:]) - len(agrees[start:].lstrip("x")) for start in range(len(agrees))]
     size = len(agrees)
-    return Text(buckets or [SURE] * size, runs, ready or [None] * size, [0.5] * size)
+    return TokenHistory(buckets or [SURE] * size, runs, ready or [None] * size, [0.5] * size)
 
 
-def rehearsed(text: Text, choice: Choice, ahead: Ahead | None = None) -> Outcome:
+def rehearsed(text: TokenHistory, choice: PlanChoice, ahead: Ahead | None = None) -> RoundYield:
     """Rehearse where a draft token takes 10 µs, one of a draft that was begun 1, a round 100, a hit 1000 and 100 more
     for each token that is prepared, a solo token 10 000; each draft token bends the forward's line by 7."""
     gammas = range(choice.easy + 1)
@@ -47,12 +47,12 @@ def test_a_closed_gate_decodes_alone() -> None:
 
 
 def test_where_the_text_is_hard_less_is_asked_for() -> None:
-    choice = Choice(0, 1, 3)
+    choice = PlanChoice(0, 1, 3)
     # Easy at first; hard behind the rejection; then easy again.
     outcome = rehearsed(text_of(".xxxxx"), choice)
     assert outcome.besides_us == pytest.approx((130 + 110 + 130) / 3)
     assert outcome.lone_us == pytest.approx((21 + 7 + 21) / 3)
-    unsure = rehearsed(text_of("xxx", [SURE, UNSURE, UNSURE]), Choice(0, 1, 2))
+    unsure = rehearsed(text_of("xxx", [SURE, UNSURE, UNSURE]), PlanChoice(0, 1, 2))
     assert unsure.besides_us == pytest.approx(120)
 
 
@@ -76,5 +76,5 @@ def test_what_was_seen_there_goes_before_chance() -> None:
 def test_where_the_text_is_hard_as_much_was_prepared_as_where_it_is_easy() -> None:
     always = Ahead([1.0] * 5, [1.0] * 5)
     # Easy at first; then hard, behind rejections.
-    outcome = rehearsed(text_of("..."), Choice(0, 1, 3), always)
+    outcome = rehearsed(text_of("..."), PlanChoice(0, 1, 3), always)
     assert outcome.besides_us == pytest.approx((130 + 1301 + 1301) / 3)

@@ -5,7 +5,7 @@ import pytest
 from orchestrator.bench.replay.compare import auto_gate, compare, fixed_gates, replay_fixed
 from orchestrator.bench.replay.replay import Replay
 from orchestrator.bench.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
-from orchestrator.bench.replay.trace import Trace
+from orchestrator.bench.replay.trace import RoundTrace
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import AlwaysDraft, TargetAlone
 
@@ -52,7 +52,7 @@ def test_it_follows_when_the_text_changes(sessions: int) -> None:
     learner = Learner()
     good, useless = (trace(KINDS[kind], machine(0.09), 32, 256) for kind in ("greedy, good draft", "useless draft"))
     for one, fixed in ((useless, TargetAlone()), (good, AlwaysDraft(8)), (useless, TargetAlone())):
-        early, late = (Trace(one.machine, texts) for texts in (one.texts[:16], one.texts[16:]))
+        early, late = (RoundTrace(one.machine, texts) for texts in (one.texts[:16], one.texts[16:]))
         Replay(early, sessions, auto_gate(learner)).run()
         rate = Replay(late, sessions, auto_gate(learner)).run().tokens_per_s()
         assert rate >= 0.9 * replay_fixed(late, sessions, fixed).tokens_per_s()

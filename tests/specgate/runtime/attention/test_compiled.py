@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from specgate.runtime.attention import compiled, kernels, paged_sdpa
-from specgate.runtime.attention.compiled import Attend, Place, attend_in_turn, compiled_attend, twins_are_faster
+from specgate.runtime.attention.compiled import Attend, PageSpan, attend_in_turn, compiled_attend, twins_are_faster
 from specgate.runtime.attention.interface import KVPages
 from specgate.runtime.attention.paged_sdpa import Span, SpanBatch
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
 from tests.support.models import load_float32, write_llama
 
 FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
 HEADS, KV_HEADS, DIM, PAGE = 4, 2, 16, 64
-PLACES = [Place(0, 1, 7, 2), Place(1, 1, 40, 0), Place(2, 3, 11, 3)]
+PLACES = [PageSpan(0, 1, 7, 2), PageSpan(1, 1, 40, 0), PageSpan(2, 3, 11, 3)]
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +46,11 @@ class Case:
         rows = [one[:, :, first_row : first_row + num_rows] for one in self.rows]
         pages = [one.clone() for one in self.pages]
         attend: Attend = attend_in_turn
-        place = Place(0, num_rows, start, page)
+        place = PageSpan(0, num_rows, start, page)
         return attend(*rows, *pages, [place], [self.masks[index]], 0.3, self.is_grouped, has_twins)
 
 
-def mask(place: Place, window: int, dtype: torch.dtype) -> torch.Tensor | None:
+def mask(place: PageSpan, window: int, dtype: torch.dtype) -> torch.Tensor | None:
     if place.num_rows == 1 and not window:
         return None
     end = place.start + place.num_rows
@@ -131,7 +131,7 @@ def test_what_is_faster_at_load_is_what_batches_do(
 ) -> None:
     monkeypatch.setattr(kernels, "twins_are_faster", lambda device, dtype: has_twins)
     (kernel,) = kernels.kernels_for("auto", load_float32(write_llama(tmp_path_factory.mktemp("llama"))))
-    sequence = Sequence([1, 2])
+    sequence = KVSequence([1, 2])
     sequence.block_table = [0]
     batch = kernel.inputs([Rows(sequence, 2, 1)], kernel.pages(2, PAGE), torch.device("cpu")).ragged
     assert isinstance(batch, SpanBatch)

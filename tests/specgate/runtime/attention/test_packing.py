@@ -4,14 +4,14 @@ import numpy as np
 import torch
 
 from specgate.runtime.attention.packing import Layout, Packing, pack, unpack
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
 
 PAGE_SIZE, SCRATCH = 4, 9
 
 
-def sequence(length: int, num_cached: int, block_table: list[int]) -> Sequence:
-    made = Sequence(range(100, 100 + length))
+def sequence(length: int, num_cached: int, block_table: list[int]) -> KVSequence:
+    made = KVSequence(range(100, 100 + length))
     made.num_cached, made.block_table = num_cached, block_table
     return made
 

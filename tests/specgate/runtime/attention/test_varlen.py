@@ -17,7 +17,7 @@ from specgate.runtime.engine.graph_check import add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.engine.serving_path import build
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows, logits_of
 from tests.support.models import (
@@ -61,7 +61,7 @@ def make(folder_of: Callable[[str], Path]) -> Make:
     return runner
 
 
-def opened(runner: ModelRunner, ids: list[int], room: int = 0) -> Sequence:
+def opened(runner: ModelRunner, ids: list[int], room: int = 0) -> KVSequence:
     sequence = runner.pool.open(ids, len(ids) + room)
     runner.pool.extend(sequence, len(ids) + room)
     return sequence
@@ -77,14 +77,14 @@ class Traffic:
     def _tokens(self, count: int) -> list[int]:
         return [self.dice.randrange(VOCAB) for _ in range(count)]
 
-    def _fresh(self) -> Sequence:
+    def _fresh(self) -> KVSequence:
         """Most have been there before: they begin with pages of somebody else."""
         prompt = list(range(self.dice.choice([20, 20, 7]))) + self._tokens(self.dice.randint(1, 9))
         sequence = self.runner.pool.open(prompt, 96)
         self.runner.pool.attach(sequence, len(prompt) - 1)
         return sequence
 
-    def _renewed(self, index: int) -> Sequence:
+    def _renewed(self, index: int) -> KVSequence:
         old, self.sequences[index] = self.sequences[index], self._fresh()
         if self.dice.random() < 0.5:
             self.runner.pool.free(self.sequences[index])

@@ -16,7 +16,7 @@ from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFin
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix
 from specgate.runtime.engine import engine as engine_module
 from specgate.runtime.engine.engine import Engine, Task
-from specgate.runtime.kv_pages import PagePool, Sequence
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import Limits, Need, Rows, answer_of, logits_of
 from specgate.types import SamplingParams
 from tests.support.models import eager_logits, make_runner, write_llama
@@ -69,7 +69,7 @@ class Recorder:
         return [torch.full((rows.num_logits, 1), float(rows.sequence.token_ids[0])) for rows in batch]
 
 
-def opened(name: int, num_tokens: int = 1) -> Sequence:
+def opened(name: int, num_tokens: int = 1) -> KVSequence:
     return POOL.open([name] * num_tokens, 64, salt=str(name))
 
 
@@ -389,7 +389,7 @@ async def test_the_heartbeat_stands_still_in_a_long_forward(monkeypatch: pytest.
         assert engine.heartbeat_age_s == 0.0
 
 
-async def stalled(engine: Engine, pool: PagePool) -> tuple[Sequence, asyncio.Task[Any]]:
+async def stalled(engine: Engine, pool: PagePool) -> tuple[KVSequence, asyncio.Task[Any]]:
     """Return who holds all pages between two of its rounds, and the task of one that came later and needs some."""
     old, young = pool.open([1] * 16, 16), pool.open([2] * 16, 16)
     await engine.run(logits_of(old, 1))

@@ -12,7 +12,7 @@ from specgate.errors import NonFiniteLogits, ResourceExhausted
 from specgate.runtime.batch_sampler import check_finite
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
-from specgate.runtime.kv_pages import Sequence
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Limits, Rows, logits_of
 from tests.support.models import (
@@ -87,7 +87,7 @@ class Traffic:
     def _tokens(self, count: int) -> list[int]:
         return [self.dice.randrange(VOCAB) for _ in range(count)]
 
-    def _fresh(self) -> Sequence:
+    def _fresh(self) -> KVSequence:
         return self.runner.pool.open(self._tokens(self.dice.randint(1, 40)), 96)
 
     def step(self) -> list[tuple[list[int], torch.Tensor]]:
