@@ -14,13 +14,13 @@ from specgate.runtime import noise, sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
-from specgate.runtime.scheduler import Need, answer_of
+from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, common_prefix_length
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
-Drafting = Generator[Need, Answer, Proposal]
+Drafting = Generator[ForwardRequest, Answer, Proposal]
 
 
 class DraftSession:
@@ -70,7 +70,7 @@ class DraftSession:
     def warm(self) -> Drafting:
         """Fill the KV up to the last committed token, which the next draft needs as its input."""
         if (length := min(len(self.sequence), self.capacity) - 1) > self.sequence.num_cached:
-            yield Need(self.sequence, 0, length)
+            yield ForwardRequest(self.sequence, 0, length)
         return Proposal()
 
     def commit(self, request: DraftRequest) -> None:
@@ -91,7 +91,7 @@ class DraftSession:
         self.sequence.truncate(self.num_committed + kept)
         self.sequence.append(committed[kept:])
         self.num_committed += len(committed)
-        self.sequence.settle(min(self.num_committed, self.capacity))
+        self.sequence.mark_stable(min(self.num_committed, self.capacity))
 
     def draft(self, request: DraftRequest) -> Drafting:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
@@ -106,18 +106,18 @@ class DraftSession:
         yield from self.extend(draft)
         return draft.proposal(num_prepared)
 
-    def extend(self, draft: Draft) -> Generator[Need, Answer, None]:
+    def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
         while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
             token = yield from self._next(draft)
             draft.sequence.append([token.token_id])
             draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
 
-    def _next(self, draft: Draft) -> Generator[Need, Answer, DraftToken]:
+    def _next(self, draft: Draft) -> Generator[ForwardRequest, Answer, DraftToken]:
         """Run the last token, and draft the one behind it."""
         sequence, terms = draft.sequence, draft.terms
         choosing = self._choosing(sequence, with_probs=terms.stop_below > 0)
-        logits, chosen = yield from answer_of(sequence, 1, None if self.spec.rejects else choosing)
+        logits, chosen = yield from forward(sequence, 1, None if self.spec.rejects else choosing)
         if chosen is not None:
             token = DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
         else:

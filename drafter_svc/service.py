@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from drafter_svc.drafter import Drafting, DraftSession
-from drafter_svc.run_ahead.budget import RowBudget
+from drafter_svc.run_ahead.budget import RunAheadBudget
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_ahead import announcement_to_pb
@@ -25,7 +25,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        self._budget = RowBudget(model.run_ahead_rows)
+        self._budget = RunAheadBudget(model.run_ahead_rows)
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
         """Answer ``open``, then every round that asks for tokens, and guess what the next one asks."""

@@ -15,7 +15,7 @@ from ray.serve.handle import DeploymentHandle
 
 from orchestrator.api.grpc.service import GrpcDoor
 from orchestrator.api.http.routes import make_app
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
 from orchestrator.cluster.progress import reporter
@@ -58,7 +58,7 @@ class Gateway:
         self._settings = settings_of(settings)
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
-        self._desk = Desk(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
+        self._desk = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         reuse_port = gateway.grpc.port > 0
         drain_s = self._settings.drain_s + CUT_GRACE_S

@@ -10,7 +10,7 @@ from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.scheduler import Need, answer_of
+from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     FinishReason,
     FollowUps,
@@ -23,7 +23,7 @@ from specgate.types import (
 )
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
 
-Verifying = Generator[Need, Answer, None]
+Verifying = Generator[ForwardRequest, Answer, None]
 Emit = Callable[[Verdict], None]
 
 
@@ -91,7 +91,7 @@ class VerifySession:
     def prefill(self) -> Verifying:
         """Fill the KV up to the last committed token, which the first round needs as its input."""
         if (length := len(self.sequence) - 1) > self.sequence.num_cached:
-            yield Need(self.sequence, 0, length)
+            yield ForwardRequest(self.sequence, 0, length)
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
@@ -106,7 +106,9 @@ class VerifySession:
         while following is not None:
             following = yield from self._verify_one(following, emit)
 
-    def _verify_one(self, request: VerifyRequest, emit: Emit) -> Generator[Need, Answer, VerifyRequest | None]:
+    def _verify_one(
+        self, request: VerifyRequest, emit: Emit
+    ) -> Generator[ForwardRequest, Answer, VerifyRequest | None]:
         """Run one round; return the one that follows it at once."""
         proposal = self._rest_of(request)
         if proposal is None:
@@ -160,18 +162,18 @@ class VerifySession:
 
     def _judge(
         self, proposal: Proposal, request: VerifyRequest, solo: bool, solo_budget: int
-    ) -> Generator[Need, Answer, Verdict]:
+    ) -> Generator[ForwardRequest, Answer, Verdict]:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
         choosing = self._choosing(draft)
         self.sequence.append(draft)
-        answer = yield from answer_of(self.sequence, len(draft) + 1, None if self.spec.rejects else choosing)
+        answer = yield from forward(self.sequence, len(draft) + 1, None if self.spec.rejects else choosing)
         (num_accepted, token_id), near_ties = self._decide(answer, proposal, choosing)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
         self.sequence.truncate(start + num_accepted)
         self.sequence.append([token_id])
-        self.sequence.settle(len(self.sequence))
+        self.sequence.mark_stable(len(self.sequence))
         self._finished = finish_reason is not None
         confidences = _confidences(answer, emitted)
         confidence = confidences[-1]

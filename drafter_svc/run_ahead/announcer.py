@@ -10,7 +10,7 @@ Announce = Callable[[Announcement], None]
 """Told, on the engine's thread, what will be proposed for the outcomes that were guessed."""
 
 
-class Telling:
+class Announcer:
     """The announcement of what is drafted behind one proposal.
 
     Attributes:

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from drafter_svc.run_ahead.announcer import Announce, Telling
+from drafter_svc.run_ahead.announcer import Announce, Announcer
 from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, likeliest
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.scheduler import Need, logits_of
+from specgate.runtime.scheduler import ForwardRequest, logits_of
 from specgate.types import Announcement
 
 Ids = tuple[int, ...]
-Guessing = Generator[Need, Answer, None]
+Guessing = Generator[ForwardRequest, Answer, None]
 Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
 Extend = Callable[[Draft], Guessing]
@@ -58,7 +58,7 @@ class Branch(NamedTuple):
     job: "Future[Any]"
 
 
-class Fan:
+class BranchSet:
     """The branches behind one proposal. Lives on the engine's thread, but for ``open``.
 
     Args:
@@ -74,7 +74,7 @@ class Fan:
         self._tools = tools
         self._forks: list[KVSequence] = []
         self._jobs: list[Future[Any]] = []
-        self._telling: Telling | None = None
+        self._telling: Announcer | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -129,7 +129,7 @@ class Fan:
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if order.announce is not None:
-            self._telling = Telling(position, order.announce)
+            self._telling = Announcer(position, order.announce)
         rows = tools.candidates(torch.cat(logits), draft)
         acceptance = tools.acceptance.rate if tools.acceptance is not None else None
         guesses = likeliest(rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
@@ -153,7 +153,7 @@ class Fan:
             self._jobs.append(job)
             self.branches[*self.proposed.token_ids[:num_accepted], token_id] = Branch(chance, draft, job)
 
-    def _extend(self, draft: Draft, telling: Telling | None) -> Guessing:
+    def _extend(self, draft: Draft, telling: Announcer | None) -> Guessing:
         drafted = False
         try:
             yield from self._tools.extend(draft)

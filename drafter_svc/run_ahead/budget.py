@@ -10,7 +10,7 @@ MIN_SHARE = 2
 """Less than this for each of several sessions hits too rarely for what it takes from the real drafts of the others."""
 
 
-class RowBudget:
+class RunAheadBudget:
     """Shares the rows of one forward among the sessions that were asked or told something of late.
 
     Args:

@@ -8,7 +8,7 @@ TRIAL = 8
 """Where it does not pay, one round in so many is guessed all the same: what comes next may be easier."""
 
 
-class Account:
+class Payoff:
     """Forwards that prepared drafts saved, less those that drafts waited for because guesses were still running."""
 
     def __init__(self) -> None:

@@ -19,9 +19,9 @@ from collections import deque
 from dataclasses import replace
 
 from drafter_svc.run_ahead.announcer import Announce
-from drafter_svc.run_ahead.branches import Branch, Candidates, Extend, Fan, Ids, Order, Submit, Tools
+from drafter_svc.run_ahead.branches import Branch, BranchSet, Candidates, Extend, Ids, Order, Submit, Tools
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
-from drafter_svc.run_ahead.payoff import Account
+from drafter_svc.run_ahead.payoff import Payoff
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefix_length
@@ -47,7 +47,7 @@ class RunAhead:
     ) -> None:
         self._rejects = spec.rejects
         self._acceptance = AcceptanceRate()
-        self._account = Account()
+        self._account = Payoff()
         self._is_guessing = True
         self._pool = pool
         acceptance = self._acceptance if spec.rejects else None
@@ -55,7 +55,7 @@ class RunAhead:
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None
-        self._fans: list[Fan] = []
+        self._fans: list[BranchSet] = []
         """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
         """Whether the last round's proposal was: then nobody waits for the answer, unless the two crossed."""
@@ -104,7 +104,7 @@ class RunAhead:
             return
         order = self._order(num_rows, submit, None if self._rejects else announce)
         if not self._fans:
-            self._open(Fan(self._tools, self._proposed, self._coming), order)
+            self._open(BranchSet(self._tools, self._proposed, self._coming), order)
         elif order.announce is not None and (told := self._fans[0].told) is not None:
             # It was told of as further ahead, which a client that missed something cannot follow.
             if self._is_followed:
@@ -150,7 +150,7 @@ class RunAhead:
         if self._coming is not None:
             self._coming = self._coming._replace(round=terms.round + 1, gamma=prepare or max(self._gammas, default=0))
 
-    def _go_on_with(self, further: list[Fan], named: Branch | None) -> None:
+    def _go_on_with(self, further: list[BranchSet], named: Branch | None) -> None:
         """Keep what is prepared further ahead, if it stands behind the branch that came true, as a whole."""
         for fan in further:
             stands = named is not None and fan.proposed is named.draft and fan.terms == self._coming
@@ -160,12 +160,12 @@ class RunAhead:
             else:
                 self._drop(fan)
 
-    def _drop(self, *fans: Fan) -> None:
+    def _drop(self, *fans: BranchSet) -> None:
         self._fans = [fan for fan in self._fans if fan not in fans]
         for fan in fans:
             fan.close()
 
-    def _open(self, fan: Fan, order: Order) -> None:
+    def _open(self, fan: BranchSet, order: Order) -> None:
         self._fans.append(fan)
         fan.open(order)
 
@@ -192,4 +192,4 @@ class RunAhead:
             return
         if branch.chance >= WORTH_LOOKING:
             terms = last.terms._replace(round=last.terms.round + 1)
-            self._open(Fan(self._tools, branch.draft, terms), order)
+            self._open(BranchSet(self._tools, branch.draft, terms), order)

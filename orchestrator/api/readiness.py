@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import ServiceUnavailable, SpecgateError
 
 HEARD_S = 5.0
@@ -23,7 +23,7 @@ class Readiness:
         probe: by default one verifier is asked over gRPC what it serves.
     """
 
-    def __init__(self, desk: Desk, probe: Probe | None = None) -> None:
+    def __init__(self, desk: RequestQueue, probe: Probe | None = None) -> None:
         self._desk = desk
         self._probe = probe or self._ask_verifiers
         self._checked_at: float | None = None

@@ -93,7 +93,7 @@ class RunningRequest:
             raise self._cut from None
 
 
-class Desk:
+class RequestQueue:
     """Admits requests to one orchestrator.
 
     Args:
@@ -188,14 +188,14 @@ class Desk:
         self._num_inside += 1
         self._empty.clear()
         try:
-            async with self._turn, aclosing(RunningRequest(generation, self._limits, self._hear)) as running:
+            async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
                 yield running
         finally:
             self._num_inside -= 1
             if self._num_inside == 0:
                 self._empty.set()
 
-    def _hear(self) -> None:
+    def _on_announcement(self) -> None:
         self.heard_at = time.monotonic()
 
     async def drain(self, timeout_s: float) -> bool:

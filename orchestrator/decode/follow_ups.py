@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from orchestrator.decode.ports import Drafter
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import Foreseen, Policy, RoundPlan
+from orchestrator.policy.gates import ExpectedPlan, Policy, RoundPlan
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, FollowUp, FollowUps, Proposal, Verdict
 
 
@@ -19,7 +19,7 @@ class Coming:
 
     length: int
     remaining: int
-    stood: bool
+    fully_accepted: bool
     confidence: None = None
 
 
@@ -75,7 +75,7 @@ class Foresight:
         if num_accepted > len(running) or not 0 <= token_id < session.opening_spec.vocab_size:
             return None
         token_ids = (*running.draft_token_ids[:num_accepted], token_id)
-        foreseen = self._foresee(len(token_ids), stood=num_accepted == len(running))
+        foreseen = self._foresee(len(token_ids), fully_accepted=num_accepted == len(running))
         if foreseen is None or not foreseen.plan.gamma:
             return None
         plan = foreseen.plan
@@ -86,6 +86,8 @@ class Foresight:
         follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, foreseen.least_confidence)
         return follow_up, Planned(plan, proposal)
 
-    def _foresee(self, num_tokens: int, *, stood: bool) -> Foreseen | None:
+    def _foresee(self, num_tokens: int, *, fully_accepted: bool) -> ExpectedPlan | None:
         session = self._session
-        return self._policy.foresee(Coming(session.length + num_tokens, session.remaining - num_tokens, stood))
+        return self._policy.plan_ahead(
+            Coming(session.length + num_tokens, session.remaining - num_tokens, fully_accepted)
+        )

@@ -55,7 +55,7 @@ class Rounds:
         self._running = NO_PROPOSAL
         self._announcement: Announcement | None = None
         self._foresight = Foresight(session, drafter, policy)
-        drafter.listen(self._hear)
+        drafter.listen(self._on_announcement)
 
     async def follow(self, verdict: Verdict) -> None:
         """Tell the drafter what was committed, before anything else happens with it.
@@ -115,7 +115,7 @@ class Rounds:
             await before
         return await self._drafter.draft(request), self._clock()
 
-    def _hear(self, announcement: Announcement) -> None:
+    def _on_announcement(self, announcement: Announcement) -> None:
         self._announcement = announcement
         self._hand_on()
 

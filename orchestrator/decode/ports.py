@@ -6,7 +6,7 @@ from typing import Protocol
 
 from specgate.types import Announcement, DraftRequest, FollowUps, Proposal, SessionSpec, Verdict, VerifyRequest
 
-Hear = Callable[[Announcement], None]
+OnAnnouncement = Callable[[Announcement], None]
 """Told of what a drafter announces, as it comes."""
 
 
@@ -31,8 +31,8 @@ class Drafter(Protocol):
         """
         ...
 
-    def listen(self, hear: Hear) -> None:
-        """Have ``hear`` told of what is announced of the next round; of one further ahead once that comes about."""
+    def listen(self, on_announcement: OnAnnouncement) -> None:
+        """Call ``on_announcement`` with what is announced of the next round; of one further ahead once that comes."""
         ...
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import Delta, GenerationStats
-from orchestrator.policy.auto.observation import Behind, Observation, Observer
+from orchestrator.policy.auto.observation import Observation, Observer, PreviousRound
 from orchestrator.policy.gates import RoundPlan
 from specgate.types import (
     NO_PROPOSAL,
@@ -85,7 +85,7 @@ class Session:
         self._lay_there = LayThere()
         self._left_out_us = 0
         self._num_failovers = 0
-        self._behind: Behind | None = None
+        self._previous_round: PreviousRound | None = None
 
     @property
     def finished(self) -> bool:
@@ -102,9 +102,9 @@ class Session:
         return self.opening_spec.max_length - len(self.committed)
 
     @property
-    def stood(self) -> bool:
+    def fully_accepted(self) -> bool:
         """Whether the draft of the round just before stood as a whole. True where there was none."""
-        return self._behind is None or self._behind.whole
+        return self._previous_round is None or self._previous_round.whole
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
@@ -257,7 +257,9 @@ class Session:
             if self.finished or not verdict.last:
                 self.report()
         whole = judged.num_accepted == len(proposal) and not lost
-        self._behind = None if verdict.solo else Behind(len(proposal), whole, self.plan.prepare or len(proposal))
+        self._previous_round = (
+            None if verdict.solo else PreviousRound(len(proposal), whole, self.plan.prepare or len(proposal))
+        )
 
     def _observation(
         self,
@@ -280,7 +282,7 @@ class Session:
             accepted_confidences=verdict.accepted_confidences[: judged.num_accepted],
             ready=len(proposal) if announced else 0,
             prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
-            behind=self._behind,
+            previous_round=self._previous_round,
             chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
             streamed=verdict.solo,
             warm=verdict.solo and self.plan.keeps_warm,

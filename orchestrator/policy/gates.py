@@ -110,7 +110,7 @@ class Progress(Protocol):
         ...
 
     @property
-    def stood(self) -> bool:
+    def fully_accepted(self) -> bool:
         """Whether the draft of the round just before stood as a whole. True where there was none."""
         ...
 
@@ -125,7 +125,7 @@ class Progress(Protocol):
         ...
 
 
-class Foreseen(NamedTuple):
+class ExpectedPlan(NamedTuple):
     """The plan of a round behind a verdict that is still to come, if its confidence is ``least_confidence`` or more."""
 
     plan: RoundPlan
@@ -137,7 +137,7 @@ class Policy(Protocol):
 
     def plan(self, session: Progress) -> RoundPlan: ...
 
-    def foresee(self, session: Progress) -> Foreseen | None:
+    def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return what ``plan`` would return, as far as is known by now; None: nothing is.
 
         Whatever comes of it, ``plan`` is called for every round.
@@ -157,8 +157,8 @@ class AlwaysDraft:
     def plan(self, session: Progress) -> RoundPlan:
         return RoundPlan(self.gamma)
 
-    def foresee(self, session: Progress) -> Foreseen:
-        return Foreseen(self.plan(session))
+    def plan_ahead(self, session: Progress) -> ExpectedPlan:
+        return ExpectedPlan(self.plan(session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ class TargetConfidence:
         closed = session.confidence is not None and session.confidence < self.threshold
         return self._plan(0 if closed else self.gamma, session)
 
-    def foresee(self, session: Progress) -> Foreseen:
-        return Foreseen(self._plan(self.gamma, session), self.threshold)
+    def plan_ahead(self, session: Progress) -> ExpectedPlan:
+        return ExpectedPlan(self._plan(self.gamma, session), self.threshold)
 
     def _plan(self, gamma: int, session: Progress) -> RoundPlan:
         return RoundPlan(gamma, solo_below=self.threshold, max_solo_tokens=session.remaining)
@@ -193,8 +193,8 @@ class DraftConfidence:
     def plan(self, session: Progress) -> RoundPlan:
         return RoundPlan(self.gamma, stop_below=self.threshold)
 
-    def foresee(self, session: Progress) -> Foreseen:
-        return Foreseen(self.plan(session))
+    def plan_ahead(self, session: Progress) -> ExpectedPlan:
+        return ExpectedPlan(self.plan(session))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +216,8 @@ class WithinLimits:
         waits = fits and self.drafter.may_return
         return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
 
-    def foresee(self, session: Progress) -> Foreseen | None:
-        foreseen = self.policy.foresee(session)
+    def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
+        foreseen = self.policy.plan_ahead(session)
         if foreseen is None or (gamma := self._within(foreseen.plan.gamma, session)) <= 0:
             return None
         return foreseen._replace(plan=replace(foreseen.plan, gamma=gamma))
@@ -234,7 +234,7 @@ class TargetAlone:
     def plan(self, session: Progress) -> RoundPlan:
         return _target_alone(session.remaining)
 
-    def foresee(self, session: Progress) -> None:
+    def plan_ahead(self, session: Progress) -> None:
         """Nothing: it goes on alone to the end."""
 
 

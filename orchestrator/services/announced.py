@@ -104,7 +104,7 @@ class Announced:
             self._chain, self._fulfilled = [], None
         self.proposed, self._is_answered = draft_token_ids, True
 
-    def hear(self, announcement: Announcement) -> bool:
+    def on_announcement(self, announcement: Announcement) -> bool:
         """Keep an announcement, if anything can come of it; return whether that may be asked for next.
 
         Raises:

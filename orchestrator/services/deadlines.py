@@ -13,7 +13,7 @@ STALL_S = 0.05
 MAX_STALLS = 5
 
 
-class Patience:
+class Deadline:
     """Waits ``first_s`` for a first answer, which has a prefill before it, then in proportion to what was seen.
 
     Later answers may take ``factor`` times the slowest one so far, and ``floor_s`` in any case. All in seconds.
@@ -69,7 +69,7 @@ class DraftPatience:
         return max(self._floor_s, min(self._first_s, self._factor * expected_s))
 
     async def wait(self, draft: Awaitable[Proposal], request: DraftRequest) -> Proposal:
-        """Return the draft that was requested. Raises TimeoutError as ``Patience.wait`` does."""
+        """Return the draft that was requested. Raises TimeoutError as ``Deadline.wait`` does."""
         start_s, num_told = self._clock(), len(request.token_ids)
         proposal = await within(self.limit_s(num_told + request.gamma), draft)
         self._learn(proposal, self._clock() - start_s, num_told)

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from orchestrator.decode.ports import Hear
+from orchestrator.decode.ports import OnAnnouncement
 from orchestrator.services.announced import MOST_A_ROUND, Announced
 from orchestrator.services.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
@@ -20,7 +20,7 @@ class GrpcDrafter:
         self._stream = stream
         self._announced = Announced()
         self._num_unannounced = 0
-        self._tell: Hear | None = None
+        self._tell: OnAnnouncement | None = None
         self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
         self._lost: Exception | None = None
         self._listening = asyncio.create_task(self._listen())
@@ -30,9 +30,9 @@ class GrpcDrafter:
         with answered_by(self._stream.peer):
             return self._announced.answer(request)
 
-    def listen(self, hear: Hear) -> None:
+    def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``."""
-        self._tell = hear
+        self._tell = on_announcement
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
@@ -71,14 +71,14 @@ class GrpcDrafter:
     async def _listen(self) -> None:
         try:
             while True:
-                self._hear(await self._stream.read())
+                self._on_announcement(await self._stream.read())
         except Exception as error:
             # Whoever waits for an answer, or comes later, gets the reason; of several the first.
             self._lost = error
             self._stream.close()
             self._answers.put_nowait(error)
 
-    def _hear(self, message: drafter_service_pb2.DraftResponse) -> None:
+    def _on_announcement(self, message: drafter_service_pb2.DraftResponse) -> None:
         if not message.HasField("announced"):
             if not self._answers.empty():
                 raise InternalError(f"{self._stream.peer} answers more than it was asked")
@@ -89,6 +89,6 @@ class GrpcDrafter:
             raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
         with answered_by(self._stream.peer):
             announcement = announcement_from_pb(message.announced)
-            is_next = self._announced.hear(announcement)
+            is_next = self._announced.on_announcement(announcement)
         if is_next and self._tell is not None:
             self._tell(announcement)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orchestrator.decode.ports import Lease, Pool, Verifier, VerifierDialer
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_follow_up, check_verdict
-from orchestrator.services.deadlines import Patience
+from orchestrator.services.deadlines import Deadline
 from orchestrator.services.reattach import MISCONFIGURED
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError
@@ -31,7 +31,7 @@ class _VerifierSession:
 
     lease: Lease
     verifier: Verifier
-    patience: Patience
+    patience: Deadline
 
 
 class FailoverVerifier:
@@ -180,7 +180,7 @@ class FailoverVerifier:
                 raise ServiceUnavailable(f"{lease.endpoint} opened no session within {timeout_s:.3g} s") from None
             raise
         timeouts = self._timeouts
-        patience = Patience(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
+        patience = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
         self._attached = _VerifierSession(lease, verifier, patience)
         if self._closed:
             await self.close()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 
-from orchestrator.decode.ports import Drafter, DrafterDialer, Hear, Lease, Pool
+from orchestrator.decode.ports import Drafter, DrafterDialer, Lease, OnAnnouncement, Pool
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_proposal
 from orchestrator.services.deadlines import DraftPatience
@@ -57,7 +57,7 @@ class NoDrafter:
         """See ``ports.Drafter``: nothing."""
         return None
 
-    def listen(self, hear: Hear) -> None:
+    def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``: nothing will be heard."""
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class ReattachingDrafter:
         self._reattaching: asyncio.Task[None] | None = None
         self._answering: asyncio.Task[Proposal] | None = None
         self._num_attempts = 0
-        self._hear: Hear | None = None
+        self._on_announcement: OnAnnouncement | None = None
         self._closed = False
 
     @property
@@ -137,11 +137,11 @@ class ReattachingDrafter:
             return None
         return proposal
 
-    def listen(self, hear: Hear) -> None:
+    def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``. Whatever drafter is attached later is listened to as well."""
-        self._hear = hear
+        self._on_announcement = on_announcement
         if self._attached is not None:
-            self._attached.drafter.listen(hear)
+            self._attached.drafter.listen(on_announcement)
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``. Never raises."""
@@ -235,8 +235,8 @@ class ReattachingDrafter:
         if drafter is None:
             self._pool.release(lease)
             return None
-        if self._hear is not None:
-            drafter.listen(self._hear)
+        if self._on_announcement is not None:
+            drafter.listen(self._on_announcement)
         patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         context_length = self._dialer.context_length_at(lease)
         return _DrafterSession(lease, drafter, context_length, len(spec.committed_token_ids), patience)

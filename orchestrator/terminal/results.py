@@ -73,7 +73,7 @@ def median_or_none(values: Sequence[float]) -> float | None:
     return median(values) if values else None
 
 
-def rest_us(stats: GenerationStats) -> list[int]:
+def overhead_us(stats: GenerationStats) -> list[int]:
     """Return what each round took beside drafting and verifying."""
     parts = zip(stats.round_us, stats.draft_us, stats.verify_us, strict=True)
     return [whole - draft - verify for whole, draft, verify in parts]
@@ -121,7 +121,7 @@ def stats_object(result: Result) -> dict[str, Any]:
         "verifier_failovers": stats.verifier_failovers,
         "draft_us": median_or_none(stats.draft_us),
         "verify_us": median_or_none(stats.verify_us),
-        "rest_us": median_or_none(rest_us(stats)),
+        "overhead_us": median_or_none(overhead_us(stats)),
         "hit_draft_share": median_or_none(hit_draft_shares(stats)),
     }
 

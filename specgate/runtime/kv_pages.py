@@ -43,7 +43,7 @@ class KVSequence:
     def append(self, token_ids: Sequence[int]) -> None:
         self.token_ids.extend(token_ids)
 
-    def settle(self, length: int) -> None:
+    def mark_stable(self, length: int) -> None:
         """Promise that the first ``length`` tokens stay."""
         self.num_stable = length
 
@@ -226,13 +226,13 @@ class PagePool:
     def _add_prefix(self, sequence: KVSequence, length: int) -> None:
         self._prefixes.add(sequence.salt, sequence.token_ids[:length], sequence.block_table)
 
-    def release(self, sequence: KVSequence, *, spoilt: bool = False) -> None:
+    def release(self, sequence: KVSequence, *, poisoned: bool = False) -> None:
         """Take a sequence's pages, which it must fill again to go on; what they hold can still be shared.
 
         Args:
             spoilt: the contents are not to be trusted, nor is what they may have been copied from.
         """
-        if spoilt:
+        if poisoned:
             self._prefixes.forget_prefix(sequence.salt, sequence.token_ids)
             for page in sequence.block_table:
                 self._prefixes.forget(page)

@@ -27,7 +27,7 @@ PATIENCE = 32
 and back takes a few: two that took each other's pages between rounds would compute everything anew in every round."""
 
 
-class Need(NamedTuple):
+class ForwardRequest(NamedTuple):
     """What a task yields: its first ``length`` tokens cached, and the logits of the last ``num_logits`` of them.
 
     ``choose``: how a token is chosen in each of those rows; the engine does it for all tasks of a step at once.
@@ -47,20 +47,20 @@ class Rows(NamedTuple):
     num_logits: int
 
 
-def answer_of(
+def forward(
     sequence: KVSequence, num_logits: int, choose: "Choosing | None" = None
-) -> "Generator[Need, Answer, Answer]":
+) -> "Generator[ForwardRequest, Answer, Answer]":
     """Have every token cached, and return the logits of the last ``num_logits``, and what was chosen in these rows.
 
     Of those that are cached already the logits are gone: they are run again.
     """
     sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
-    return (yield Need(sequence, num_logits, len(sequence), choose))
+    return (yield ForwardRequest(sequence, num_logits, len(sequence), choose))
 
 
-def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[Need, Answer, torch.Tensor]":
+def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[ForwardRequest, Answer, torch.Tensor]":
     """Have every token cached, and return the logits of the last ``num_logits`` alone, [num_logits, vocabulary]."""
-    return (yield from answer_of(sequence, num_logits)).logits
+    return (yield from forward(sequence, num_logits)).logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Scheduler:
         self._limits = limits
         self._num_plans = 0
 
-    def plan(self, needs: Sequence[Need]) -> dict[int, Rows]:
+    def plan(self, needs: Sequence[ForwardRequest]) -> dict[int, Rows]:
         """Return the rows of the needs that run now, by their index. Of equals the first come first.
 
         Nothing runs where all wait for pages that older ones, who are with their clients, may keep for some plans yet.
@@ -111,7 +111,7 @@ class Scheduler:
         step.fill_in_chunks(prompts, limits.prefill_chunk if step.chosen or self._is_awaited() else limits.lone_chunk)
         return step.chosen
 
-    def _plan_branches(self, needs: Sequence[Need]) -> dict[int, Rows]:
+    def _plan_branches(self, needs: Sequence[ForwardRequest]) -> dict[int, Rows]:
         """Run what there are free pages for. These plans do not count: nobody's patience runs out over guesses."""
         chosen: dict[int, Rows] = {}
         budget = self._limits.max_batch_tokens
@@ -135,7 +135,7 @@ class Scheduler:
 class _Step:
     """One forward as it is put together."""
 
-    def __init__(self, pool: PagePool, needs: Sequence[Need], long_ago: int) -> None:
+    def __init__(self, pool: PagePool, needs: Sequence[ForwardRequest], long_ago: int) -> None:
         self.chosen: dict[int, Rows] = {}
         self._robbed: list[KVSequence] = []
         self._pool = pool
@@ -172,7 +172,7 @@ class _Step:
         self.chosen[index] = Rows(sequence, num_rows, need.num_logits if end == need.length else 0)
         return True
 
-    def _make_room(self, need: Need, length: int) -> bool:
+    def _make_room(self, need: ForwardRequest, length: int) -> bool:
         """Get pages for ``length`` tokens, from others where none are free. False: it waits for another forward.
 
         Nobody is robbed for one that could not get all that it needs: it would not run, and nor would they.
@@ -218,15 +218,15 @@ class _Step:
         return 0 if one.serial in self._index_of else 1
 
 
-def _decodes(need: Need) -> bool:
+def _decodes(need: ForwardRequest) -> bool:
     return _pending(need) <= max(DECODE_ROWS, need.num_logits)
 
 
-def _pending(need: Need) -> int:
+def _pending(need: ForwardRequest) -> int:
     return need.length - need.sequence.num_cached
 
 
-def _chunk(need: Need, budget: int) -> int:
+def _chunk(need: ForwardRequest, budget: int) -> int:
     """Return how many rows to run of a prompt; the rows whose logits are needed are never cut apart."""
     pending = _pending(need)
     if pending <= budget:

@@ -64,7 +64,7 @@ class Talk:
 
     def arrive(self) -> None:
         while self.on_its_way:
-            self.client.hear(self.on_its_way.popleft())
+            self.client.on_announcement(self.on_its_way.popleft())
 
     def round(self, number: int, token_ids: tuple[int, ...]) -> Proposal:
         gamma = 3 if self.steady else self.random.choice((3, 3, 3, 0, 1, 5))

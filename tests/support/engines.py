@@ -37,9 +37,9 @@ class CountingPool(PagePool):
     def _count(self, robbed: int = 0, sharing: int = 0, copies: int = 0) -> None:
         self.counts = Counts(*map(sum, zip(self.counts, (robbed, sharing, copies), strict=True)))
 
-    def release(self, sequence: KVSequence, *, spoilt: bool = False) -> None:
+    def release(self, sequence: KVSequence, *, poisoned: bool = False) -> None:
         self._count(robbed=sequence.serial in self.sequences)
-        super().release(sequence, spoilt=spoilt)
+        super().release(sequence, poisoned=poisoned)
 
     def attach(self, sequence: KVSequence, limit: int) -> None:
         was_empty = not sequence.block_table

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
-from orchestrator.decode.ports import Hear
+from orchestrator.decode.ports import OnAnnouncement
 from specgate.errors import OutOfSync, ServiceUnavailable
 from specgate.types import (
     AnnouncedProposal,
@@ -92,7 +92,7 @@ class FakeDrafter:
     requests: list[DraftRequest] = field(default_factory=list)
     closed: bool = False
     num_proposals: int = 0
-    hear: Hear | None = None
+    on_announcement: OnAnnouncement | None = None
 
     def __post_init__(self) -> None:
         self.told.extend(self.spec.committed_token_ids)
@@ -119,13 +119,13 @@ class FakeDrafter:
             return await _misbehave(fault, Proposal((VOCAB_SIZE,)))
         proposal = self._propose(self.told, request)
         await asyncio.sleep(self.token_s * len(proposal))
-        if self.announces and self.hear is not None:
-            self.hear(self._announcement(proposal.draft_token_ids, request))
+        if self.announces and self.on_announcement is not None:
+            self.on_announcement(self._announcement(proposal.draft_token_ids, request))
         return replace(proposal, draft_us=proposal.draft_us + int(1e6 * self.token_s * len(proposal)))
 
-    def listen(self, hear: Hear) -> None:
+    def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``."""
-        self.hear = hear
+        self.on_announcement = on_announcement
 
     def _announcement(self, drafted: tuple[int, ...], request: DraftRequest) -> Announcement:
         accepted, own = list[int](), self.model.next_token(self.told)

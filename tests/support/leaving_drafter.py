@@ -6,14 +6,14 @@ from collections.abc import Generator
 from drafter_svc.drafter import DraftSession
 from specgate.errors import EngineFailed
 from specgate.runtime.batch_sampler import Answer
-from specgate.runtime.scheduler import Need
+from specgate.runtime.scheduler import ForwardRequest
 from specgate.service import main as process
 from specgate.types import DraftRequest, Proposal
 
 draft = DraftSession.draft
 
 
-def draft_or_leave(session: DraftSession, request: DraftRequest) -> Generator[Need, Answer, Proposal]:
+def draft_or_leave(session: DraftSession, request: DraftRequest) -> Generator[ForwardRequest, Answer, Proposal]:
     """Draft in the first rounds of a session: in one or two, by its seed, whatever is in its text."""
     if request.round > 1 + session.spec.seed % 2:
         raise EngineFailed("this drafter leaves")

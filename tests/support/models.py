@@ -22,7 +22,7 @@ from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
-from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
+from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 
 T = TypeVar("T")
 
@@ -230,11 +230,11 @@ class Runner(Protocol):
     def forward(self, batch: list[Rows]) -> list[torch.Tensor]: ...
 
 
-Step = tuple[Runner, Need]
+Step = tuple[Runner, ForwardRequest]
 Work = Generator[Step, Answer, T]
 
 
-def on(runner: Runner, task: Generator[Need, Answer, T]) -> Work[T]:
+def on(runner: Runner, task: Generator[ForwardRequest, Answer, T]) -> Work[T]:
     """Say at every step of an engine task which runner it is for."""
     answer: Answer | None = None
     while True:
@@ -274,7 +274,7 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
     return [results[index] for index in range(len(running))]
 
 
-def run_task(runner: Runner, task: Generator[Need, Answer, T], limits: Limits | None = None) -> T:
+def run_task(runner: Runner, task: Generator[ForwardRequest, Answer, T], limits: Limits | None = None) -> T:
     """Run one engine task to its end, in this thread, and return its result."""
     (result,) = run_all([on(runner, task)], limits)
     return result

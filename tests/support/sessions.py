@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead.announcer import Announce
 from specgate.runtime.batch_sampler import Answer
-from specgate.runtime.scheduler import Need
+from specgate.runtime.scheduler import ForwardRequest
 from specgate.types import (
     Announcement,
     DraftRequest,
@@ -107,7 +107,7 @@ def was_interrupted(verdicts: list[Verdict]) -> bool:
     return len(verdicts) > 1 and verdicts[-1].num_emitted == 0
 
 
-Calls = Generator[tuple[Runner, Generator[Need, Answer, Any]], Any, T]
+Calls = Generator[tuple[Runner, Generator[ForwardRequest, Answer, Any]], Any, T]
 """Tasks one after the other, each with the runner that it is for; receives their results."""
 MakeDraft = Callable[..., DraftSession]
 Use = Callable[[Proposal], Proposal]
@@ -149,7 +149,9 @@ def _by_steps(calls: Calls[T]) -> Work[T]:
         result = yield from on(runner, task)
 
 
-def cut_short(task: Generator[Need, Answer, Any], num_steps: int | None) -> Generator[Need, Answer, None]:
+def cut_short(
+    task: Generator[ForwardRequest, Answer, Any], num_steps: int | None
+) -> Generator[ForwardRequest, Answer, None]:
     """Run a task for so many forwards, None is to its end, and leave it there."""
     answer: Answer | None = None
     for step in count():
@@ -164,11 +166,11 @@ def cut_short(task: Generator[Need, Answer, Any], num_steps: int | None) -> Gene
 
 def guessing(
     drafter: DraftSession, num_rows: int, num_steps: int | None = None, announce: Announce | None = None
-) -> Iterator[Generator[Need, Answer, None]]:
+) -> Iterator[Generator[ForwardRequest, Answer, None]]:
     """Yield the tasks that run ahead of the verdict, each for so many forwards, before the next one is asked for."""
-    tasks: deque[tuple[Generator[Need, Answer, Any], Future[Any]]] = deque()
+    tasks: deque[tuple[Generator[ForwardRequest, Answer, Any], Future[Any]]] = deque()
 
-    def submit(task: Generator[Need, Answer, Any]) -> "Future[Any]":
+    def submit(task: Generator[ForwardRequest, Answer, Any]) -> "Future[Any]":
         tasks.append((task, Future()))
         return tasks[-1][1]
 

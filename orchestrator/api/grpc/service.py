@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_from_pb
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.decode.request import GenerationRequest
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
@@ -26,7 +26,7 @@ SERVICE = "specgate.v1.GenerationService"
 class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
     """Prompts in, deltas out. A call that ends early, in whatever way, frees both its sessions."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: RequestQueue) -> None:
         self._desk = desk
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
@@ -103,7 +103,7 @@ class GrpcDoor:
         InvalidArgument: ``listen`` is beyond loopback with neither TLS nor consent.
     """
 
-    def __init__(self, desk: Desk, listen: Listen, *, reuse_port: bool = False, drain_s: float = 30.0) -> None:
+    def __init__(self, desk: RequestQueue, listen: Listen, *, reuse_port: bool = False, drain_s: float = 30.0) -> None:
         self._server = Server(SERVICE, _options(listen, reuse_port=reuse_port, drain_s=drain_s))
         servicer = GenerationServicer(desk)
         handlers: Any = self._server.handlers

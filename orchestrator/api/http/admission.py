@@ -5,7 +5,7 @@ from functools import partial
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, in_words_of
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
@@ -23,7 +23,7 @@ SAMPLING_FIELDS = (
 )
 
 
-async def admissible(params: CompletionRequest | ChatRequest, desk: Desk) -> GenerationRequest:
+async def admissible(params: CompletionRequest | ChatRequest, desk: RequestQueue) -> GenerationRequest:
     """Return what the desk is asked for.
 
     Raises:
@@ -43,11 +43,11 @@ async def admissible(params: CompletionRequest | ChatRequest, desk: Desk) -> Gen
         raise in_words_of(error, params.names) from None
 
 
-async def encode(params: CompletionRequest | ChatRequest, desk: Desk) -> tuple[int, ...]:
+async def encode(params: CompletionRequest | ChatRequest, desk: RequestQueue) -> tuple[int, ...]:
     """Return the prompt's token ids.
 
     Raises:
-        InvalidArgument: see ``Desk.encode``; or there is no chat template, or it refuses the messages.
+        InvalidArgument: see ``RequestQueue.encode``; or there is no chat template, or it refuses the messages.
     """
     field = params.prompt_field
     if isinstance(params, ChatRequest):
@@ -69,7 +69,7 @@ def _encode_text(params: CompletionRequest, tokenizer: TextTokenizer) -> tuple[i
     return tokenizer.encode(str(params.prompt), add_special_tokens=params.add_special_tokens is not False)
 
 
-def _length(params: GenerateRequest, num_prompt_tokens: int, desk: Desk) -> int:
+def _length(params: GenerateRequest, num_prompt_tokens: int, desk: RequestQueue) -> int:
     """Return how many tokens may be emitted: what the client says, else the default as far as the context reaches."""
     context_length = desk.target_info.context_length
     field, wanted = params.length or (params.prompt_field, desk.default_max_tokens(num_prompt_tokens))
@@ -84,7 +84,7 @@ def _length(params: GenerateRequest, num_prompt_tokens: int, desk: Desk) -> int:
 
 
 def _generation_request(
-    params: GenerateRequest, prompt: tuple[int, ...], max_tokens: int, desk: Desk
+    params: GenerateRequest, prompt: tuple[int, ...], max_tokens: int, desk: RequestQueue
 ) -> GenerationRequest:
     defaults = desk.defaults
     said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}

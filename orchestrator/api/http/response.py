@@ -14,7 +14,7 @@ from orchestrator.api.http.errors import error_body, in_words_of
 from orchestrator.api.http.metrics import Timing, metrics, usage
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.sse import EventWriter, ReaderLost, unless_reader_leaves
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import InvalidArgument
 
@@ -28,7 +28,9 @@ class GenerationResponse(Response):
     with an error event, whose ``last_token_index`` counts the answer's tokens from 0 and is -1 before the first.
     """
 
-    def __init__(self, desk: Desk, params: GenerateRequest, request: GenerationRequest, answer: OpenAIAnswer) -> None:
+    def __init__(
+        self, desk: RequestQueue, params: GenerateRequest, request: GenerationRequest, answer: OpenAIAnswer
+    ) -> None:
         super().__init__()
         self._desk = desk
         self._request = request
@@ -41,7 +43,7 @@ class GenerationResponse(Response):
         """See ASGI.
 
         Raises:
-            SpecgateError: see ``Desk.admitted`` and ``Running.deltas``.
+            SpecgateError: see ``RequestQueue.admitted`` and ``Running.deltas``.
         """
         work = self._send_stream(send) if self._params.stream else self._send_whole(scope, receive, send)
         try:

@@ -18,11 +18,11 @@ from orchestrator.api.http.logprobs import token_text
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.readiness import Probe, Readiness
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
 
 
-def make_app(desk: Desk, probe: Probe | None = None) -> FastAPI:
+def make_app(desk: RequestQueue, probe: Probe | None = None) -> FastAPI:
     """Return the application over ``desk``. It has no pages of its own: its API is OpenAI's, described there.
 
     Args:
@@ -48,7 +48,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ClientDisconnect, nobody_is_there)
 
 
-def _add_generation(app: FastAPI, desk: Desk) -> None:
+def _add_generation(app: FastAPI, desk: RequestQueue) -> None:
     async def generate(params: CompletionRequest | ChatRequest, kind: type[OpenAIAnswer]) -> Response:
         request = await admissible(params, desk)
         answer = kind(params, request.prompt_token_ids, token_text(desk.orchestrator.tokenizer))
@@ -63,7 +63,7 @@ def _add_generation(app: FastAPI, desk: Desk) -> None:
         return await generate(await read_model(request, ChatRequest), ChatAnswer)
 
 
-def _add_models(app: FastAPI, desk: Desk) -> None:
+def _add_models(app: FastAPI, desk: RequestQueue) -> None:
     model: dict[str, Any] = {
         "id": desk.model_name,
         "object": "model",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.bench.replay.trace import RoundTrace, TracedText
 from orchestrator.policy.auto.machine import Clock, Device, Forward
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 from orchestrator.policy.gates import Policy, RoundPlan
 from specgate.errors import InvalidArgument
 
@@ -26,11 +26,11 @@ class Progressing:
 
     text: TracedText
     length: int = 0
-    behind: Behind | None = None
+    previous_round: PreviousRound | None = None
 
     @property
-    def stood(self) -> bool:
-        return self.behind is None or self.behind.whole
+    def fully_accepted(self) -> bool:
+        return self.previous_round is None or self.previous_round.whole
 
     @property
     def remaining(self) -> int:
@@ -132,11 +132,13 @@ class _Session:
         _Round(self, plan, min(plan.gamma, self._progress.remaining - 1)).draft()
 
     def commit(self, seen: Observation, num_tokens: int) -> None:
-        progress, behind = self._progress, self._progress.behind
+        progress, previous_round = self._progress, self._progress.previous_round
         progress.length += num_tokens
-        progress.behind = None if seen.streamed else Behind(seen.proposed, seen.accepted == seen.proposed)
+        progress.previous_round = (
+            None if seen.streamed else PreviousRound(seen.proposed, seen.accepted == seen.proposed)
+        )
         self._replay.emitted(num_tokens)
-        self._observe(replace(seen, behind=behind, finished=not progress.remaining))
+        self._observe(replace(seen, previous_round=previous_round, finished=not progress.remaining))
 
     @property
     def replay(self) -> Replay:

@@ -21,7 +21,7 @@ from orchestrator.bench.throughput.samples import (
     rates_of,
 )
 from orchestrator.decode.request import GenerationStats
-from orchestrator.terminal.results import hit_draft_shares, median_or_none, rest_us
+from orchestrator.terminal.results import hit_draft_shares, median_or_none, overhead_us
 
 
 class Rate(NamedTuple):
@@ -44,11 +44,11 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundTimes:
-    """Medians over rounds, in microseconds; ``rest`` is the round minus draft minus verify."""
+    """Medians over rounds, in microseconds; ``overhead`` is the round minus draft minus verify."""
 
     draft: float | None = None
     verify: float | None = None
-    rest: float | None = None
+    overhead: float | None = None
 
 
 class Ratio(NamedTuple):
@@ -193,5 +193,5 @@ def _round_times(stats: Sequence[GenerationStats]) -> RoundTimes:
     return RoundTimes(
         draft=median_or_none([us for one in stats for us in one.draft_us]),
         verify=median_or_none([us for one in stats for us in one.verify_us]),
-        rest=median_or_none([us for one in stats for us in rest_us(one)]),
+        overhead=median_or_none([us for one in stats for us in overhead_us(one)]),
     )

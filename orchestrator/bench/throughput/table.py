@@ -41,7 +41,7 @@ _SHARES: tuple[Column, ...] = (
 _TIMES: tuple[Column, ...] = (
     ("draft µs", lambda row: number(row.round_us.draft, ".0f")),
     ("verify µs", lambda row: number(row.round_us.verify, ".0f")),
-    ("rest µs", lambda row: number(row.round_us.rest, ".0f")),
+    ("overhead µs", lambda row: number(row.round_us.overhead, ".0f")),
     ("bytes", lambda row: number(row.bytes_per_round, ".0f")),
 )
 _LEGEND = (

@@ -6,7 +6,7 @@ correction where it did not.
 
 from orchestrator.policy.auto.agreement import Share
 from orchestrator.policy.auto.fit import Sums
-from orchestrator.policy.auto.observation import Behind
+from orchestrator.policy.auto.observation import PreviousRound
 from orchestrator.policy.auto.simulate import Ahead
 
 FIRST_CHANCE = 0.5
@@ -44,10 +44,10 @@ class PreparedDrafts:
         self._share = Share()
         self._behind_whole, self._behind_rejection = Chance(), Chance()
 
-    def observe(self, behind: Behind, *, is_there: bool) -> None:
+    def observe(self, previous_round: PreviousRound, *, is_there: bool) -> None:
         """Count a round for which something of its draft was there, or nothing."""
         self._share.add(is_there)
-        (self._behind_whole if behind.whole else self._behind_rejection).add(behind.gamma, is_there)
+        (self._behind_whole if previous_round.whole else self._behind_rejection).add(previous_round.gamma, is_there)
 
     def ahead(self, max_gamma: int, agreement: float) -> Ahead:
         """Return what is to be expected, after rounds of up to ``max_gamma`` draft tokens.

@@ -19,7 +19,7 @@ def groups_of(share: float, running: float) -> float:
     return math.log1p(-running) / math.log1p(-share) if running < 1 else math.inf
 
 
-class Meeting:
+class BatchOverlap:
     """Learns in how many groups sessions come and go.
 
     Args:

@@ -58,14 +58,14 @@ class ChoiceCounts:
         return self.num_verdicts >= max(MIN_VERDICTS, MIN_VERDICTS_A_SESSION * sessions) and self.total_us > 0
 
 
-class Promises:
+class Calibration:
     """Of one mode."""
 
     def __init__(self) -> None:
         self._found = dict.fromkeys(WaitKind, (0.0, 0.0))
         """A weight, and the share kept times that."""
 
-    def settle(self, choice: PlanChoice, rate: float, tally: ChoiceCounts) -> None:
+    def mark_stable(self, choice: PlanChoice, rate: float, tally: ChoiceCounts) -> None:
         """Take over what ``choice`` came to, which promises ``rate`` tokens per microsecond at the same prices."""
         for kind, (weight, kept) in self._found.items():
             self._found[kind] = (weight * KEPT_WEIGHT, kept * KEPT_WEIGHT)

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from orchestrator.policy.auto.agreement import NUM_BUCKETS
-from orchestrator.policy.auto.calibration import Promises, WaitKind
+from orchestrator.policy.auto.calibration import Calibration, WaitKind
 from orchestrator.policy.auto.history import TokenHistory
 from orchestrator.policy.auto.options import Load, PlanChoice, even, load
 from orchestrator.policy.auto.prices import Prices
@@ -67,7 +67,7 @@ class Chooser:
         prices: Prices,
         max_gamma: int,
         ahead: Ahead | None = None,
-        promises: Promises | None = None,
+        promises: Calibration | None = None,
         *,
         may_close: bool = True,
     ) -> None:
@@ -78,7 +78,7 @@ class Chooser:
         self._ahead = ahead
         self._times: dict[tuple[int, bool], Times] = {}
         """By the most draft tokens of a choice, and whether it drafts."""
-        self._promises = promises or Promises()
+        self._promises = promises or Calibration()
         self._known: dict[PlanChoice, Load] = {}
 
     def search(self, last: PlanChoice | None, max_moves: int = 1) -> Generator[None, None, Table]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-Pace = Callable[[Iterator[None]], None]
+CooperativeSteps = Callable[[Iterator[None]], None]
 """Takes all steps of some work, sooner or later."""
 START_S = 0.002
 """What the round sends out that is planned now is on its way by then."""

@@ -8,10 +8,10 @@ follows from them, also for choices that nobody makes at present.
 import math
 from collections import deque
 
-from orchestrator.policy.auto.batch_overlap import Meeting
+from orchestrator.policy.auto.batch_overlap import BatchOverlap
 from orchestrator.policy.auto.fit import Line, Mean
 from orchestrator.policy.auto.forwards import Forwards
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 from orchestrator.policy.auto.preparing import Preparing, in_jitters
 from orchestrator.policy.auto.prices import Prices
 
@@ -50,7 +50,7 @@ class Costs:
         self._warm_solo_us, self._quiet_solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
         """Of a lone session's solo tokens, where the drafter followed each of them, and where it did not."""
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
-        self._forward_us, self._meeting = Mean(HALF_LIFE), Meeting(HALF_LIFE)
+        self._forward_us, self._meeting = Mean(HALF_LIFE), BatchOverlap(HALF_LIFE)
         self._catch_up_us = Mean(HALF_LIFE)
         self._batches: deque[int] = deque(maxlen=NUM_RECENT)
         self._last_verdict: dict[int, int] = {}
@@ -98,19 +98,19 @@ class Costs:
         """Take in what a draft took, and the way to it."""
         self._num_rounds += 1
         # A reader takes his time with every round: fewer of them are less of it.
-        rest_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
+        overhead_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
-            self._rest_us.add(rest_us, weight=weight)
+            self._rest_us.add(overhead_us, weight=weight)
             # One that lay there has waited for no forward.
             if seen.proposed > seen.prepared:
                 draft_us = max(seen.draft_us - self._held_up(seen), 0)
                 self._draft.add((1, seen.proposed - seen.prepared), draft_us, weight=weight)
         elif self._is_early(seen):
-            self._there_us.add(rest_us, weight=weight)
-        if seen.behind is not None:
+            self._there_us.add(overhead_us, weight=weight)
+        if seen.previous_round is not None:
             self._unprepared = 0.0 if seen.prepared else self._unprepared + weight
-        if seen.behind is not None and seen.prepared:
-            lead_us = self._lead(seen, seen.behind, announced=announced)
+        if seen.previous_round is not None and seen.prepared:
+            lead_us = self._lead(seen, seen.previous_round, announced=announced)
             self._lead_us.add(lead_us, within=max(self._forward_us.value, 1.0), weight=weight)
 
     def _observe_catching_up(self, seen: Observation) -> None:
@@ -137,16 +137,16 @@ class Costs:
             return None
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
-        rest_us = there_us = self._rest_us.value if self._rest_us.known else self._there_us.value
+        overhead_us = there_us = self._rest_us.value if self._rest_us.known else self._there_us.value
         if self._rest_us.known and announced and self._prepares:
-            there_us = self._there_us.drawn(THERE_SHARE * rest_us, THERE_COUNT)
+            there_us = self._there_us.drawn(THERE_SHARE * overhead_us, THERE_COUNT)
         return Prices(
             forwards=self._forwards.prices,
             solo_us=self._solo_us_of(self._warm_solo_us),
             alone_us=self._solo_us_of(self._quiet_solo_us),
             catch_up_us=max(self._catch_up_us.value, 0.0),
             wait=min(self._wait_us.value / mean_us, MAX_WAIT),
-            rest_us=rest_us,
+            overhead_us=overhead_us,
             draft_us=draft_us,
             token_us=token_us,
             sessions=self._sessions,
@@ -168,26 +168,26 @@ class Costs:
 
     def _is_early(self, seen: Observation) -> bool:
         """Return whether what was announced need not be waited for, as far as is known."""
-        longest = max(seen.proposed, seen.behind.prepare) if seen.behind is not None else seen.proposed
+        longest = max(seen.proposed, seen.previous_round.prepare) if seen.previous_round is not None else seen.proposed
         return self._preparing().is_busy(longest, longest) < LATE
 
     def _held_up(self, seen: Observation) -> float:
         """Return for how long a draft waited for a forward that was under way when it was asked for."""
         if seen.prepared:
             return self._draft.lately[1] / 2
-        if seen.behind is None or not self._prepares:
+        if seen.previous_round is None or not self._prepares:
             return 0.0
-        return self._preparing().held_up(0, seen.behind.prepare)
+        return self._preparing().held_up(0, seen.previous_round.prepare)
 
     @property
     def _prepares(self) -> bool:
         return self._lead_us.known and self._unprepared < UNPREPARED
 
-    def _lead(self, seen: Observation, behind: Behind, *, announced: bool) -> float:
+    def _lead(self, seen: Observation, previous_round: PreviousRound, *, announced: bool) -> float:
         """Return the lead that a prepared draft had, beyond what the draft tokens judged before it gave."""
         preparing = self._preparing()
-        token_us, given_us = preparing.token_us, preparing.row_us * behind.gamma
-        longest = max(seen.proposed, behind.prepare)
+        token_us, given_us = preparing.token_us, preparing.row_us * previous_round.gamma
+        longest = max(seen.proposed, previous_round.prepare)
         waited_us = max(seen.draft_us - self._draft.lately[0], 0)
         if seen.proposed > seen.prepared:
             # What is counted as there was asked for while the last of it was under way.

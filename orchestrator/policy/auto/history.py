@@ -75,7 +75,7 @@ class History:
         known = seen.accepted_confidences or (seen.before,) * seen.accepted
         buckets = [bucket_of(confidence) for confidence in (seen.before, *known)]
         own = False if seen.judged > seen.accepted else None
-        ready = seen.prepared > 0 if seen.proposed and seen.behind is not None else None
+        ready = seen.prepared > 0 if seen.proposed and seen.previous_round is not None else None
         for bucket, agrees in zip(buckets, (*(True,) * seen.accepted, own), strict=True):
             self._put(session, bucket, agrees, ready)
             ready = None

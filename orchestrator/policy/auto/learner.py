@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from orchestrator.policy.auto.choice import MAX_SOLO_TOKENS, Table
-from orchestrator.policy.auto.cooperative_steps import Pace, at_once
+from orchestrator.policy.auto.cooperative_steps import CooperativeSteps, at_once
 from orchestrator.policy.auto.costs import Costs
-from orchestrator.policy.auto.mode_state import ModeKnowledge
+from orchestrator.policy.auto.mode_state import ModeState
 from orchestrator.policy.auto.observation import Mode, Observation
 from orchestrator.policy.auto.plan_table import search
 from orchestrator.policy.auto.policy import Auto
@@ -35,10 +35,10 @@ class Learner:
         pace: of the searches for tables.
     """
 
-    def __init__(self, pace: Pace = at_once) -> None:
+    def __init__(self, pace: CooperativeSteps = at_once) -> None:
         self.costs = Costs()
         self._pace = pace
-        self._modes: dict[Mode, ModeKnowledge] = {}
+        self._modes: dict[Mode, ModeState] = {}
         self._prices: Prices | None = None
         self._sessions = count()
 
@@ -62,8 +62,8 @@ class Learner:
         known.num_verdicts += 1
         self.costs.observe(seen, session, announced=mode.is_announced)
         known.history.add(session, seen)
-        if seen.behind is not None and seen.proposed:
-            known.readiness.observe(seen.behind, is_there=seen.prepared > 0)
+        if seen.previous_round is not None and seen.proposed:
+            known.readiness.observe(seen.previous_round, is_there=seen.prepared > 0)
         session_us = seen.verify_us if seen.streamed else seen.round_us
         budget = FIRST_PROBE_BUDGET if known.num_verdicts < FIRST_VERDICTS else PROBE_BUDGET
         known.credit_us += budget * session_us
@@ -80,10 +80,10 @@ class Learner:
         self.costs.leave(session)
         self.knowledge(mode).history.leave(session)
 
-    def knowledge(self, mode: Mode) -> ModeKnowledge:
+    def knowledge(self, mode: Mode) -> ModeState:
         """Return what is known of a mode."""
         if mode not in self._modes:
-            self._modes[mode] = ModeKnowledge()
+            self._modes[mode] = ModeState()
         return self._modes[mode]
 
     def table(self, mode: Mode, max_gamma: int) -> Table | None:
@@ -123,7 +123,7 @@ class Learner:
         if self._prices is None:
             return MIN_SOLO_TOKENS
         prices = self._prices
-        trip = prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait
+        trip = prices.overhead_us / (prices.forward(1) + prices.solo_us) + prices.wait
         least = max(round(trip / FIRST_ROUND_TRIP_SHARE), MIN_SOLO_TOKENS)
         num_verdicts = sum(known.num_verdicts for known in self._modes.values())
         most = min(max(num_verdicts // VERDICTS_A_TOKEN, least), MAX_SOLO_TOKENS)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from orchestrator.policy.auto.ahead import PreparedDrafts
-from orchestrator.policy.auto.calibration import ChoiceCounts, Promises, WaitKind
+from orchestrator.policy.auto.calibration import Calibration, ChoiceCounts, WaitKind
 from orchestrator.policy.auto.choice import Table
 from orchestrator.policy.auto.history import History
 from orchestrator.policy.auto.options import PlanChoice
@@ -44,24 +44,24 @@ class InUse:
         is_found_out = self.resume is not None and self.sessions == 1 and self.tally.is_enough(1)
         return num_verdicts >= self.due_at or is_found_out
 
-    def settle(self, promises: Promises, rate: float, sessions: int) -> bool:
+    def mark_stable(self, promises: Calibration, rate: float, sessions: int) -> bool:
         """Tell ``promises`` what the table came to, if that is known, while it would promise ``rate``; say whether."""
         if not is_same_load(sessions, self.sessions):
             self.tally, self.sessions, self.is_found_out = ChoiceCounts(), sessions, False
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
-            promises.settle(self.table.choice, rate, self.tally)
+            promises.mark_stable(self.table.choice, rate, self.tally)
             self.tally, self.is_found_out = ChoiceCounts(), True
             return True
         return False
 
 
 @dataclass(slots=True)
-class ModeKnowledge:
+class ModeState:
     """What is particular to requests of one mode."""
 
     history: History = field(default_factory=History)
     readiness: PreparedDrafts = field(default_factory=PreparedDrafts)
-    promises: Promises = field(default_factory=Promises)
+    promises: Calibration = field(default_factory=Calibration)
     tables: dict[int, InUse] = field(default_factory=dict)
     """By the most draft tokens that a request allows."""
     searched: set[int] = field(default_factory=set)
@@ -93,9 +93,9 @@ class ModeKnowledge:
         apart = min((TRIAL_LONGER - 1) * self.num_verdicts, TRIALS_APART * min(sessions, MOST_SESSIONS))
         self.trial_at = self.num_verdicts + apart
 
-    def settle(self, last: InUse, rate: float, sessions: int) -> None:
+    def mark_stable(self, last: InUse, rate: float, sessions: int) -> None:
         """Hold what ``last`` came to against the ``rate`` that it promises now, with so many sessions."""
-        if last.settle(self.promises, rate, sessions) and not last.table.choice.drafts:
+        if last.mark_stable(self.promises, rate, sessions) and not last.table.choice.drafts:
             self.sessions_alone = sessions
 
     def doubt_of_alone(self, sessions: int) -> float:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from specgate.types import SamplingParams, Verification
 
 
-class Behind(NamedTuple):
+class PreviousRound(NamedTuple):
     """The round before: its draft tokens, whether they all stood, and how many were to be prepared meanwhile."""
 
     gamma: int
@@ -22,7 +22,7 @@ class Observation:
     before the first one. ``judged`` counts the draft tokens up to and including the first rejection, ``accepted``
     those that stand, ``accepted_confidences`` the target's confidence in each of these; empty where the verifier does
     not tell. ``ready`` draft tokens had been announced, so that none of them was asked for; ``prepared`` ones, these
-    among them, were there before the round. ``behind`` is None where no round was just before. ``chosen`` is
+    among them, were there before the round. ``previous_round`` is None where no round was just before. ``chosen`` is
     the number of the table by which ``auto`` had planned the round, 0 where it tried something. A ``streamed`` verdict
     followed another one without a round trip; it is ``warm`` where the drafter followed each of these tokens and worked
     ahead. ``round_us`` is the time since the verdict before, or since the first plan; 0 for a streamed one; without
@@ -40,7 +40,7 @@ class Observation:
     accepted_confidences: tuple[float, ...] = ()
     ready: int = 0
     prepared: int = 0
-    behind: Behind | None = None
+    previous_round: PreviousRound | None = None
     chosen: int = 0
     streamed: bool = False
     warm: bool = False

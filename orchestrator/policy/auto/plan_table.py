@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from orchestrator.policy.auto.calibration import MIN_VERDICTS
 from orchestrator.policy.auto.choice import Chooser, Table
-from orchestrator.policy.auto.mode_state import MOST_SESSIONS, InUse, ModeKnowledge
+from orchestrator.policy.auto.mode_state import MOST_SESSIONS, InUse, ModeState
 from orchestrator.policy.auto.prices import Prices
 
 MIN_VERDICTS_CLOSED = 24
@@ -30,7 +30,7 @@ nothing is known of it; the less doubt is left, the nearer to once. Drafts of ot
 all sessions would share, which is farther off than what a lone one's drafter takes from its target."""
 
 
-def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[None]:
+def search(known: ModeState, max_gamma: int, prices: Prices) -> Iterator[None]:
     """Put a table into ``known``, with pauses; the first one is at the beginning."""
     known.searched.add(max_gamma)
     try:
@@ -40,7 +40,7 @@ def search(known: ModeKnowledge, max_gamma: int, prices: Prices) -> Iterator[Non
         known.searched.discard(max_gamma)
 
 
-def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Prices) -> Generator[None, None, InUse]:
+def _found(known: ModeState, last: InUse | None, max_gamma: int, prices: Prices) -> Generator[None, None, InUse]:
     """Return the table that comes after ``last``, and when the next one is due."""
     text = known.history.text()
     yield
@@ -48,14 +48,14 @@ def _found(known: ModeKnowledge, last: InUse | None, max_gamma: int, prices: Pri
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
     chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
     if last is not None:
-        known.settle(last, chooser.load(last.table.choice).rate, prices.sessions)
+        known.mark_stable(last, chooser.load(last.table.choice).rate, prices.sessions)
     yield
     max_moves = min(max(known.num_verdicts // VERDICTS_A_MOVE, 1), MAX_MOVES)
     table = yield from chooser.search((last.resume or last.table.choice) if last is not None else None, max_moves)
     return _next(known, last, table, prices.sessions, chooser)
 
 
-def _next(known: ModeKnowledge, last: InUse | None, table: Table, num_sessions: int, chooser: Chooser) -> InUse:
+def _next(known: ModeState, last: InUse | None, table: Table, num_sessions: int, chooser: Chooser) -> InUse:
     """Put ``table`` into use, or go on with the last one if it does the same, or try the target alone first."""
     sessions = min(num_sessions, MOST_SESSIONS)
     stays = last is not None and table.choice.acts_as(last.table.choice)

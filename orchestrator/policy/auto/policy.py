@@ -18,7 +18,7 @@ from orchestrator.policy.auto.agreement import bucket_of
 from orchestrator.policy.auto.choice import Table
 from orchestrator.policy.auto.observation import Mode
 from orchestrator.policy.auto.options import EASY_BUCKET, EASY_FROM
-from orchestrator.policy.gates import Foreseen, Progress, RoundPlan
+from orchestrator.policy.gates import ExpectedPlan, Progress, RoundPlan
 from specgate.types import ALWAYS_SOLO
 
 CALIBRATION, CALIBRATE_ALONE_EVERY = (3, 1, 5, 2, 6, 4), 4
@@ -76,7 +76,7 @@ class Auto:
         plan = self._calibrate() if table is None else self._by(table, session)
         return replace(plan, prepare=self._longest(table))
 
-    def foresee(self, session: Progress) -> Foreseen | None:
+    def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan where it follows the choice in use, and tries nothing."""
         table = self._choices.standing(self._mode, self._max_gamma)
         if table is None or self._varied or not table.choice.drafts:
@@ -85,10 +85,10 @@ class Auto:
         if _ends_alone(number) or _varies(number):
             return None
         choice = table.choice
-        easy = session.stood and choice.easy != choice.hard
+        easy = session.fully_accepted and choice.easy != choice.hard
         plan = self._with_gate(choice.gamma(easy=easy), table, session)
         least_confidence = max(choice.solo_below, EASY_FROM) if easy else choice.solo_below
-        return Foreseen(replace(plan, chosen=table.number, prepare=choice.easy), least_confidence)
+        return ExpectedPlan(replace(plan, chosen=table.number, prepare=choice.easy), least_confidence)
 
     def _longest(self, table: Table | None) -> int:
         # No longer than it will be used: a miss waits for the forward of those that were not.
@@ -108,7 +108,7 @@ class Auto:
         bucket = bucket_of(session.confidence)
         if bucket < table.choice.closed:
             return self._closed(table, session)
-        gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and session.stood)
+        gamma = table.choice.gamma(easy=bucket >= EASY_BUCKET and session.fully_accepted)
         if _ends_alone(self._round):
             return _ending_alone(gamma)
         if varied := self._vary(gamma):

@@ -14,7 +14,7 @@ class Prices(NamedTuple):
     session's takes ``alone_us`` where nothing is drafted: a drafter that works beside it takes time from the cores and
     the memory that both use. A round behind such tokens takes ``catch_up_us`` more: the drafter has them to read.
     A round waits ``wait`` forwards before its own one where no other session is there; else see ``wait_us``.
-    It waits ``rest_us`` for the network and the loop, or ``there_us`` where it need not ask the drafter for what it
+    It waits ``overhead_us`` for the network and the loop, or ``there_us`` where it need not ask the drafter for what it
     uses; a draft takes ``draft_us`` and ``token_us`` for each token. One that is prepared has a lead of ``lead_us``,
     give or take ``jitter_us`` (see ``Preparing``), if the drafter ``prepares`` at all.
     Sessions that were in one forward tend to be in the next one together: they meet as often as so many ``groups``
@@ -24,7 +24,7 @@ class Prices(NamedTuple):
     forwards: ForwardPrices
     solo_us: float
     wait: float
-    rest_us: float
+    overhead_us: float
     draft_us: float
     token_us: float
     sessions: int
@@ -67,7 +67,7 @@ class Prices(NamedTuple):
             longest: how many tokens are prepared, in vain: a forward that has begun is waited for.
         """
         held_up_us = self._preparing.held_up(0, longest) if self.prepares else 0.0
-        return held_up_us + self.draft_us + self.token_us * gamma + self.rest_us
+        return held_up_us + self.draft_us + self.token_us * gamma + self.overhead_us
 
     def begun(self, gamma: int, longest: int = 0) -> float:
         """Return the same where the draft was begun while the target judged as long a one.
@@ -77,7 +77,7 @@ class Prices(NamedTuple):
         """
         longest = max(gamma, longest)
         told = 1 - self._preparing.is_busy(longest, longest)
-        return told * self.there_us + (1 - told) * self.rest_us + self._preparing.held_up(gamma, longest)
+        return told * self.there_us + (1 - told) * self.overhead_us + self._preparing.held_up(gamma, longest)
 
     @property
     def _preparing(self) -> Preparing:

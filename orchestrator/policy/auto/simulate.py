@@ -10,8 +10,8 @@ from orchestrator.policy.auto.options import EASY_BUCKET, PlanChoice, RoundYield
 class Ahead(NamedTuple):
     """The chance that a proposal has been begun when it is asked for, by the γ of the round before.
 
-    ``foreseen`` where all of the draft stood and the draft agrees on the target's own token behind it too, ``others``
-    elsewhere.
+    ``foreseen`` where all of the draft stood and the draft agrees on the target's own token behind it too,
+    ``others`` elsewhere.
     """
 
     foreseen: Sequence[float]
@@ -45,23 +45,23 @@ def rehearse(text: TokenHistory, choice: PlanChoice, times: Times, ahead: Ahead 
     closed, end = choice.closed, len(runs)
     num_rounds = num_solo = num_drafted = position = 0
     besides_us = lone_us = 0.0
-    stood, is_begun = True, False
+    fully_accepted, is_begun = True, False
     while position < end:
         bucket = buckets[position]
         if bucket < closed:
             num_solo += 1
             gamma = run = 0
         else:
-            easy = stood and bucket >= EASY_BUCKET
+            easy = fully_accepted and bucket >= EASY_BUCKET
             gamma = choice.gamma(easy=easy)
             besides_us += begun_us[gamma] if is_begun else asked_us[gamma]
             num_rounds += 1
             num_drafted += gamma
             run = runs[position]
         lone_us += more_us[gamma]
-        stood = run >= gamma
+        fully_accepted = run >= gamma
         position += min(run, gamma)
-        foreseen = stood and position < end and runs[position] > 0
+        foreseen = fully_accepted and position < end and runs[position] > 0
         position += 1
         if ahead is not None and position < end:
             chance = (ahead.foreseen if foreseen else ahead.others)[gamma]

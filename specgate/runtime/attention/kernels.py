@@ -13,7 +13,7 @@ import torch
 from specgate.errors import InvalidArgument
 from specgate.runtime.attention.compiled import twins_are_faster
 from specgate.runtime.attention.interface import Kernel, wait_for
-from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
 from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.loading import LoadedModel
@@ -51,7 +51,7 @@ def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel
     Raises:
         InvalidArgument: "varlen" where it cannot be had.
     """
-    spans = SpanKernel(has_twins=twins_are_faster(loaded.device, loaded.dtype))
+    spans = PagedSdpaKernel(has_twins=twins_are_faster(loaded.device, loaded.dtype))
     if attention == "sdpa" or (attention == "auto" and loaded.device.type == "cpu"):
         spans.why = "--attention sdpa" if attention == "sdpa" else "the CPU's own"
         return [spans]

@@ -33,7 +33,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class SpanBatch:
+class PagedSdpaBatch:
     """A batch as spans of rows, see ``attention.Batch``.
 
     ``has_twins``: lone rows that see all of a page are run together with a copy of themselves.
@@ -143,8 +143,8 @@ def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
         done += count
 
 
-class SpanKernel:
-    """See ``attention.Kernel``; ``has_twins`` as of ``SpanBatch``."""
+class PagedSdpaKernel:
+    """See ``attention.Kernel``; ``has_twins`` as of ``PagedSdpaBatch``."""
 
     name = "sdpa"
     pages = staticmethod(KVPages)
@@ -171,5 +171,5 @@ class SpanKernel:
             token_ids=values[:num_rows],
             positions=values[num_rows : 2 * num_rows],
             keep=None if everything else values[2 * num_rows :],
-            ragged=SpanBatch(spans, pages, self.has_twins),
+            ragged=PagedSdpaBatch(spans, pages, self.has_twins),
         )

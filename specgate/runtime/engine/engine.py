@@ -21,11 +21,11 @@ from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, Specga
 from specgate.runtime.batch_sampler import Answer, Choosing, answers
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.scheduler import Limits, Need, Rows, Scheduler
+from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Task = Generator[Need, Answer, T]
+Task = Generator[ForwardRequest, Answer, T]
 """Work for the engine: yields what it needs, receives the answer, returns its result."""
 _IDLE_BEAT_S = 0.25
 _STALL_S = 0.05
@@ -40,7 +40,7 @@ class Job:
     def __init__(self, generator: Task[Any]) -> None:
         self.generator = generator
         self.future: Future[Any] = Future()
-        self.need: Need
+        self.need: ForwardRequest
 
 
 class Engine:
@@ -168,7 +168,7 @@ class Engine:
         """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
         sequence = rows.sequence
         if isinstance(outcome, NonFiniteLogits):
-            self.runner.pool.release(sequence, spoilt=True)
+            self.runner.pool.release(sequence, poisoned=True)
         if isinstance(outcome, Exception) or sequence.num_cached >= job.need.length:
             self._advance(job, outcome)
         else:

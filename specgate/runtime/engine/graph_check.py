@@ -103,7 +103,7 @@ def _opened(runner: ModelRunner, widths: Sequence[int]) -> Iterator[list[Rows]]:
     finally:
         for sequence in sequences:
             # Nobody shares what a graph wrote that is perhaps wrong.
-            runner.pool.release(sequence, spoilt=True)
+            runner.pool.release(sequence, poisoned=True)
             runner.pool.free(sequence)
 
 

@@ -7,7 +7,7 @@ import torch
 from specgate.errors import ResourceExhausted
 from specgate.runtime.attention.interface import Batch, Kernel
 from specgate.runtime.attention.model_call import ModelCall
-from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
@@ -30,7 +30,7 @@ class ModelRunner:
 
     def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int, kernel: Kernel | None = None) -> None:
         self.loaded = loaded
-        self.kernel: Kernel = kernel or SpanKernel()
+        self.kernel: Kernel = kernel or PagedSdpaKernel()
         self.pool = PagePool(max(1, kv_tokens // page_size), page_size)
         self.vocab_size = loaded.vocab_size
         self.device = loaded.device

@@ -13,7 +13,7 @@ import torch
 from specgate.errors import ModelLoadError, SpecgateError, UnsupportedArchitecture
 from specgate.runtime.attention import interface
 from specgate.runtime.attention.interface import Kernel
-from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.batch_sampler import check_finite
 from specgate.runtime.cpu.linear import speed_up_narrow_rows
 from specgate.runtime.cpu.norms import fuse_norms
@@ -53,7 +53,7 @@ def prepare(
     _switch_attention(loaded)
     speed_up_narrow_rows(loaded.model)
     fuse_norms(loaded.model)
-    *wanted, last = kernels or [SpanKernel()]
+    *wanted, last = kernels or [PagedSdpaKernel()]
     for kernel in wanted:
         try:
             runner = _checked(ModelRunner(loaded, kv_tokens, page_size, kernel), rows, expected)

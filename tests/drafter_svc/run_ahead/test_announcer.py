@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from drafter_svc.run_ahead.announcer import Telling
+from drafter_svc.run_ahead.announcer import Announcer
 from drafter_svc.run_ahead.outcomes import Outcome
 from drafter_svc.sources.model import Draft, DraftToken, Terms
 from specgate.runtime.kv_pages import PagePool
@@ -19,7 +19,7 @@ class Round:
     def __init__(self) -> None:
         pool = PagePool(8, 16)
         self.heard: list[Announcement] = []
-        self.telling = Telling(7, self.heard.append)
+        self.telling = Announcer(7, self.heard.append)
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
             self.telling.begin(Outcome(0, token_id), draft)

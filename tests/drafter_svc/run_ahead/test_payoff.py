@@ -2,19 +2,19 @@
 
 import pytest
 
-from drafter_svc.run_ahead.payoff import TRIAL, Account
+from drafter_svc.run_ahead.payoff import TRIAL, Payoff
 
 
-def share_of_rounds(account: Account, num_rounds: int = 8 * TRIAL) -> float:
+def share_of_rounds(account: Payoff, num_rounds: int = 8 * TRIAL) -> float:
     return sum(account.pays() for _ in range(num_rounds)) / num_rounds
 
 
 def test_it_is_tried_first() -> None:
-    assert share_of_rounds(Account()) == 1.0
+    assert share_of_rounds(Payoff()) == 1.0
 
 
 def test_misses_that_nobody_waited_for_cost_nothing() -> None:
-    account = Account()
+    account = Payoff()
     for _ in range(1000):
         account.enter(saved=0, waited=False)
     assert share_of_rounds(account) == 1.0
@@ -23,7 +23,7 @@ def test_misses_that_nobody_waited_for_cost_nothing() -> None:
 @pytest.mark.parametrize(("hits_in_ten", "share"), [(0, 1 / TRIAL), (1, 1 / TRIAL), (4, 1.0), (8, 1.0)])
 def test_a_hit_saves_what_was_drafted_and_a_miss_waits_for_one(hits_in_ten: int, share: float) -> None:
     """Of drafts of three tokens one in four must hit."""
-    account = Account()
+    account = Payoff()
     for index in range(200):
         hit = index % 10 < hits_in_ten
         account.enter(saved=3 * hit, waited=not hit)
@@ -33,7 +33,7 @@ def test_a_hit_saves_what_was_drafted_and_a_miss_waits_for_one(hits_in_ten: int,
 
 
 def test_it_comes_back_when_it_pays_again() -> None:
-    account = Account()
+    account = Payoff()
     for _ in range(100):
         account.enter(saved=0, waited=True)
     assert not account.pays()

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from orchestrator.api.http.routes import make_app
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.types import SessionSpec, TokenLogprobs, Verdict
@@ -95,7 +95,7 @@ def events(text: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def serving_http(desk: Desk) -> AsyncIterator[str]:
+async def serving_http(desk: RequestQueue) -> AsyncIterator[str]:
     """Serve the door on a free loopback port; yield its URL."""
     config = uvicorn.Config(make_app(desk), lifespan="off", ws="none", log_config=None)
     server = uvicorn.Server(config)

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -25,7 +25,7 @@ PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_fl
 class Room:
     """A desk and the services behind it."""
 
-    desk: Desk
+    desk: RequestQueue
     verifier: FakeService
     drafter: FakeService
 
@@ -49,7 +49,7 @@ async def open_room(
         pools = (StaticPool([verifier.endpoint]), StaticPool([drafter.endpoint]))
         orchestrator = await Orchestrator.connect(*pools, tokenizer, timeouts=timeouts)
         await stack.enter_async_context(orchestrator)
-        desk = Desk(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
+        desk = RequestQueue(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
         yield Room(desk, verifier, drafter)
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import openai
 import pytest
 
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
@@ -111,7 +111,7 @@ async def test_the_bundled_pair() -> None:
     prompt = HELD_OUT_PROMPTS[0]
     with running("drafter", PAIR / "draft") as drafter, running("verifier", PAIR / "target") as verifier:
         async with connected([drafter], [verifier]) as orchestrator:
-            desk = Desk(orchestrator, GatewaySettings(), Defaults(), "pair")
+            desk = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "pair")
             ids = desk.tokenizer.encode(prompt)
             plain = await run(orchestrator, GenerationRequest(ids, SamplingParams(temperature=0.8), 48, seed=3))
             async with (

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from orchestrator.api import request_queue as desk_module
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
@@ -29,12 +29,12 @@ async def room() -> AsyncIterator[Room]:
         yield room
 
 
-async def read(desk: Desk, request: GenerationRequest = REQUEST) -> list[Delta]:
+async def read(desk: RequestQueue, request: GenerationRequest = REQUEST) -> list[Delta]:
     async with desk.admitted(request) as running:
         return [delta async for delta in running.deltas()]
 
 
-async def encode(desk: Desk, text: str) -> tuple[int, ...]:
+async def encode(desk: RequestQueue, text: str) -> tuple[int, ...]:
     return await desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
 
 

@@ -19,7 +19,7 @@ from ray.serve.api import _run
 from ray.serve.handle import DeploymentHandle
 
 from orchestrator.api.http.routes import make_app
-from orchestrator.api.request_queue import Desk
+from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import Defaults, GatewaySettings, Placement, ServiceSettings
 from orchestrator.cluster.pool import ServePool
 from orchestrator.cluster.replica import service_application
@@ -154,7 +154,7 @@ async def asked_for_readiness(
 ) -> AsyncIterator[Callable[[], Awaitable[int]]]:
     """Yield what asks a door over ``pool`` whether it is ready; it looks anew each time."""
     async with await Orchestrator.connect(pool) as orchestrator:
-        desk = Desk(orchestrator, GatewaySettings(), Defaults(), "leases")
+        desk = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "leases")
         app = make_app(desk, Replicas("verifier", handle).check)
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://door") as client:
 

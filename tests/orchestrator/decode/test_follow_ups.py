@@ -58,7 +58,7 @@ async def test_a_policy_that_foresees_nothing_has_nothing_followed() -> None:
         def plan(self, session: Progress) -> RoundPlan:
             return RoundPlan(3)
 
-        def foresee(self, session: Progress) -> None:
+        def plan_ahead(self, session: Progress) -> None:
             return None
 
     session, verifier = make_session(SPEC), FakeVerifier(SPEC)
@@ -174,9 +174,9 @@ def test_nothing_is_told_where_the_target_is_alone() -> None:
 
 def test_all_that_is_told_has_one_gate() -> None:
     class Moody(AlwaysDraft):
-        def foresee(self, session: Progress):
-            plan = RoundPlan(2, solo_below=0.3 if session.stood else 0.4, max_solo_tokens=session.remaining)
-            return super().foresee(session)._replace(plan=plan)
+        def plan_ahead(self, session: Progress):
+            plan = RoundPlan(2, solo_below=0.3 if session.fully_accepted else 0.4, max_solo_tokens=session.remaining)
+            return super().plan_ahead(session)._replace(plan=plan)
 
     foreseen, session = foresight(Moody(2))
     told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))

@@ -50,13 +50,13 @@ def test_sources(draft, num_accepted, own, tokens, sources) -> None:
 
 
 @pytest.mark.parametrize(("draft", "num_accepted", "stood"), [((11, 12), 2, True), ((11, 12), 1, False), ((), 0, True)])
-def test_whether_a_draft_stood(draft: tuple[int, ...], num_accepted: int, stood: bool) -> None:
+def test_whether_a_draft_stood(draft: tuple[int, ...], num_accepted: int, fully_accepted: bool) -> None:
     session = make_session()
-    assert session.stood
+    assert session.fully_accepted
     commit(session, draft, num_accepted, 20)
-    assert session.stood is stood
+    assert session.fully_accepted is fully_accepted
     session.commit(Proposal(draft), Verdict(1, 0, 21, solo=True))
-    assert session.stood
+    assert session.fully_accepted
 
 
 def test_solo_verdict_of_a_round_with_a_proposal() -> None:

@@ -27,7 +27,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 30
-    stood: bool = True
+    fully_accepted: bool = True
 
 
 @dataclass

@@ -14,7 +14,7 @@ def heard(*proposals: tuple[int, int, tuple[int, ...]], position: int = 5, gamma
     announced = Announced()
     announced.ask(DraftRequest(1, position, (), gamma))
     announced.answered(LAST)
-    announced.hear(Announcement(position, tuple(AnnouncedProposal(*one) for one in proposals)))
+    announced.on_announcement(Announcement(position, tuple(AnnouncedProposal(*one) for one in proposals)))
     return announced
 
 
@@ -55,7 +55,7 @@ def test_a_draft_that_came_to_its_end_is_as_long_as_any() -> None:
 def test_the_terms_are_those_of_the_last_request_for_tokens() -> None:
     announced = heard((0, 7, (1, 2)), gamma=2)
     assert announced.answer(asked(7, gamma=0)) is None
-    announced.hear(Announcement(6, (AnnouncedProposal(0, 8, (1, 2)),)))
+    announced.on_announcement(Announcement(6, (AnnouncedProposal(0, 8, (1, 2)),)))
     assert announced.answer(asked(8, gamma=3, position=6)) is None
 
 
@@ -72,7 +72,7 @@ def test_as_long_as_was_said_is_complete() -> None:
     announced = Announced()
     announced.ask(DraftRequest(1, 5, (), 3, prepare=6))
     announced.answered(LAST)
-    announced.hear(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4)),)))
+    announced.on_announcement(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4)),)))
     assert announced.answer(asked(7, gamma=8)) == ready(1, 2, 3, 4)
 
 
@@ -86,7 +86,7 @@ def test_a_request_that_says_no_length_has_its_gamma_again() -> None:
     announced = Announced()
     announced.ask(DraftRequest(1, 4, (), 5, prepare=8))
     announced.ask(DraftRequest(2, 4, (9,), 0))
-    announced.hear(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4, 5)),)))
+    announced.on_announcement(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4, 5)),)))
     assert announced.answer(asked(7, gamma=8)) is None
 
 
@@ -100,13 +100,13 @@ def further(*announcements: Announcement) -> Announced:
     """What was heard before the next round is asked for."""
     announced = heard()
     for one in announcements:
-        announced.hear(one)
+        announced.on_announcement(one)
     return announced
 
 
 def test_what_is_further_ahead_is_taken_once_it_comes_true() -> None:
     announced = further(NEAR)
-    assert not announced.hear(FAR)
+    assert not announced.on_announcement(FAR)
     assert announced.answer(asked(*FIRST)) == ready(1, 2, 3)
     assert announced.ask(asked(*FIRST)) == FAR
     assert announced.answer(BEHIND) == ready(23, 24, 25)
@@ -124,14 +124,14 @@ def test_behind_another_outcome_it_says_nothing(token_ids: tuple[int, ...]) -> N
     announced = further(NEAR, FAR)
     assert announced.ask(asked(*token_ids)) is None
     # Nor does what is on its way still.
-    assert not announced.hear(FAR)
+    assert not announced.on_announcement(FAR)
     assert announced.answer(BEHIND) is None
 
 
 def test_it_may_come_when_its_round_was_asked_for() -> None:
     announced = further(NEAR)
     assert announced.ask(asked(*FIRST)) is None
-    assert announced.hear(FAR)
+    assert announced.on_announcement(FAR)
     assert announced.answer(BEHIND) == ready(23, 24, 25)
 
 
@@ -139,8 +139,8 @@ def test_what_it_stands_behind_may_cross_the_request() -> None:
     announced = further()
     assert announced.ask(asked(*FIRST)) is None
     assert announced.answer(BEHIND) is None
-    assert not announced.hear(NEAR)
-    assert announced.hear(FAR)
+    assert not announced.on_announcement(NEAR)
+    assert announced.on_announcement(FAR)
     assert announced.answer(BEHIND) == ready(23, 24, 25)
     announced.answered((1, 2, 3))
     assert announced.answer(BEHIND) == ready(23, 24, 25)
@@ -150,24 +150,24 @@ def test_an_answer_that_overtakes_what_crossed_its_request_is_what_counts() -> N
     announced = further()
     announced.ask(asked(*FIRST))
     announced.answered((1, 2))
-    assert not announced.hear(NEAR)
+    assert not announced.on_announcement(NEAR)
     assert announced.proposed == (1, 2)
-    assert not announced.hear(FAR)
+    assert not announced.on_announcement(FAR)
 
 
 def test_nothing_is_lost_where_the_answer_that_overtakes_is_the_same() -> None:
     announced = further()
     announced.ask(asked(*FIRST))
     announced.answered((1, 2, 3))
-    assert not announced.hear(NEAR)
-    assert announced.hear(FAR)
+    assert not announced.on_announcement(NEAR)
+    assert announced.on_announcement(FAR)
 
 
 def test_what_crossed_the_request_of_something_else_is_forgotten() -> None:
     announced = further()
     announced.ask(asked(7))
-    assert not announced.hear(NEAR)
-    assert not announced.hear(FAR)
+    assert not announced.on_announcement(NEAR)
+    assert not announced.on_announcement(FAR)
 
 
 def test_an_answer_that_is_not_what_was_announced_ends_what_stands_behind_it() -> None:
@@ -180,22 +180,22 @@ def test_an_answer_that_is_not_what_was_announced_ends_what_stands_behind_it() -
 def test_an_answer_that_is_still_on_its_way_says_nothing_of_what_stands_behind_it() -> None:
     announced = further()
     announced.ask(asked(*FIRST))
-    announced.hear(Announcement(9, FAR.proposals, number=2))
+    announced.on_announcement(Announcement(9, FAR.proposals, number=2))
     assert announced.answer(BEHIND) is None
     announced.answered((1, 2, 3))
     assert announced.answer(BEHIND) == ready(23, 24, 25)
 
 
 def test_what_stands_behind_nothing_is_skipped() -> None:
-    assert not further().hear(FAR)
-    assert not further(Announcement(5, (AnnouncedProposal(2, 9, (1, 2, 3)),))).hear(FAR)
-    assert not further(Announcement(5, ())).hear(FAR)
+    assert not further().on_announcement(FAR)
+    assert not further(Announcement(5, (AnnouncedProposal(2, 9, (1, 2, 3)),))).on_announcement(FAR)
+    assert not further(Announcement(5, ())).on_announcement(FAR)
 
 
 def test_no_more_is_kept_than_may_be_announced() -> None:
     announced, position = further(NEAR), 9
     for number in range(2, 7):
-        announced.hear(Announcement(position, (AnnouncedProposal(0, 8, (1, 2, 3)),), True, number))
+        announced.on_announcement(Announcement(position, (AnnouncedProposal(0, 8, (1, 2, 3)),), True, number))
         position += 1
     assert len(announced._chain) == MOST_A_ROUND
 
@@ -226,15 +226,15 @@ def test_what_is_made_anew_and_crosses_a_request_ends_what_was_there() -> None:
     announced.ask(asked(*FIRST))
     announced.answered((1, 2, 3))
     announced.ask(BEHIND)
-    assert not announced.hear(Announcement(9, (AnnouncedProposal(3, 7, (1, 2, 3)),), number=3))
-    assert not announced.hear(Announcement(13, (AnnouncedProposal(2, 7, (1, 2, 3)),), True, 4))
+    assert not announced.on_announcement(Announcement(9, (AnnouncedProposal(3, 7, (1, 2, 3)),), number=3))
+    assert not announced.on_announcement(Announcement(13, (AnnouncedProposal(2, 7, (1, 2, 3)),), True, 4))
     assert not announced.was_foreseen
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_one_that_was_lost_leaves_what_stands_behind_it_without_a_place(number: int) -> None:
-    assert not further(NEAR).hear(FAR._replace(number=number))
+    assert not further(NEAR).on_announcement(FAR._replace(number=number))
     announced = further(NEAR)
     announced.ask(asked(*FIRST))
-    assert not announced.hear(FAR._replace(number=number))
-    assert announced.hear(FAR)
+    assert not announced.on_announcement(FAR._replace(number=number))
+    assert announced.on_announcement(FAR)

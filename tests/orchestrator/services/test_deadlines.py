@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from orchestrator.services.deadlines import MAX_STALLS, STALL_S, DraftPatience, Patience
+from orchestrator.services.deadlines import MAX_STALLS, STALL_S, Deadline, DraftPatience
 from specgate.types import DraftRequest, Proposal
 
 
 async def test_patience() -> None:
     times = iter([0.0, 9.0, 10.0, 10.5, 11.0, 11.1])
-    patience = Patience(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: next(times))
+    patience = Deadline(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: next(times))
 
     async def answer() -> int:
         return 1
@@ -68,7 +68,7 @@ async def test_an_answer_that_tells_nothing_teaches_no_impatience(num_prepared: 
 
 async def test_patience_ends() -> None:
     with pytest.raises(TimeoutError):
-        await Patience(0.01, 0.01, 1.0).wait(asyncio.Event().wait())
+        await Deadline(0.01, 0.01, 1.0).wait(asyncio.Event().wait())
 
 
 async def test_time_in_which_the_loop_was_kept_is_no_fault_of_who_answers() -> None:
@@ -78,7 +78,7 @@ async def test_time_in_which_the_loop_was_kept_is_no_fault_of_who_answers() -> N
     async def answer() -> str:
         return str(await arrived)
 
-    waiting = asyncio.create_task(Patience(0.2, 0.2, 1.0).wait(answer()))
+    waiting = asyncio.create_task(Deadline(0.2, 0.2, 1.0).wait(answer()))
     await asyncio.sleep(0)
     threading.Timer(0.1, arrived.get_loop().call_soon_threadsafe, (arrived.set_result, "here")).start()
     time.sleep(0.5)  # noqa: ASYNC251
@@ -86,7 +86,7 @@ async def test_time_in_which_the_loop_was_kept_is_no_fault_of_who_answers() -> N
 
 
 async def test_a_loop_that_is_kept_again_and_again_does_not_wait_for_ever() -> None:
-    waiting = asyncio.create_task(Patience(0.01, 0.01, 1.0).wait(asyncio.Event().wait()))
+    waiting = asyncio.create_task(Deadline(0.01, 0.01, 1.0).wait(asyncio.Event().wait()))
     for _ in range(MAX_STALLS + 10):
         await asyncio.sleep(0)
         time.sleep(STALL_S + 0.02)  # noqa: ASYNC251

@@ -170,7 +170,7 @@ def test_a_result_as_json() -> None:
     stats = told["stats"]
     assert (stats["seed"], stats["prompt_tokens"], stats["completion_tokens"]) == (9, 3, 8)
     assert (stats["acceptance_rate"], stats["tokens_per_forward"], stats["solo_share"]) == (0.8, 2.0, 0.25)
-    assert (stats["draft_us"], stats["verify_us"], stats["rest_us"]) == (200, 1000, 100)
+    assert (stats["draft_us"], stats["verify_us"], stats["overhead_us"]) == (200, 1000, 100)
     assert (stats["run_ahead_hit_rate"], stats["hit_draft_share"]) == (2 / 3, median([100 / 1150, 300 / 2000]))
     assert (stats["drafter_failures"], stats["verifier_failovers"], stats["near_ties"]) == (1, 2, 1)
 

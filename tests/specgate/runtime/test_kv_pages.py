@@ -194,7 +194,7 @@ def test_a_trunk_that_is_cut_back_does_not_write_to_its_branch() -> None:
 
 def test_spoilt_contents_are_shared_with_nobody() -> None:
     pool = PagePool(num_pages=4, page_size=16)
-    pool.release(opened(pool, 40), spoilt=True)
+    pool.release(opened(pool, 40), poisoned=True)
     fresh = pool.open(range(40), 40)
     pool.attach(fresh, 39)
     assert fresh.num_cached == 0
@@ -206,7 +206,7 @@ def test_what_spoilt_rows_were_copied_from_is_shared_with_nobody_either() -> Non
     pool.free(opened(pool, 40))
     reader = opened(pool, 41)
     assert pool.take_copies() == [Copy(0, 1, 0, 32)]
-    pool.release(reader, spoilt=True)
+    pool.release(reader, poisoned=True)
     pool.attach(reader, 40)
     assert reader.num_cached == 0
 

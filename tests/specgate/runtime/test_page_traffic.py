@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from specgate.errors import KVCacheFull
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.scheduler import PATIENCE, Limits, Need, Scheduler
+from specgate.runtime.scheduler import PATIENCE, ForwardRequest, Limits, Scheduler
 
 NUM_PAGES, PAGE_SIZE, MAX_LENGTH = 8, 24, 80
 Row = tuple[str, tuple[int, ...]]
@@ -27,7 +27,7 @@ class Traffic(RuleBasedStateMachine):
         self.pool = PagePool(NUM_PAGES, PAGE_SIZE)
         self.scheduler = Scheduler(self.pool, Limits(max_batch_tokens=48, prefill_chunk=16, lone_chunk=24))
         self.rows: dict[tuple[int, int], Row] = {}
-        self.waiting: list[Need] = []
+        self.waiting: list[ForwardRequest] = []
         self.num_drafts: dict[int, int] = {}
         self.num_stalls = 0
 
@@ -51,7 +51,7 @@ class Traffic(RuleBasedStateMachine):
             return
         type(self).num_lives += 1
         if length > 1:
-            self.waiting.append(Need(sequence, 0, length - 1))
+            self.waiting.append(ForwardRequest(sequence, 0, length - 1))
 
     @precondition(lambda self: self.pool.sequences)
     @rule(data=st.data(), drafts=st.lists(st.integers(0, 1), max_size=12), judged=st.booleans())
@@ -63,7 +63,7 @@ class Traffic(RuleBasedStateMachine):
             self.num_drafts[sequence.serial] = len(drafts)
             num_logits = len(drafts) + 1 if judged else 1
             sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
-            self.waiting.append(Need(sequence, num_logits, len(sequence)))
+            self.waiting.append(ForwardRequest(sequence, num_logits, len(sequence)))
 
     @rule()
     def forward(self) -> None:
@@ -104,7 +104,7 @@ class Traffic(RuleBasedStateMachine):
     def _meant(sequence: KVSequence, position: int) -> Row:
         return sequence.salt, tuple(sequence.token_ids[: position + 1])
 
-    def _commit(self, need: Need) -> None:
+    def _commit(self, need: ForwardRequest) -> None:
         """As a verifier does: cut back to what was accepted, add one token of its own."""
         sequence = need.sequence
         num_drafts = self.num_drafts.pop(sequence.serial, None)
@@ -114,7 +114,7 @@ class Traffic(RuleBasedStateMachine):
         if len(sequence) < MAX_LENGTH:
             sequence.append([2])
         if sequence.num_stable:
-            sequence.settle(len(sequence))
+            sequence.mark_stable(len(sequence))
 
     @precondition(lambda self: self.pool.sequences)
     @rule(data=st.data())
@@ -151,9 +151,9 @@ class Traffic(RuleBasedStateMachine):
         self.pool.free(sequence)
 
     @precondition(lambda self: self.pool.sequences)
-    @rule(data=st.data(), spoilt=st.booleans())
-    def rob(self, data: st.DataObject, spoilt: bool) -> None:
-        self.pool.release(self._pick(data), spoilt=spoilt)
+    @rule(data=st.data(), poisoned=st.booleans())
+    def preempt(self, data: st.DataObject, poisoned: bool) -> None:
+        self.pool.release(self._pick(data), poisoned=poisoned)
 
     @invariant()
     def every_page_is_in_one_place(self) -> None:

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.scheduler import PATIENCE, Limits, Need, Rows, Scheduler, logits_of
+from specgate.runtime.scheduler import PATIENCE, ForwardRequest, Limits, Rows, Scheduler, logits_of
 
 LIMITS = Limits(max_batch_tokens=64, prefill_chunk=40, lone_chunk=50)
 
 
-def decoding(pool: PagePool, length: int = 10, name: int = 0) -> Need:
+def decoding(pool: PagePool, length: int = 10, name: int = 0) -> ForwardRequest:
     """A need of one more token."""
     sequence = pool.open([name] * length, pool.num_pages * pool.page_size)
     assert pool.extend(sequence, length)
     sequence.num_cached = length - 1
-    return Need(sequence, 1, length)
+    return ForwardRequest(sequence, 1, length)
 
 
-def prompt(pool: PagePool, length: int, name: int = 0) -> Need:
-    return Need(pool.open(range(name, name + length), length), 0, length)
+def prompt(pool: PagePool, length: int, name: int = 0) -> ForwardRequest:
+    return ForwardRequest(pool.open(range(name, name + length), length), 0, length)
 
 
 def run(plan: dict[int, Rows]) -> None:
@@ -86,7 +86,7 @@ def test_a_long_proposal_is_no_prompt() -> None:
     pool = PagePool(64, 16)
     long = decoding(pool, 10, 1)
     long.sequence.append([0] * 60)
-    long = Need(long.sequence, 61, 70)
+    long = ForwardRequest(long.sequence, 61, 70)
     assert sizes(Scheduler(pool, LIMITS).plan([prompt(pool, 100), prompt(pool, 100, 500), long])) == {2: 61, 0: 40}
 
 
@@ -107,7 +107,7 @@ def test_a_known_prefix_is_not_run_again() -> None:
     assert sizes(scheduler.plan([prompt(pool, 48)])) == {0: 16}
 
 
-def grow(need: Need, count: int) -> Need:
+def grow(need: ForwardRequest, count: int) -> ForwardRequest:
     need.sequence.append([0] * count)
     return need._replace(length=len(need.sequence))
 
@@ -159,7 +159,7 @@ def test_sessions_may_open_while_others_are_robbed() -> None:
 def test_who_is_with_its_client_keeps_its_pages_for_a_while() -> None:
     pool = PagePool(2, 16)
     scheduler = Scheduler(pool, LIMITS)
-    old, young = (Need(pool.open([name] * length, 32), 1, length) for name, length in enumerate((32, 9)))
+    old, young = (ForwardRequest(pool.open([name] * length, 32), 1, length) for name, length in enumerate((32, 9)))
     assert pool.extend(old.sequence, 32)
     old.sequence.num_cached = 31
     assert sizes(scheduler.plan([old])) == {0: 1}
@@ -183,12 +183,12 @@ def test_two_that_do_not_fit_together_do_not_compute_everything_twice() -> None:
     pool = PagePool(8, 16)
     scheduler = Scheduler(pool, Limits(64, 16, 16))
     sequences = [pool.open(range(first, first + 80), 120) for first in (0, 500)]
-    ready, away, num_rows = {s.serial: Need(s, 1, 80) for s in sequences}, dict[int, int](), 0
+    ready, away, num_rows = {s.serial: ForwardRequest(s, 1, 80) for s in sequences}, dict[int, int](), 0
     for step in range(1000):
         for serial in [serial for serial, back in away.items() if back == step]:
             del away[serial]
             sequence = pool.sequences[serial]
-            ready[serial] = Need(sequence, 1, len(sequence))
+            ready[serial] = ForwardRequest(sequence, 1, len(sequence))
         for rows in scheduler.plan(list(ready.values())).values():
             sequence = rows.sequence
             sequence.num_cached += rows.num_rows
@@ -241,10 +241,10 @@ def test_all_get_on_however_short_pages_are(seed: int) -> None:
     scheduler = Scheduler(pool, Limits(max_batch_tokens=40, prefill_chunk=8, lone_chunk=16))
     names = rng.choices((0, 500), k=8)
     sequences = [pool.open(range(name, name + rng.choice((1, 5, 31, 48, 90))), 130) for name in names]
-    ready = [Need(sequence, 1, len(sequence)) for sequence in rng.sample(sequences, 8)]
+    ready = [ForwardRequest(sequence, 1, len(sequence)) for sequence in rng.sample(sequences, 8)]
     away: list[tuple[int, KVSequence]] = []
     for step in range(2000 if seed % 2 else 300):
-        ready += [Need(one, 1, len(one)) for back, one in away if back == step]
+        ready += [ForwardRequest(one, 1, len(one)) for back, one in away if back == step]
         away = [item for item in away if item[0] > step]
         plan = scheduler.plan(ready)
         pool.check_integrity()
@@ -255,7 +255,7 @@ def test_all_get_on_however_short_pages_are(seed: int) -> None:
         ready = [need for index, need in enumerate(ready) if index not in plan]
         for sequence in running:
             if sequence.num_cached < len(sequence):
-                ready.append(Need(sequence, 1, len(sequence)))
+                ready.append(ForwardRequest(sequence, 1, len(sequence)))
             elif grows(pool, sequence, rng):
                 away.append((step + (rng.choice((1, 3, 40)) if seed % 2 else 1), sequence))
     assert ready == []
@@ -293,7 +293,7 @@ def test_who_was_robbed_is_a_prompt_again() -> None:
     pool = PagePool(8, 16)
     scheduler = Scheduler(pool, Limits(64, 20, 20))
     need = decoding(pool, 60)
-    pool.release(need.sequence, spoilt=True)
+    pool.release(need.sequence, poisoned=True)
     assert sizes(scheduler.plan([need])) == {0: 20}
 
 
@@ -301,18 +301,18 @@ def test_logits_that_are_gone_are_made_again() -> None:
     sequence = KVSequence(range(8))
     sequence.num_cached = 8
     need = next(logits_of(sequence, 3))
-    assert need == Need(sequence, 3, 8)
+    assert need == ForwardRequest(sequence, 3, 8)
     assert sequence.num_cached == 5
 
 
 # Branches: guesses, that nobody is to wait for.
 
 
-def branch_of(pool: PagePool, trunk: Need) -> Need:
+def branch_of(pool: PagePool, trunk: ForwardRequest) -> ForwardRequest:
     """A branch that needs one more token than its trunk has cached."""
     branch = pool.fork(trunk.sequence, trunk.sequence.num_cached)
     branch.append([1])
-    return Need(branch, 1, len(branch))
+    return ForwardRequest(branch, 1, len(branch))
 
 
 def test_branches_run_in_a_forward_of_their_own() -> None:

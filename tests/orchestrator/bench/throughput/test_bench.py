@@ -115,7 +115,7 @@ def test_ratios_and_shares() -> None:
     spec = rows()["spec"]
     assert (spec.ratio_to_hf, spec.ratio_to_target) == (0.85, 85 / 40)
     assert (spec.acceptance_rate, spec.tokens_per_forward, spec.solo_share) == (0.75, 2.5, 0.2)
-    assert (spec.round_us.draft, spec.round_us.verify, spec.round_us.rest) == (15, 100, 10)
+    assert (spec.round_us.draft, spec.round_us.verify, spec.round_us.overhead) == (15, 100, 10)
     assert spec.near_ties == 3
     assert (spec.run_ahead_hit_rate, spec.hit_draft_share) == (0.5, 20 / 135)
 
@@ -188,12 +188,12 @@ def test_the_better_schedule_is_the_row() -> None:
 def test_rows_as_json() -> None:
     target_hf, target, spec = json.loads(json.dumps([row.to_object() for row in rows().values()]))
     assert [row["name"] for row in (target_hf, target, spec)] == ["target-hf", "target", "spec"]
-    assert target_hf["round_us"] == {"draft": None, "verify": None, "rest": None}
+    assert target_hf["round_us"] == {"draft": None, "verify": None, "overhead": None}
     assert target_hf["acceptance_rate"] is target_hf["solo_share"] is target_hf["tokens_per_forward"] is None
     assert target_hf["run_ahead_hit_rate"] is target_hf["hit_draft_share"] is None
     assert spec["run_ahead_hit_rate"] == 0.5
     assert target["ratio_to_target"] == 1.0
-    assert spec["round_us"] == {"draft": 15, "verify": 100, "rest": 10}
+    assert spec["round_us"] == {"draft": 15, "verify": 100, "overhead": 10}
     assert spec["model_us"] == {"draft_us": {"4": 10}, "forward_us": {"1": 90, "5": 95}}
     assert (spec["bytes_per_round"], spec["schedule"], target["ratio_to_target_95"]) == (120, None, None)
 

@@ -17,7 +17,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 1000
-    stood: bool = True
+    fully_accepted: bool = True
 
 
 def a_round(

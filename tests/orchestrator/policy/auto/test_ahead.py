@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.policy.auto.ahead import FIRST_CHANCE, PreparedDrafts
-from orchestrator.policy.auto.observation import Behind
+from orchestrator.policy.auto.observation import PreviousRound
 
 
 def seen(*rounds: tuple[int, bool, bool], times: int = 60) -> PreparedDrafts:
@@ -11,7 +11,7 @@ def seen(*rounds: tuple[int, bool, bool], times: int = 60) -> PreparedDrafts:
     readiness = PreparedDrafts()
     for _ in range(times):
         for gamma, whole, is_there in rounds:
-            readiness.observe(Behind(gamma, whole), is_there=is_there)
+            readiness.observe(PreviousRound(gamma, whole), is_there=is_there)
     return readiness
 
 
@@ -43,5 +43,5 @@ def test_one_gamma_tells_little_of_another() -> None:
 def test_it_forgets() -> None:
     readiness = seen((3, True, False))
     for _ in range(600):
-        readiness.observe(Behind(3, True), is_there=True)
+        readiness.observe(PreviousRound(3, True), is_there=True)
     assert readiness.ahead(4, 1.0).foreseen[3] > 0.9

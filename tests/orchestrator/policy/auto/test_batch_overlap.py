@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from orchestrator.policy.auto.batch_overlap import Meeting, groups_of, share_running
+from orchestrator.policy.auto.batch_overlap import BatchOverlap, groups_of, share_running
 
 SESSIONS, FORWARD_US = 8, 9000
 
 
-def met(*batches: int, share: float, meeting: Meeting | None = None) -> Meeting:
+def met(*batches: int, share: float, meeting: BatchOverlap | None = None) -> BatchOverlap:
     """Return what is learned where forwards of so many sessions follow each other."""
-    meeting = meeting or Meeting(half_life=60)
+    meeting = meeting or BatchOverlap(half_life=60)
     for batch in batches * 200:
         for _ in range(batch):
             meeting.add(FORWARD_US, FORWARD_US / share, batch, SESSIONS, weight=1 / SESSIONS)
@@ -38,7 +38,7 @@ def test_each_forward_counts_once_whatever_the_number_of_its_verdicts(batches: t
 
 
 def test_before_anything_is_known_nobody_moves_together() -> None:
-    assert Meeting(half_life=60).groups(SESSIONS) == SESSIONS
+    assert BatchOverlap(half_life=60).groups(SESSIONS) == SESSIONS
 
 
 @pytest.mark.parametrize("share", [0.99, 1.0])

@@ -2,18 +2,24 @@
 
 import pytest
 
-from orchestrator.policy.auto.calibration import MIN_VERDICTS, MIN_VERDICTS_A_SESSION, ChoiceCounts, Promises, WaitKind
+from orchestrator.policy.auto.calibration import (
+    MIN_VERDICTS,
+    MIN_VERDICTS_A_SESSION,
+    Calibration,
+    ChoiceCounts,
+    WaitKind,
+)
 from orchestrator.policy.auto.options import PlanChoice, even
 
 ALONE = even(1)._replace(closed=7)
 
 
-def found_out(choice: PlanChoice, share: float, times: int = 20, promises: Promises | None = None) -> Promises:
+def found_out(choice: PlanChoice, share: float, times: int = 20, promises: Calibration | None = None) -> Calibration:
     """Return what is known once ``choice`` has kept ``share`` of a token per microsecond."""
-    promises, tally = promises or Promises(), ChoiceCounts()
+    promises, tally = promises or Calibration(), ChoiceCounts()
     tally.add(300, round(300 / share))
     for _ in range(times):
-        promises.settle(choice, 1.0, tally)
+        promises.mark_stable(choice, 1.0, tally)
     return promises
 
 
@@ -25,7 +31,7 @@ def test_kinds() -> None:
 
 
 def test_nobody_is_doubted_before_anything_is_known() -> None:
-    assert Promises().kept(even(3)) == Promises().kept(ALONE) == 1.0
+    assert Calibration().kept(even(3)) == Calibration().kept(ALONE) == 1.0
 
 
 @pytest.mark.parametrize("other", [even(3), even(1), even(8), even(3)._replace(closed=2)])
@@ -69,7 +75,7 @@ def test_what_has_nothing_to_do_with_a_choice_counts_only_so_far() -> None:
 
 
 def test_doubt_goes_as_a_kind_is_found_out_and_comes_back_as_others_are() -> None:
-    promises = Promises()
+    promises = Calibration()
     assert promises.doubt(WaitKind.ALONE) == promises.doubt(WaitKind.STEADY) == 1.0
     once = found_out(ALONE, 0.9, times=1).doubt(WaitKind.ALONE)
     assert found_out(ALONE, 0.9, times=20).doubt(WaitKind.ALONE) < once < 0.5

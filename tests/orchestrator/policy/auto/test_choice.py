@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.policy.auto.agreement import NUM_BUCKETS
-from orchestrator.policy.auto.calibration import ChoiceCounts, Promises
+from orchestrator.policy.auto.calibration import Calibration, ChoiceCounts
 from orchestrator.policy.auto.choice import FIRST_GAMMA, WORTH_DRAFTING, WORTH_GATED, Chooser, Table
 from orchestrator.policy.auto.cooperative_steps import at_once
 from orchestrator.policy.auto.forwards import PRICED_FROM, ForwardPrices
@@ -145,13 +145,13 @@ def test_the_target_alone_is_priced_without_a_drafter_beside_it() -> None:
 
 
 def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_with_what_is_to_be_read() -> None:
-    promises, prices = Promises(), DEAR._replace(catch_up_us=2500)
+    promises, prices = Calibration(), DEAR._replace(catch_up_us=2500)
     chooser, drafting = Chooser(text_of(0.1), prices, 8, promises=promises), even(1)
     before = settled(chooser, PlanChoice(7, 1, 1))
     assert (before.choice.drafts, before.catch_up_us) == (False, 2500)
     rate, tally = chooser.load(drafting).rate, ChoiceCounts()
     tally.add(10, round(10 / (0.8 * rate)))
-    promises.settle(drafting, rate, tally)
+    promises.mark_stable(drafting, rate, tally)
     alone, kept = chooser.load(before.choice), promises.kept(drafting) * WORTH_DRAFTING
     assert kept < 0.9
     expected_us = (1 / (kept * rate) - 1 / alone.rate) * rate * chooser.load(drafting).cycle_us
@@ -159,11 +159,11 @@ def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_wit
 
 
 def test_a_crowds_probes_are_booked_with_what_a_rehearsal_says() -> None:
-    crowd, promises = DEAR._replace(sessions=4, groups=4.0, catch_up_us=2500), Promises()
+    crowd, promises = DEAR._replace(sessions=4, groups=4.0, catch_up_us=2500), Calibration()
     before = settled(Chooser(text_of(0.1), crowd, 8), PlanChoice(7, 1, 1))
     rate, tally = Chooser(text_of(0.1), crowd, 8).load(even(1)).rate, ChoiceCounts()
     tally.add(10, round(10 / (0.8 * rate)))
-    promises.settle(even(1), rate, tally)
+    promises.mark_stable(even(1), rate, tally)
     assert settled(Chooser(text_of(0.1), crowd, 8, promises=promises), PlanChoice(7, 1, 1)) == before
     assert before.catch_up_us == 0
 
@@ -185,16 +185,16 @@ def test_about_as_good_is_no_reason_to_change() -> None:
 
 @pytest.mark.parametrize(("share", "drafts"), [(1.0, True), (0.5, False)])
 def test_drafts_that_do_not_keep_their_promise_are_left_for_the_target_alone(share: float, drafts: bool) -> None:
-    promises = Promises()
+    promises = Calibration()
     chooser = Chooser(text_of(0.6), CHEAP, 8, promises=promises)
     best = settled(chooser).choice
     rate, tally = chooser.load(best).rate, ChoiceCounts()
     tally.add(10, round(10 / (share * rate)))
-    promises.settle(best, rate, tally)
+    promises.mark_stable(best, rate, tally)
     assert best_of(chooser, best).choice.drafts is drafts
 
 
-class AloneComesTo(Promises):
+class AloneComesTo(Calibration):
     """The target alone comes to a share of what it promises, drafts to all of it."""
 
     share = 1.0

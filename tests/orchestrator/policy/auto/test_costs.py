@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.policy.auto.costs import MAX_WAIT, MIN_ROUNDS, Costs
 from orchestrator.policy.auto.forwards import PRICED_FROM
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 from orchestrator.policy.auto.prices import Prices
 from tests.orchestrator.policy.auto.support import GAMMAS, a_round, solo
 
@@ -273,7 +273,7 @@ def test_a_draft_takes_time_for_the_tokens_that_are_not_there() -> None:
     assert prices is not None
     assert prices.draft_us == pytest.approx(600, rel=0.15)
     assert prices.token_us == pytest.approx(900, rel=0.1)
-    assert prices.asked(4) == pytest.approx(600 + 4 * 900 + prices.rest_us, rel=0.05)
+    assert prices.asked(4) == pytest.approx(600 + 4 * 900 + prices.overhead_us, rel=0.05)
 
 
 STEP_US, LEAD_US, ROW_US = 2000, 7000, 240
@@ -291,7 +291,7 @@ def prepared_rounds(gamma: int, times: int = 40) -> list[Observation]:
         told.append(
             replace(
                 seen,
-                behind=Behind(gamma, True),
+                previous_round=PreviousRound(gamma, True),
                 prepared=prepared,
                 ready=0 if us else gamma,
                 draft_us=us,
@@ -310,7 +310,7 @@ def test_of_one_gamma_it_is_known_what_the_lead_is_worth_for_others(tried: int) 
     assert prices is not None
     if tried > 3:
         assert prices.begun(1) == pytest.approx(prices.there_us, abs=150)
-        assert prices.begun(7) == pytest.approx(prices.rest_us + 7 * (STEP_US - ROW_US) - LEAD_US, rel=0.15)
+        assert prices.begun(7) == pytest.approx(prices.overhead_us + 7 * (STEP_US - ROW_US) - LEAD_US, rel=0.15)
     # As far as is seen, there was time enough: more may be tried.
     assert prices.begun(tried) < prices.asked(tried) - 2000
     assert all(prices.begun(gamma) <= prices.begun(gamma + 1) for gamma in range(1, 8))
@@ -323,7 +323,7 @@ def test_a_short_draft_is_told_of_with_the_longest_that_is_prepared() -> None:
             costs.observe(seen)
     prices = costs.now(announced=True)
     assert prices is not None
-    assert prices.begun(1, 8) == pytest.approx(prices.rest_us + STEP_US / 2, abs=200), "it is at one of the others"
+    assert prices.begun(1, 8) == pytest.approx(prices.overhead_us + STEP_US / 2, abs=200), "it is at one of the others"
     assert prices.begun(1, 8) > prices.begun(1, 1) + 500
 
 
@@ -331,7 +331,9 @@ def miss(gamma: int, held_up_us: int) -> Observation:
     """What is there is for another outcome; the forward for it that has begun takes so much longer."""
     seen = a_round(gamma)
     draft_us = seen.draft_us + held_up_us
-    return replace(seen, behind=Behind(gamma, False, gamma), draft_us=draft_us, round_us=seen.round_us + held_up_us)
+    return replace(
+        seen, previous_round=PreviousRound(gamma, False, gamma), draft_us=draft_us, round_us=seen.round_us + held_up_us
+    )
 
 
 @pytest.mark.parametrize(("tried", "other"), [(7, 1), (1, 7)])
@@ -340,7 +342,7 @@ def test_what_a_miss_waited_for_is_no_price_of_a_draft(tried: int, other: int) -
     costs, half_a_step_us = Costs(), 400
     for gamma in (*GAMMAS, *[tried] * 40):
         late_us = max(800 * gamma - 4000, 0)
-        told = replace(a_round(gamma, token_us=0), behind=Behind(gamma, True, gamma), prepared=gamma)
+        told = replace(a_round(gamma, token_us=0), previous_round=PreviousRound(gamma, True, gamma), prepared=gamma)
         ready = 0 if late_us else gamma
         costs.observe(replace(told, ready=ready, draft_us=late_us, round_us=told.round_us + late_us))
         costs.observe(miss(gamma, half_a_step_us if late_us else 0))
@@ -349,7 +351,7 @@ def test_what_a_miss_waited_for_is_no_price_of_a_draft(tried: int, other: int) -
     difference_us = half_a_step_us if tried > other else -half_a_step_us
     assert prices.asked(3, tried) - prices.asked(3, other) == pytest.approx(difference_us, abs=200)
     took_us = miss(tried, half_a_step_us if tried > 5 else 0).draft_us
-    assert prices.asked(tried, tried) == pytest.approx(took_us + prices.rest_us, rel=0.1)
+    assert prices.asked(tried, tried) == pytest.approx(took_us + prices.overhead_us, rel=0.1)
 
 
 def test_where_nothing_is_prepared_nothing_is_waited_for() -> None:
@@ -400,7 +402,7 @@ def test_what_is_not_announced_is_asked_for() -> None:
     prices, announced = costs.now(), costs.now(announced=True)
     assert prices is not None
     assert announced is not None
-    assert prices.begun(1) == pytest.approx(prices.rest_us, abs=50)
+    assert prices.begun(1) == pytest.approx(prices.overhead_us, abs=50)
     assert prices.begun(1) > announced.begun(1) + 500
 
 
@@ -411,13 +413,13 @@ def test_what_lies_there_says_nothing_of_what_a_draft_takes() -> None:
         costs.observe(replace(a_round(3, token_us=0), prepared=3, draft_us=50))
     prices = costs.now()
     assert prices is not None
-    assert prices.asked(3) == pytest.approx(3 * 800 + prices.rest_us, rel=0.05)
+    assert prices.asked(3) == pytest.approx(3 * 800 + prices.overhead_us, rel=0.05)
 
 
 def test_where_all_is_announced_from_the_first_round_on_costs_are_known_all_the_same() -> None:
     costs = Costs()
     for _ in range(MIN_ROUNDS):
-        costs.observe(replace(a_round(3, token_us=0), ready=3, prepared=3, behind=Behind(3, True)))
+        costs.observe(replace(a_round(3, token_us=0), ready=3, prepared=3, previous_round=PreviousRound(3, True)))
     prices = costs.now(announced=True)
     assert prices is not None
     assert prices.there_us == pytest.approx(400, rel=0.1)
@@ -430,7 +432,7 @@ def test_where_nothing_is_announced_a_draft_that_lay_there_may_have_been_longer(
     for tried in GAMMAS:
         costs.observe(a_round(tried), announced=False)
         told.observe(a_round(tried))
-    seen = replace(a_round(gamma, token_us=0), behind=Behind(gamma, True), prepared=gamma, draft_us=50)
+    seen = replace(a_round(gamma, token_us=0), previous_round=PreviousRound(gamma, True), prepared=gamma, draft_us=50)
     for _ in range(200):
         costs.observe(seen, announced=False)
         told.observe(replace(seen, ready=gamma, draft_us=0))

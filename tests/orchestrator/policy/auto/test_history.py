@@ -1,7 +1,7 @@
 """What is remembered of texts."""
 
 from orchestrator.policy.auto.history import MOST_TOKENS, PART_TOKENS, PRIOR_TOKENS, History
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 
 
 def judged(accepted: int, gamma: int, **changes: object) -> Observation:
@@ -46,7 +46,7 @@ def test_of_bonus_and_solo_tokens_as_much_is_expected_as_of_others() -> None:
 def test_whether_something_was_prepared_is_known_where_something_was_drafted() -> None:
     history = History()
     for prepared in (0, 1, 2):
-        history.add(0, judged(1, 2, prepared=prepared, behind=Behind(2, True)))
+        history.add(0, judged(1, 2, prepared=prepared, previous_round=PreviousRound(2, True)))
     # What follows a run of solo tokens says nothing of what follows a round.
     history.add(0, judged(1, 2, prepared=1))
     for streamed in (False, True):

@@ -21,7 +21,7 @@ def share_of_trip(learner: Learner, num_tokens: int) -> float:
     """Return what coming back to ask takes, as a share of so many solo tokens."""
     prices = learner.costs.now()
     assert prices is not None
-    return (prices.rest_us / (prices.forward(1) + prices.solo_us) + prices.wait) / num_tokens
+    return (prices.overhead_us / (prices.forward(1) + prices.solo_us) + prices.wait) / num_tokens
 
 
 def test_while_no_cost_is_known_it_is_short() -> None:

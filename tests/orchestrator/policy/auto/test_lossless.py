@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 from orchestrator.policy.gates import Progress, RoundPlan, WithinLimits
 from specgate.types import Proposal, SparseDistribution, Verdict
 from tests.orchestrator.policy.auto.support import REQUEST
@@ -97,6 +97,6 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
 def test_an_observation_holds_no_token() -> None:
     forbidden = {"token_ids", "draft_token_ids", "draft_probs", "token_id", "proposal", "verdict"}
     assert forbidden.isdisjoint(Observation.__slots__)
-    harmless = {float | None, float, int, bool, tuple[float, ...], Behind | None}
+    harmless = {float | None, float, int, bool, tuple[float, ...], PreviousRound | None}
     assert set(Observation.__annotations__.values()) <= harmless
-    assert set(Behind.__annotations__.values()) <= {int, bool}
+    assert set(PreviousRound.__annotations__.values()) <= {int, bool}

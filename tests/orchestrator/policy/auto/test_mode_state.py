@@ -8,7 +8,7 @@ from orchestrator.policy.auto.mode_state import (
     TRIAL_AFTER,
     TRIAL_LONGER,
     InUse,
-    ModeKnowledge,
+    ModeState,
     is_same_load,
 )
 from orchestrator.policy.auto.options import PlanChoice, even
@@ -25,10 +25,10 @@ def in_use(choice: PlanChoice, sessions: int, num_verdicts: int) -> InUse:
     return one
 
 
-def alone_found_out(sessions: int) -> ModeKnowledge:
+def alone_found_out(sessions: int) -> ModeState:
     """Return what is known once it was found out what the target alone comes to with so many sessions."""
-    known = ModeKnowledge()
-    known.settle(in_use(ALONE, sessions, 1000), 1.0, sessions)
+    known = ModeState()
+    known.mark_stable(in_use(ALONE, sessions, 1000), 1.0, sessions)
     return known
 
 
@@ -55,7 +55,7 @@ def test_what_was_found_out_under_another_load_is_not_known(sessions: int) -> No
 
 
 def test_nothing_is_known_before_the_first_time() -> None:
-    assert ModeKnowledge().doubt_of_alone(8) == 1.0
+    assert ModeState().doubt_of_alone(8) == 1.0
 
 
 @pytest.mark.parametrize(("choice", "num_verdicts"), [(even(3), 1000), (ALONE, 8)])
@@ -64,13 +64,13 @@ def test_what_drafted_or_was_in_use_for_a_moment_says_nothing_of_the_target_alon
 ) -> None:
     known = alone_found_out(sessions=2)
     known.put_off_trial(8)
-    known.settle(in_use(choice, 8, num_verdicts), 1.0, 8)
+    known.mark_stable(in_use(choice, 8, num_verdicts), 1.0, 8)
     assert known.doubt_of_alone(8) == 1.0
 
 
 @pytest.mark.parametrize("sessions", [4, 8, 16])
 def test_a_trial_waits_for_verdicts_of_all_sessions_and_then_for_four_times_as_many(sessions: int) -> None:
-    known, first = ModeKnowledge(), TRIAL_AFTER * min(sessions, MOST_SESSIONS)
+    known, first = ModeState(), TRIAL_AFTER * min(sessions, MOST_SESSIONS)
     known.num_verdicts = first - 1
     assert not known.take_trial(sessions)
     known.num_verdicts = first

@@ -42,11 +42,11 @@ class Chosen:
     "choice", [PlanChoice(0, 3, 3), PlanChoice(0, 2, 6), PlanChoice(2, 3, 3), PlanChoice(4, 2, 5), PlanChoice(1, 1, 8)]
 )
 @pytest.mark.parametrize("stood", [True, False])
-def test_it_is_what_is_planned(choice: PlanChoice, stood: bool) -> None:
+def test_it_is_what_is_planned(choice: PlanChoice, fully_accepted: bool) -> None:
     for confidence in (0.05, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0):
         policy = Auto(Chosen(choice), MODE, 8)
-        foreseen = policy.foresee(Progress(None, stood=stood))
-        plan = policy.plan(Progress(confidence, stood=stood))
+        foreseen = policy.plan_ahead(Progress(None, fully_accepted=fully_accepted))
+        plan = policy.plan(Progress(confidence, fully_accepted=fully_accepted))
         assert foreseen is not None
         if confidence >= foreseen.least_confidence:
             assert foreseen.plan == plan
@@ -57,13 +57,13 @@ def test_it_is_what_is_planned(choice: PlanChoice, stood: bool) -> None:
 @pytest.mark.parametrize("coming", [ALONE_AFTER, FIRST_ROUNDS + VARY_EVERY // 2 + 1])
 def test_what_is_tried_is_not_foreseen(coming: int) -> None:
     policy = Auto(Chosen(PlanChoice(0, 3, 3), coming - 1), MODE, 8)
-    assert policy.foresee(Progress()) is None
+    assert policy.plan_ahead(Progress()) is None
     policy.plan(Progress(0.9))
     if coming > FIRST_ROUNDS:
         # The second of two rounds that try another γ, too.
-        assert policy.foresee(Progress()) is None
+        assert policy.plan_ahead(Progress()) is None
         policy.plan(Progress(0.9))
-    assert policy.foresee(Progress()) is not None
+    assert policy.plan_ahead(Progress()) is not None
 
 
 def test_a_probe_that_waits_for_an_unsure_place_is_in_no_other_rounds_way() -> None:
@@ -79,20 +79,20 @@ def test_a_probe_that_waits_for_an_unsure_place_is_in_no_other_rounds_way() -> N
     policy = Auto(Probing(PlanChoice(2, 3, 3)), MODE, 8)
     for _ in range(4):
         policy.plan(Progress(0.9))
-        foreseen = policy.foresee(Progress(None))
+        foreseen = policy.plan_ahead(Progress(None))
         assert foreseen is not None
         assert foreseen.least_confidence == 0.3
         assert foreseen.plan == policy.plan(Progress(0.9))
 
 
 def test_where_the_target_is_left_alone_nothing_is_foreseen() -> None:
-    assert Auto(Chosen(PlanChoice(8, 3, 3)), MODE, 8).foresee(Progress()) is None
+    assert Auto(Chosen(PlanChoice(8, 3, 3)), MODE, 8).plan_ahead(Progress()) is None
 
 
 def test_without_knowledge_nothing_is_foreseen() -> None:
     learner = Learner()
     policy = learner.policy(REQUEST)
-    assert policy.foresee(Progress()) is None
+    assert policy.plan_ahead(Progress()) is None
     assert learner.standing(MODE, 8) is None
 
 
@@ -101,5 +101,5 @@ def test_foreseeing_counts_no_round() -> None:
     policy = learner.policy(replace(REQUEST, gamma=4))
     for number in range(1, 5):
         assert learner.coming_round(MODE) == number
-        policy.foresee(Progress())
+        policy.plan_ahead(Progress())
         policy.plan(Progress())

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.auto.mode_state import InUse, ModeKnowledge
+from orchestrator.policy.auto.mode_state import InUse, ModeState
 from orchestrator.policy.auto.plan_table import MOST_VERDICTS_A_TABLE, VERDICTS_A_TABLE, search
 from orchestrator.policy.auto.prices import Prices
 from tests.orchestrator.policy.auto.support import MODE, a_round, taught
@@ -11,7 +11,7 @@ from tests.orchestrator.policy.auto.support import MODE, a_round, taught
 MAX_GAMMA = 8
 
 
-def of_many_rounds(sessions: int) -> tuple[ModeKnowledge, Prices]:
+def of_many_rounds(sessions: int) -> tuple[ModeState, Prices]:
     """Return what is known after many rounds of each session whose drafts never stood."""
     learner, seen = Learner(), [a_round(gamma=3, accepted=0, batch=sessions)] * 300
     for _ in range(sessions):
@@ -21,7 +21,7 @@ def of_many_rounds(sessions: int) -> tuple[ModeKnowledge, Prices]:
     return known, prices
 
 
-def searched(known: ModeKnowledge, prices: Prices) -> InUse:
+def searched(known: ModeState, prices: Prices) -> InUse:
     """Search for a table when that is due, and return what is in use then."""
     in_use = known.tables.get(MAX_GAMMA)
     # So many that a quarter of them is no bound.
@@ -31,12 +31,12 @@ def searched(known: ModeKnowledge, prices: Prices) -> InUse:
     return known.tables[MAX_GAMMA]
 
 
-def wait_of(known: ModeKnowledge, in_use: InUse) -> int:
+def wait_of(known: ModeState, in_use: InUse) -> int:
     """Return the verdicts until the next search."""
     return in_use.due_at - known.num_verdicts
 
 
-def found_out(known: ModeKnowledge, prices: Prices) -> InUse:
+def found_out(known: ModeState, prices: Prices) -> InUse:
     """Let the table in use come to what it promised, and return it when that is known."""
     in_use = known.tables[MAX_GAMMA]
     for _ in range(1000):

@@ -11,7 +11,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto import plan_table
 from orchestrator.policy.auto.agreement import BUCKET_EDGES, bucket_of
 from orchestrator.policy.auto.ahead import PreparedDrafts
-from orchestrator.policy.auto.calibration import MIN_VERDICTS, Promises
+from orchestrator.policy.auto.calibration import MIN_VERDICTS, Calibration
 from orchestrator.policy.auto.choice import Table
 from orchestrator.policy.auto.learner import MAX_CHOICE, PROBE_BUDGET, PROBE_HORIZON, Learner
 from orchestrator.policy.auto.mode_state import (
@@ -20,9 +20,9 @@ from orchestrator.policy.auto.mode_state import (
     TRIAL_LONGER,
     TRIALS_APART,
     InUse,
-    ModeKnowledge,
+    ModeState,
 )
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 from orchestrator.policy.auto.options import PlanChoice, even
 from orchestrator.policy.auto.plan_table import (
     LONE_TRIAL_REACH,
@@ -122,7 +122,7 @@ def drive(learner: Learner, accepted: Callable[[int], int], num_tokens: int) -> 
             all_us += seen.round_us
             observer(seen)
             emitted += accepted(plan.gamma) + 1
-        session.stood = accepted(plan.gamma) == plan.gamma
+        session.fully_accepted = accepted(plan.gamma) == plan.gamma
         for _ in range(plan.max_solo_tokens if plan.solo_below > SURE else not plan.gamma):
             observer(solo(SURE, SURE))
             all_us += 8000
@@ -218,7 +218,7 @@ def test_where_the_target_decodes_alone_as_little_is_prepared_as_can_be_learned_
 
 def test_what_is_there_is_learned_by_whether_the_round_before_stood() -> None:
     seen = a_round(3, 1)
-    told = [replace(seen, behind=Behind(3, whole), prepared=3 * whole) for whole in (True, False)] * 40
+    told = [replace(seen, previous_round=PreviousRound(3, whole), prepared=3 * whole) for whole in (True, False)] * 40
     ahead = taught(*told).knowledge(MODE).readiness.ahead(8, 1.0)
     assert ahead.foreseen[3] > 0.9
     assert ahead.others[3] < 0.1
@@ -226,8 +226,8 @@ def test_what_is_there_is_learned_by_whether_the_round_before_stood() -> None:
 
 def test_what_is_there_counts_behind_rounds_alone() -> None:
     seen = replace(a_round(3, 1), prepared=3)
-    nobody_knows = replace(a_round(0, 0), behind=Behind(0, True))
-    learner = taught(*[seen, replace(solo(), behind=Behind(3, True)), nobody_knows] * 40)
+    nobody_knows = replace(a_round(0, 0), previous_round=PreviousRound(0, True))
+    learner = taught(*[seen, replace(solo(), previous_round=PreviousRound(3, True)), nobody_knows] * 40)
     assert learner.knowledge(MODE).readiness.ahead(8, 1.0) == PreparedDrafts().ahead(8, 1.0)
 
 
@@ -333,10 +333,10 @@ def test_what_others_still_do_when_the_table_changes_is_held_against_nothing() -
 
 @pytest.mark.parametrize(("sessions", "kept"), [(8, 0.55), (7, 0.55), (2, 1.0), (20, 1.0)])
 def test_what_happened_under_another_load_is_held_against_nothing(sessions: int, kept: float) -> None:
-    in_use, promises = InUse(Table(even(2), 1.0, 0.0), due_at=0, counts_from=0, sessions=8), Promises()
+    in_use, promises = InUse(Table(even(2), 1.0, 0.0), due_at=0, counts_from=0, sessions=8), Calibration()
     for _ in range(400):
         in_use.tally.add(1, 2)
-    in_use.settle(promises, 1.0, sessions)
+    in_use.mark_stable(promises, 1.0, sessions)
     assert promises.kept(even(2), crowded=True) == pytest.approx(kept, abs=0.06)
     assert in_use.tally.num_verdicts == 0
 
@@ -461,7 +461,7 @@ def test_nothing_is_probed_within_a_trial() -> None:
 
 
 def test_what_a_crowd_put_off_a_lone_session_does_not_wait_for() -> None:
-    known = ModeKnowledge(num_verdicts=10_000)
+    known = ModeState(num_verdicts=10_000)
     known.put_off_trial(8)
     assert known.trial_at > 10_000 + TRIALS_APART
     assert not known.take_trial(1)
@@ -471,7 +471,7 @@ def test_what_a_crowd_put_off_a_lone_session_does_not_wait_for() -> None:
 
 def test_where_nothing_is_doubted_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_table, "TRIAL_REACH", 3.0)
-    monkeypatch.setattr(ModeKnowledge, "doubt_of_alone", lambda *_: 0.0)
+    monkeypatch.setattr(ModeState, "doubt_of_alone", lambda *_: 0.0)
     assert not any(plan.max_solo_tokens > 1 for plan in plans_of(Learner(), 200, 8, accepted=1))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.bench.replay.replay import GOLDEN
 from orchestrator.policy.auto import options
-from orchestrator.policy.auto.batch_overlap import Meeting
+from orchestrator.policy.auto.batch_overlap import BatchOverlap
 from orchestrator.policy.auto.forwards import PRICED_FROM, ForwardPrices
 from orchestrator.policy.auto.machine import Clock, Device, Forward
 from orchestrator.policy.auto.options import RoundYield, load
@@ -22,7 +22,9 @@ def prices_for(sessions: int, groups: float) -> Prices:
     return Prices(FORWARDS, 0, 0.0, 0, 0, 0, sessions=sessions, groups=groups, alone_us=0)
 
 
-def simulated_cycle_us(sessions: int, away_us: float, solo_every: int = 0, meeting: Meeting | None = None) -> float:
+def simulated_cycle_us(
+    sessions: int, away_us: float, solo_every: int = 0, meeting: BatchOverlap | None = None
+) -> float:
     """Return what a turn takes on average: away, give or take a half of it, then a forward of all who are there.
 
     Args:
@@ -119,7 +121,7 @@ def test_a_forward_that_began_when_a_round_left_is_waited_for(away_us: float, wa
 @pytest.mark.parametrize("sessions", [4, 8, 16])
 @pytest.mark.parametrize("learned_us", [1000, 15_000])
 def test_what_was_learned_of_one_choice_holds_for_others(sessions: int, learned_us: float) -> None:
-    meeting = Meeting(half_life=60)
+    meeting = BatchOverlap(half_life=60)
     simulated_cycle_us(sessions, learned_us, meeting=meeting)
     for away_us in (6000, 15_000, 40_000):
         outcome = RoundYield(tokens=1, rows=ROWS, besides_us=away_us, waits=0, alone=0)

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from orchestrator.policy.auto.observation import Behind, Observation
+from orchestrator.policy.auto.observation import Observation, PreviousRound
 from orchestrator.policy.gates import RoundPlan
 from specgate.types import Proposal, Verdict
 from tests.support.decoding import Seen, make_spec
@@ -47,7 +47,7 @@ def test_solo_tokens_are_streamed_and_judge_nothing() -> None:
     first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)))
     assert (first.judged, first.accepted, first.streamed) == (2, 2, False)
     assert second == Observation(
-        before=0.1, after=0.7, streamed=True, warm=True, verify_us=3, behind=Behind(2, True, 2)
+        before=0.1, after=0.7, streamed=True, warm=True, verify_us=3, previous_round=PreviousRound(2, True, 2)
     )
 
 
@@ -76,14 +76,14 @@ def test_the_last_verdict_says_so_and_counts_what_was_kept() -> None:
 def test_what_was_there_and_what_was_before_are_told() -> None:
     prepared, announced = Proposal((11, 12, 13), num_prepared=2), Proposal((21, 22), from_run_ahead=True)
     seen = observed((prepared, Verdict(1, 3, 20, 0.5)), (announced, Verdict(2, 1, 30, 0.5)), (Proposal(), Verdict(3)))
-    assert [(one.prepared, one.behind) for one in seen] == [(2, None), (2, Behind(3, True, 3))]
+    assert [(one.prepared, one.previous_round) for one in seen] == [(2, None), (2, PreviousRound(3, True, 3))]
 
 
 def test_a_proposal_that_was_lost_did_not_stand() -> None:
     session = Session(make_spec(40), OutputText(None, ()), clock=Ticks())
     session.draft_request(RoundPlan(3))
     session.commit(Proposal(), Verdict(1, 0, 20, 0.5))
-    assert not session.stood
+    assert not session.fully_accepted
 
 
 def test_what_streams_behind_a_round_was_chosen_for_itself() -> None:
@@ -100,7 +100,7 @@ def test_behind_solo_tokens_there_was_no_round() -> None:
     draft = Proposal((11, 12))
     verdicts = Verdict(1, 2, 20, 0.1), Verdict(1, 0, 21, 0.7, solo=True), Verdict(2, 0, 22, 0.1)
     seen = observed(*((draft, verdict) for verdict in verdicts))
-    assert [one.behind for one in seen] == [None, Behind(2, True, 2), None]
+    assert [one.previous_round for one in seen] == [None, PreviousRound(2, True, 2), None]
 
 
 def test_a_round_that_lost_its_verifier_is_no_measure() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture
 from specgate.runtime.attention.interface import KVPages, paged_attention
-from specgate.runtime.attention.paged_sdpa import Span, SpanBatch
+from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch, Span
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
 
@@ -60,7 +60,7 @@ def test_it_is_causal_attention_per_sequence(page_size: int, window: int) -> Non
         query, key, value = (
             batch_of([(sequences[i][part], slice(*rows)) for i, rows in enumerate(step)]) for part in range(3)
         )
-        ragged = SpanBatch(spans, pages)
+        ragged = PagedSdpaBatch(spans, pages)
         out, weights = paged_attention(
             Layer(), query, key, value, None, scaling=scale, sliding_window=window or None, ragged=ragged
         )
@@ -75,7 +75,7 @@ def test_it_is_causal_attention_per_sequence(page_size: int, window: int) -> Non
 
 def call(**arguments: Any) -> None:
     rows = random_rows(3, HEADS, 0)[None]
-    ragged = SpanBatch([Span(0, 3, 0, (0,))], KVPages(1, 8))
+    ragged = PagedSdpaBatch([Span(0, 3, 0, (0,))], KVPages(1, 8))
     settings: dict[str, Any] = {"attention_mask": None, "scaling": 1.0, "ragged": ragged, **arguments}
     paged_attention(Layer(), rows, rows, rows, **settings)
 
@@ -115,7 +115,7 @@ def test_layers_have_pages_of_their_own() -> None:
     rows = random_rows(3, HEADS, 0)[None]
     for index in (0, 3):
         module: Any = SimpleNamespace(layer_idx=index)
-        paged_attention(module, rows, rows + index, rows, None, ragged=SpanBatch([Span(0, 3, 0, (1,))], pages))
+        paged_attention(module, rows, rows + index, rows, None, ragged=PagedSdpaBatch([Span(0, 3, 0, (1,))], pages))
     assert sorted(pages.layers) == [0, 3]
     assert torch.equal(pages.layers[3][0][1, :, :3], rows[0] + 3)
     assert torch.equal(pages.layers[0][0][1, :, :3], rows[0])

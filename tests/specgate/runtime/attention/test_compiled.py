@@ -8,7 +8,7 @@ import torch
 from specgate.runtime.attention import compiled, kernels, paged_sdpa
 from specgate.runtime.attention.compiled import Attend, PageSpan, attend_in_turn, compiled_attend, twins_are_faster
 from specgate.runtime.attention.interface import KVPages
-from specgate.runtime.attention.paged_sdpa import Span, SpanBatch
+from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch, Span
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
 from tests.support.models import load_float32, write_llama
@@ -95,7 +95,7 @@ def test_nor_does_a_longer_one_that_spans_pages() -> None:
     outs = []
     for together, rows in ((short, [0, 2, 3, 4]), ([*short, Span(4, 2, PAGE - 1, (1, 0))], [0, 2, 3, 4, 1, 1])):
         pages = KVPages(4, PAGE, {0: (case.pages[0].clone(), case.pages[1].clone())})
-        batch = SpanBatch(together, pages, has_twins=True)
+        batch = PagedSdpaBatch(together, pages, has_twins=True)
         query, key, value = (one[:, :, rows] for one in case.rows)
         outs.append(batch.attend(0, query, key, value, scale=0.3, window=0, softcap=None))
     assert torch.equal(outs[0], outs[1][:, :4])
@@ -134,7 +134,7 @@ def test_what_is_faster_at_load_is_what_batches_do(
     sequence = KVSequence([1, 2])
     sequence.block_table = [0]
     batch = kernel.inputs([Rows(sequence, 2, 1)], kernel.pages(2, PAGE), torch.device("cpu")).ragged
-    assert isinstance(batch, SpanBatch)
+    assert isinstance(batch, PagedSdpaBatch)
     assert batch.has_twins is has_twins
 
 
@@ -191,8 +191,8 @@ def test_it_is_compiled_on_the_cpu_alone(device: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(paged_sdpa, "compiled_attend", ask)
     query, rows = (torch.zeros(1, heads, 2, DIM, device=device) for heads in (HEADS, KV_HEADS))
     two = [Span(0, 1, 0, (0,)), Span(1, 1, 0, (1,))]
-    SpanBatch(two, KVPages(2, PAGE)).attend(0, query, rows, rows, scale=None, window=0, softcap=None)
-    SpanBatch(two[:1], KVPages(2, PAGE)).attend(
+    PagedSdpaBatch(two, KVPages(2, PAGE)).attend(0, query, rows, rows, scale=None, window=0, softcap=None)
+    PagedSdpaBatch(two[:1], KVPages(2, PAGE)).attend(
         0, query[:, :, :1], rows[:, :, :1], rows[:, :, :1], scale=None, window=0, softcap=None
     )
     assert asked == (["cpu"] if device == "cpu" else [])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specgate.runtime.attention.kernels import kernels_for
-from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
 from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.graphs import Bucket, CudaCapturer, EagerCapturer, buckets_for
@@ -231,7 +231,7 @@ def test_buckets_are_few_and_the_largest_comes_first() -> None:
 
 def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
     loaded = load_float32(write_llama(tmp_path))
-    kernels = [VarlenKernel(one_operation, loaded.context_length), SpanKernel()]
+    kernels = [VarlenKernel(one_operation, loaded.context_length), PagedSdpaKernel()]
     told: list[tuple[str, int, int]] = []
     runner = build(
         loaded,
@@ -256,7 +256,7 @@ def wrong(*arguments: Any, **options: Any) -> torch.Tensor:
 
 def test_attention_that_fails_the_check_gives_way_to_the_next(tmp_path: Path, caplog: Any) -> None:
     loaded = load_float32(write_llama(tmp_path))
-    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(wrong, 512), SpanKernel()])
+    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(wrong, 512), PagedSdpaKernel()])
     assert runner.kernel.name == "sdpa"
     assert "attention by varlen is not used: LlamaForCausalLM: logits over KV pages differ" in caplog.text
 
@@ -264,7 +264,7 @@ def test_attention_that_fails_the_check_gives_way_to_the_next(tmp_path: Path, ca
 def test_a_soft_cap_is_left_to_the_other_one(tmp_path: Path, caplog: Any) -> None:
     folder = write_model(tmp_path, "gemma2", attn_logit_softcapping=5.0, query_pre_attn_scalar=8, sliding_window=8)
     loaded = load_float32(folder)
-    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(one_operation, 512), SpanKernel()])
+    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(one_operation, 512), PagedSdpaKernel()])
     assert runner.kernel.name == "sdpa"
     assert "no place for a soft-cap" in caplog.text
     assert runner.kernel.why.startswith("varlen does not serve Gemma2ForCausalLM")

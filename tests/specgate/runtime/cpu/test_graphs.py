@@ -12,7 +12,7 @@ from torch import nn
 from specgate.errors import ResourceExhausted
 from specgate.runtime.attention.compiled import compiled_attend
 from specgate.runtime.attention.interface import Inputs
-from specgate.runtime.attention.paged_sdpa import SpanBatch
+from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch
 from specgate.runtime.cpu import graphs as cpu_graphs
 from specgate.runtime.cpu.linear import Products, turned, twin
 from specgate.runtime.engine.graph_check import add_cpu_graphs
@@ -166,7 +166,7 @@ def test_what_attention_raises_keeps_its_class(runner: ModelRunner, monkeypatch)
         raise ResourceExhausted("no memory")
 
     with batch_of(runner, (2,)) as batch:
-        monkeypatch.setattr(SpanBatch, "attend", full)
+        monkeypatch.setattr(PagedSdpaBatch, "attend", full)
         with pytest.raises(ResourceExhausted, match="no memory"):
             runner.forward(batch)
         monkeypatch.undo()

@@ -17,7 +17,7 @@ from specgate.runtime.batch_sampler import Answer, Choosing, Prefix
 from specgate.runtime.engine import engine as engine_module
 from specgate.runtime.engine.engine import Engine, Task
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.scheduler import Limits, Need, Rows, answer_of, logits_of
+from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, forward, logits_of
 from specgate.types import SamplingParams
 from tests.support.models import eager_logits, make_runner, write_llama
 
@@ -78,7 +78,7 @@ def counting(name: int, steps: int = 1, num_rows: int = 1) -> Counting:
     sequence, seen = opened(name, num_rows), []
     try:
         for _ in range(steps):
-            answer = yield Need(sequence, 1, len(sequence))
+            answer = yield ForwardRequest(sequence, 1, len(sequence))
             seen.append(answer.logits.item())
             sequence.append([name])
         return seen
@@ -150,7 +150,7 @@ async def test_a_batch_holds_no_more_rows_than_its_budget() -> None:
 
 async def test_an_error_in_a_task_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
     def refusing(error: Exception) -> Counting:
-        yield Need(opened(9), 1, 1)
+        yield ForwardRequest(opened(9), 1, 1)
         raise error
 
     recorder = Recorder()
@@ -196,9 +196,9 @@ async def test_a_forward_that_fails_fails_the_culprit_alone(
 async def test_a_task_may_live_on_after_its_forward_failed() -> None:
     def stubborn() -> Task[str]:
         try:
-            yield Need(opened(3), 1, 1)
+            yield ForwardRequest(opened(3), 1, 1)
         except NonFiniteLogits:
-            answer = yield Need(opened(5), 1, 1)
+            answer = yield ForwardRequest(opened(5), 1, 1)
         return f"answered by {answer.logits.item():.0f}"
 
     recorder = Recorder()
@@ -338,7 +338,7 @@ async def test_stopping_fails_what_is_left_and_closes_it() -> None:
     def endless() -> Counting:
         try:
             while True:
-                yield Need(opened(2), 1, 1)
+                yield ForwardRequest(opened(2), 1, 1)
         finally:
             closed.set()
 
@@ -454,7 +454,7 @@ async def test_choices_are_made_of_the_logits_behind_the_last_token(tmp_path: Pa
     sequences = [runner.pool.open(ids, 64) for ids in prompts]
     limits = Limits(prefill_chunk=20, lone_chunk=20)
     async with running(runner, limits=limits) as engine:
-        results = await asyncio.gather(*(engine.run(answer_of(one, 1, greedy())) for one in sequences))
+        results = await asyncio.gather(*(engine.run(forward(one, 1, greedy())) for one in sequences))
     for ids, answer in zip(prompts, results, strict=True):
         assert answer.chosen.token_ids == [int(eager_logits(tmp_path, [ids])[0, -1].argmax())]
 
@@ -466,7 +466,7 @@ async def test_a_choice_that_fails_fails_its_task_alone_and_runs_no_rows_again()
     names = (1, 2, 3)
     async with running(recorder) as engine:
         tasks = await held(recorder, engine, counting(9), *(
-            answer_of(opened(name), 1, wrong if name == 2 else greedy()) for name in names
+            forward(opened(name), 1, wrong if name == 2 else greedy()) for name in names
         ))  # fmt: skip
         recorder.run_free()
         results = await asyncio.gather(*tasks, return_exceptions=True)

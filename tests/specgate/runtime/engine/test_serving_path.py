@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specgate.runtime.attention.kernels import kernels_for
-from specgate.runtime.attention.paged_sdpa import SpanKernel
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.graphs import EagerCapturer
@@ -23,7 +23,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 
 def sdpa_on(loaded: LoadedModel, device: str) -> ModelRunner:
-    return ModelRunner(replace(loaded, device=torch.device(device)), 1024, 256, SpanKernel(why="it has no block_table"))
+    return ModelRunner(
+        replace(loaded, device=torch.device(device)), 1024, 256, PagedSdpaKernel(why="it has no block_table")
+    )
 
 
 def test_a_fallback_on_a_gpu_is_told_with_its_reason(loaded: LoadedModel) -> None:
