@@ -20,7 +20,7 @@ _COLUMNS: tuple[Column, ...] = (
     ("× target", lambda one: number(one.row.ratio_to_target, ".2f")),
     ("95 %", lambda one: interval(one.row.interval_to_target)),
     ("× nearest", lambda one: f"{one.ratio_to_nearest:.2f}"),
-    ("rest µs", lambda one: number(one.row.round_us.rest, ".0f")),
+    ("overhead µs", lambda one: number(one.row.round_us.overhead, ".0f")),
 )
 _LEGEND = (
     "× target is to the target alone at the same delay, × nearest to the same row at the least one.\n"
