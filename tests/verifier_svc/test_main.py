@@ -90,7 +90,7 @@ def test_a_bad_flag_is_named(
 @pytest.mark.parametrize("flag", ["--unknown", "--dtype"])
 def test_a_flag_that_is_not_known_exits_with_two(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as exit_:
-        run_verifier(monkeypatch, "--model", "x", flag, "float16")
+        run_verifier(monkeypatch, "--model", "x", flag, "int8")
     assert exit_.value.code == 2
 
 
