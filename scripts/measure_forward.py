@@ -33,8 +33,9 @@ from specgate.runtime.cuda.graphs import CudaCapturer, EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.kv_pages import KVSequence
-from specgate.runtime.loading import DTYPES, LoadedModel, pick_device
+from specgate.runtime.loading import LoadedModel, pick_device, pick_dtype
 from specgate.runtime.scheduler import Rows
+from specgate.types import Dtype
 
 VOCAB_SIZE = PAIRS["smollm2"].vocab_size
 SHAPES = {
@@ -64,19 +65,20 @@ class Measured:
 def main() -> None:
     """Measure all shapes and print a table, and JSON where asked for."""
     arguments = _arguments()
-    device, dtype = pick_device(arguments.device), DTYPES[arguments.dtype]
+    device = pick_device(arguments.device)
+    dtype = pick_dtype(arguments.dtype, device)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    bandwidth = _copy_bandwidth(device, 1 << 24 if arguments.tiny else COPY_BYTES)
+    bandwidth = copy_bandwidth(device, 1 << 24 if arguments.tiny else COPY_BYTES)
     results: list[Measured] = []
     for name, shape in (TINY if arguments.tiny else SHAPES).items():
-        loaded = _random_model(name, shape, device, dtype)
-        huggingface = dict(_huggingface(loaded, arguments))
-        runner = _runner(loaded, arguments)
+        loaded = random_model(name, shape, device, dtype)
+        huggingface = dict(huggingface_us(loaded, list(_cases(arguments)), arguments))
+        runner = serving_runner(loaded, arguments)
         print(f"{name}: attention by {runner.kernel.name}, {len(runner.buckets)} graphs", file=sys.stderr)
-        floor_us = 1e6 * _read_bytes(loaded) / bandwidth
+        floor_us = 1e6 * read_bytes(loaded) / bandwidth
         for case in _cases(arguments):
-            timed = _serving(runner, *case, arguments)
+            timed = serving_us(runner, *case, arguments)
             results.append(Measured(name, *case, floor_us, *timed, huggingface[case]))
     if arguments.json:
         print(json.dumps(_report(device, arguments, bandwidth, results), indent=1))
@@ -87,7 +89,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--dtype", default="bfloat16", choices=list(DTYPES))
+    parser.add_argument("--dtype", default="bfloat16", choices=list(Dtype))
     parser.add_argument("--attention", default="auto", choices=["auto", "varlen", "sdpa"])
     parser.add_argument("--context", type=int, default=512, help="cached tokens before a sequence's rows")
     parser.add_argument("--repeats", type=int, default=30, help="timed forwards a figure")
@@ -107,7 +109,7 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[int, int]]:
             yield sequences, rows
 
 
-def _random_model(name: str, shape: dict[str, int], device: torch.device, dtype: torch.dtype) -> LoadedModel:
+def random_model(name: str, shape: dict[str, int], device: torch.device, dtype: torch.dtype) -> LoadedModel:
     torch.manual_seed(0)
     config = LlamaConfig(**shape, max_position_embeddings=8192, tie_word_embeddings=True)
     config._attn_implementation = "eager"
@@ -125,20 +127,20 @@ def _random_model(name: str, shape: dict[str, int], device: torch.device, dtype:
     )
 
 
-def _read_bytes(loaded: LoadedModel) -> int:
+def read_bytes(loaded: LoadedModel) -> int:
     """Bytes of weights that a forward reads; embedding and head are one matrix, which the head reads whole."""
     return sum(parameter.nbytes for parameter in loaded.model.parameters())
 
 
-def _copy_bandwidth(device: torch.device, num_bytes: int) -> float:
+def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
     """Return bytes a second, read and written, of the device's own copy."""
     source = torch.ones(num_bytes // 4, device=device)
     target = torch.empty_like(source)
-    seconds = _median_us(lambda: target.copy_(source), device, 10) / 1e6
+    seconds = median_us(lambda: target.copy_(source), device, 10) / 1e6
     return 2 * num_bytes / seconds
 
 
-def _runner(loaded: LoadedModel, arguments: argparse.Namespace) -> ModelRunner:
+def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace) -> ModelRunner:
     on_cuda = loaded.device.type == "cuda"
     kernels = kernels_for(arguments.attention, loaded)
     if arguments.tiny and not on_cuda:
@@ -152,15 +154,17 @@ def _runner(loaded: LoadedModel, arguments: argparse.Namespace) -> ModelRunner:
         page_size=PAGE_SIZE,
         max_sessions=2 if arguments.tiny else largest,
         capturer=CudaCapturer(loaded.device) if on_cuda else EagerCapturer(),
+        # Where CUDA graphs are mimicked, no others take their place.
+        cpu_graphs=not arguments.tiny,
         progress=lambda *stage: None,
     )
 
 
-def _serving(
+def serving_us(
     runner: ModelRunner, num_sequences: int, rows: int, arguments: argparse.Namespace
 ) -> tuple[float | None, float]:
     """Time the serving path, with a graph where one holds the batch, and without."""
-    sequences = [_behind_context(runner, arguments.context, rows, i) for i in range(num_sequences)]
+    sequences = [behind_context(runner, arguments.context, rows, i) for i in range(num_sequences)]
     batch = [Rows(sequence, rows, rows) for sequence in sequences]
 
     def forward(use_graphs: bool) -> None:
@@ -169,16 +173,16 @@ def _serving(
         runner.forward(batch, use_graphs=use_graphs)
 
     try:
-        eager = _median_us(lambda: forward(False), runner.device, arguments.repeats)
+        eager = median_us(lambda: forward(False), runner.device, arguments.repeats)
         if not any(bucket.holds(batch) for bucket in runner.buckets):
             return None, eager
-        return _median_us(lambda: forward(True), runner.device, arguments.repeats), eager
+        return median_us(lambda: forward(True), runner.device, arguments.repeats), eager
     finally:
         for sequence in sequences:
             runner.pool.free(sequence)
 
 
-def _behind_context(runner: ModelRunner, context: int, rows: int, index: int) -> KVSequence:
+def behind_context(runner: ModelRunner, context: int, rows: int, index: int) -> KVSequence:
     """Open a sequence whose context is cached; its own salt keeps its pages its own."""
     ids = [(17 * index + 5 * place) % runner.vocab_size for place in range(context + rows)]
     sequence = runner.pool.open(ids, len(ids), salt=str(index))
@@ -189,9 +193,11 @@ def _behind_context(runner: ModelRunner, context: int, rows: int, index: int) ->
 
 
 @torch.inference_mode()
-def _huggingface(loaded: LoadedModel, arguments: argparse.Namespace) -> Iterator[tuple[tuple[int, int], float]]:
-    """Yield each case's time by the eager model with a cache of its own, cut back after every forward."""
-    for num_sequences, rows in _cases(arguments):
+def huggingface_us(
+    loaded: LoadedModel, cases: list[tuple[int, int]], arguments: argparse.Namespace
+) -> Iterator[tuple[tuple[int, int], float]]:
+    """Yield each case's time by the model as it is, with a cache of its own that is cut back after every forward."""
+    for num_sequences, rows in cases:
         cache = DynamicCache(config=loaded.model.config)
         context = torch.zeros(num_sequences, arguments.context, dtype=torch.int64, device=loaded.device)
         loaded.model(context, past_key_values=cache, use_cache=True, logits_to_keep=1)
@@ -201,10 +207,10 @@ def _huggingface(loaded: LoadedModel, arguments: argparse.Namespace) -> Iterator
             loaded.model(ids, past_key_values=cache, use_cache=True)
             cache.crop(arguments.context - cache.get_seq_length())
 
-        yield (num_sequences, rows), _median_us(forward, loaded.device, arguments.repeats)
+        yield (num_sequences, rows), median_us(forward, loaded.device, arguments.repeats)
 
 
-def _median_us(run: Callable[[], Any], device: torch.device, repeats: int) -> float:
+def median_us(run: Callable[[], Any], device: torch.device, repeats: int) -> float:
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for repeat in range(repeats + 3):

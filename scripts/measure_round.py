@@ -48,15 +48,19 @@ def main() -> None:
     if arguments.echo:
         asyncio.run(_echo())
         return
-    own, other = arguments.cores or (None, None)
+    table = Table("part", "µs, median", "90 % below")
+    for name, taken in measured_parts(arguments.turns, arguments.cold, arguments.cores):
+        table.add_row(name, f"{median(taken):.0f}", f"{quantiles(taken, n=10)[-1]:.0f}")
+    Console().print(table)
+
+
+def measured_parts(turns: int, cold_mb: int, cores: tuple[int, int] | None) -> list[tuple[str, list[float]]]:
+    """Return each part's name and its microseconds, turn by turn; see the flags of the command."""
+    own, other = cores or (None, None)
     if own is not None:
         os.sched_setaffinity(0, {own})
     with _echoing(other) as port:
-        rows = asyncio.run(_measure(_Watch(arguments.turns, arguments.cold), port))
-    table = Table("part", "µs, median", "90 % below")
-    for name, taken in rows:
-        table.add_row(name, f"{median(taken):.0f}", f"{quantiles(taken, n=10)[-1]:.0f}")
-    Console().print(table)
+        return asyncio.run(_measure(_Watch(turns, cold_mb), port))
 
 
 def _arguments() -> argparse.Namespace:

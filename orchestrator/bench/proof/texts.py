@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from specgate.types import TokenLogprobs
 
 NEAR_TIE = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.03125}
-"""Two best logits closer than this may change places under another batch shape, by the weights' number format.
+"""Two best logits this far apart or less may change places under another batch shape, by the weights' number format.
 
 bfloat16 keeps 8 bits: between 16 and 32, where a best logit often lies, neighbouring values are 0.125 apart, and
 each of the two may be off by one step. float16 keeps 11, which makes its steps an eighth of that.
 """
+
+
+ROUNDING = 1e-3
+"""Of a limit. Logits in few bits lie in steps: a margin may be the limit itself, give or take float32's error."""
 
 
 def near_tie_limit(dtype: str) -> float:
@@ -92,8 +97,8 @@ IsTie = Callable[[TextRecord, TextRecord, int], bool]
 
 
 def by_margin(limit: float) -> IsTie:
-    """The reference's two best logits lie within ``limit``: for greedy, whose choice is by logits alone."""
-    return lambda reference, _, position: _margin(reference, position, default=limit) < limit
+    """The reference's two best logits are ``limit`` apart or less: for greedy, whose choice is by logits alone."""
+    return lambda reference, _, position: _margin(reference, position, default=inf) <= limit * (1 + ROUNDING)
 
 
 def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:

@@ -33,7 +33,8 @@ def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, prog
             _check(runner, bucket)
     # Whatever keeps a model from being captured, it serves without.
     except Exception as error:
-        _log.warning("CUDA graphs are not used: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        runner.why_no_graphs = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        _log.warning("CUDA graphs are not used: %s", runner.why_no_graphs)
         runner.drop_graphs()
         wait_for(runner.device)
         return False
@@ -53,7 +54,7 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
     # Whatever keeps a model from being recorded, it serves without.
     except Exception as error:
         _log.warning("forwards are not recorded: %s: %s", type(error).__name__, str(error).partition("\n")[0])
-        runner.drop_graphs()
+        runner.cpu_graphs.drop()
     progress("graphs", 1, 1)
     return bool(runner.cpu_graphs)
 

@@ -26,6 +26,9 @@ class ModelRunner:
         kv_tokens: how many tokens the pages hold in all.
         page_size: tokens a page; on CPU large enough that most sequences lie in one page and are read as a view.
         kernel: how attention is computed; one sequence after the other where absent.
+
+    Attributes:
+        why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
     """
 
     def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int, kernel: Kernel | None = None) -> None:
@@ -37,6 +40,7 @@ class ModelRunner:
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self._call = ModelCall(loaded)
         self._graphs: Graphs | None = None
+        self.why_no_graphs = ""
         self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 

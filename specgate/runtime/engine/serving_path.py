@@ -64,5 +64,5 @@ def why_slow(runner: ModelRunner, attention: str, *, cuda_graphs: bool) -> str:
     if attention == "auto" and not is_fused:
         return f"SLOW: attention by {kernel.name} on {device}, not fused and without CUDA graphs: {kernel.why}"
     if cuda_graphs and is_fused and not runner.buckets:
-        return f"SLOW: no CUDA graph could be recorded on {device}; the log of the service says why"
+        return f"SLOW: no CUDA graph could be recorded on {device}: {runner.why_no_graphs}"
     return ""

@@ -50,6 +50,7 @@ def test_a_parting_fails_and_tells_its_margin() -> None:
         (0.9e-4, "float32", CheckResult.NEAR_TIE),
         (1.1e-4, "float32", CheckResult.FAIL),
         (0.2, "bfloat16", CheckResult.NEAR_TIE),
+        (0.25, "bfloat16", CheckResult.NEAR_TIE),
         (0.3, "bfloat16", CheckResult.FAIL),
         (0.2, "unheard-of", CheckResult.NEAR_TIE),
     ],
@@ -153,4 +154,5 @@ def test_the_verdict_is_that_of_the_worst_check() -> None:
 
 def test_limits_by_number_format() -> None:
     assert near_tie_limit("float32") == 1e-4
-    assert near_tie_limit("float16") == near_tie_limit("bfloat16")
+    assert near_tie_limit("float16") == near_tie_limit("bfloat16") / 8
+    assert near_tie_limit("unheard-of") == near_tie_limit("bfloat16")

@@ -43,7 +43,9 @@ def test_what_was_asked_for_and_what_is_as_fast_as_it_can_be_is_not_told(
 def test_graphs_that_could_not_be_recorded_are_told(loaded: LoadedModel) -> None:
     on_cuda = replace(loaded, device=torch.device("cuda"))
     runner = ModelRunner(on_cuda, 1024, 256, VarlenKernel(varlen_attention, 512))
-    assert "no CUDA graph could be recorded" in why_slow(runner, "auto", cuda_graphs=True)
+    runner.why_no_graphs = "RuntimeError: it reads a number"
+    told = why_slow(runner, "auto", cuda_graphs=True)
+    assert told == "SLOW: no CUDA graph could be recorded on cuda: RuntimeError: it reads a number"
     assert why_slow(runner, "auto", cuda_graphs=False) == ""
 
 

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Write docs/results/README.md: a table for every results file there. A test keeps it up to date."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
+HEAD = """# Results
+
+Made by `scripts/results_table.py` from the JSON files beside it; each says where its numbers come from. To add one:
+`orchestrator bench --json docs/results/NAME.json`, then run the script.
+"""
+COLUMNS = {
+    "name": "row",
+    "concurrency": "at a time",
+    "rate": "requests/s",
+    "speculation": "speculation",
+    "added_delay_ms": "added ms",
+    "tokens_per_s": "tokens/s",
+    "ratio_to_hf": "× hf",
+    "ratio_to_target": "× target",
+    "ratio_to_target_95": "95 %",
+    "acceptance_rate": "accepted",
+    "tokens_per_forward": "tok/forward",
+    "run_ahead_hit_rate": "ahead",
+    "verdict": "",
+    "seconds": "s",
+    "figure": "",
+}
+"""Fields of a row that are shown, in this order, where a file's rows have them."""
+SHARES = frozenset({"acceptance_rate", "run_ahead_hit_rate"})
+
+
+def page(folder: Path) -> str:
+    """Return the page that stands for all results files of ``folder``, the newest first."""
+    files = {file: json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))}
+    newest_first = sorted(files, key=lambda file: files[file]["provenance"]["date"], reverse=True)
+    return "\n".join([HEAD, *(line for file in newest_first for line in _section(file, files[file]))])
+
+
+def _section(file: Path, told: Mapping[str, Any]) -> Iterator[str]:
+    origin = told["provenance"]
+    machine = origin["machine"]
+    where = ", ".join([f"{machine['cores']} cores of {machine['cpu']}", *machine["gpus"]])
+    versions = ", ".join(f"{name} {origin['versions'][name]}" for name in ("torch", "transformers"))
+    yield f"## [{file.stem}]({file.name})\n"
+    yield f"    {origin['command']}\n"
+    yield f"{origin['date'][:10]}, commit {origin['commit'] or 'unknown'}, {where}, {versions}.\n"
+    rows = told.get("rows") or told.get("steps") or []
+    if rows:
+        yield from _table(rows)
+        yield ""
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    shown = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
+    yield f"| {' | '.join(COLUMNS[column] for column in shown)} |"
+    yield f"|{'---|' * len(shown)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(column, row.get(column)) for column in shown)} |"
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return " to ".join(f"{one:.2f}" for one in value)
+    if column in SHARES:
+        return f"{value:.0%}"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+    return str(value).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    (FOLDER / "README.md").write_text(page(FOLDER), "utf-8")

@@ -1,0 +1,38 @@
+"""With a real model in bfloat16: greedy text is the target's own up to the first near tie of that format."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.bench.proof.plan import Setting, greedy_request
+from orchestrator.bench.proof.runs import record_all
+from orchestrator.bench.proof.texts import by_margin, compare, near_tie_limit
+from orchestrator.policy.gates import Gate
+from tests.real.pair import Services, prompts, serving
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+NUM_CHATS, MAX_TOKENS = 6, 32
+SETTINGS = (Setting(4, Gate.NONE, 1), Setting(4, Gate.NONE), Setting(4, Gate.TARGET_CONFIDENCE), Setting(8, Gate.AUTO))
+
+
+@pytest.fixture(scope="module")
+def coarse(folders: None) -> Iterator[Services]:
+    with serving("--dtype", "bfloat16") as services:
+        yield services
+
+
+async def test_greedy_parts_at_near_ties_alone(coarse: Services) -> None:
+    requests = [greedy_request(ids, MAX_TOKENS) for ids in prompts()[:NUM_CHATS]]
+    async with coarse.connected() as orchestrator:
+        assert orchestrator.target_info.dtype == "bfloat16"
+        references = await record_all(orchestrator, requests, 1, lambda: None)
+        runs = {
+            str(one): await record_all(orchestrator, [one.of(request) for request in requests], one.batch, lambda: None)
+            for one in SETTINGS
+        }
+    seen = compare(references, runs, by_margin(near_tie_limit("bfloat16")))
+    print(f"{seen.equal} of {seen.texts} texts equal, {seen.tokens} tokens, {seen.accepted} of {seen.drafted} accepted")
+    assert seen.unexplained == []
+    assert seen.equal > 0
+    assert seen.accepted > 0
