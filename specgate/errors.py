@@ -111,3 +111,7 @@ class EngineFailed(InternalError):
     """The engine thread or its device is lost; the process is about to exit."""
 
     reason = "ENGINE_FAILED"
+
+
+MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
+"""What another attempt, or another service, would not mend: it is told where it is met first."""

@@ -51,8 +51,8 @@ def _examine(models: ModelOptions) -> Iterator[Finding]:
     here = [side.facts for side in (target, draft) if side.is_local and side.facts]
     if here:
         machine = look_around()
-        yield from check_machine(machine, models.device)
-        yield from check_memory(machine, here, models.dtype, models.device)
+        yield from check_machine(machine, models.service.value("device"))
+        yield from check_memory(machine, here, models.service.value("dtype"), models.service.value("device"))
 
 
 class _Side:

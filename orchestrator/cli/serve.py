@@ -29,7 +29,7 @@ Stages = dict[str, tuple[str, int, int]]
 def serve(options: ServeOptions) -> None:
     """Serve the pair on Ray: OpenAI's HTTP and gRPC, on the cluster of `ray start` or on this machine alone."""
     start_s = time.monotonic()
-    settings = load_settings(options.config, options.overrides(), options.shared())
+    settings = load_settings(options.config, options.overrides(), options.service.given_to)
     if find_spec("ray") is None:
         raise ServiceUnavailable("serving needs Ray: pip install 'specgate[ray]'")
     from orchestrator.app import build

@@ -6,16 +6,11 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.settings.settings import SHARED_SETTINGS, parse_set
+from orchestrator.api.settings.settings import parse_set
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.model_options import (
-    ATTENTION_HELP,
-    CPU_GRAPHS_HELP,
-    CUDA_GRAPHS_HELP,
-    DTYPE_HELP,
-    check_endpoint,
-)
-from specgate.types import Attention, Dtype, Verification
+from orchestrator.terminal.model_options import check_endpoint
+from orchestrator.terminal.service_flags import ServiceFlags
+from specgate.types import Verification
 
 _MODELS = "Models and services"
 _DOORS = "Doors"
@@ -67,17 +62,7 @@ class ServeOptions:
         tuple[str, ...],
         typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
     ] = ()
-    dtype: Annotated[Dtype | None, typer.Option(help=DTYPE_HELP, rich_help_panel=_MODELS)] = None
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
-    ] = None
-    attention: Annotated[Attention | None, typer.Option(help=ATTENTION_HELP, rich_help_panel=_MODELS)] = None
-    cuda_graphs: Annotated[
-        bool | None, typer.Option("--cuda-graphs/--no-cuda-graphs", help=CUDA_GRAPHS_HELP, rich_help_panel=_MODELS)
-    ] = None
-    cpu_graphs: Annotated[
-        bool | None, typer.Option("--cpu-graphs/--no-cpu-graphs", help=CPU_GRAPHS_HELP, rich_help_panel=_MODELS)
-    ] = None
+    service: ServiceFlags = ServiceFlags()
     host: Annotated[str | None, typer.Option(help="HTTP listens here.", rich_help_panel=_DOORS)] = None
     port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.", rich_help_panel=_DOORS)] = None
     grpc_host: Annotated[str | None, typer.Option(help="gRPC listens here.", rich_help_panel=_DOORS)] = None
@@ -116,7 +101,3 @@ class ServeOptions:
         given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) not in (None, ())}
         insecure = {f"{door}.insecure": True for door in _DOOR_KEYS if self.insecure}
         return {**given, **insecure, **parse_set(self.set)}
-
-    def shared(self) -> dict[str, object]:
-        """Return the settings that the flags change for every service, by name."""
-        return {name: getattr(self, name) for name in SHARED_SETTINGS if getattr(self, name) is not None}

@@ -10,9 +10,10 @@ from ray.serve.deployment import Application
 from orchestrator.api.settings.listen import NODE
 from orchestrator.api.settings.settings import DrafterSettings, Placement, ServiceSettings
 from orchestrator.cluster.progress import reporter
-from specgate.service.config import DEFAULT_RUN_AHEAD, ServiceConfig
+from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
+from specgate.service.settings import settings_class
 
 HEALTH_CHECK_PERIOD_S = 2.0
 STOP_GRACE_S = 5.0
@@ -34,7 +35,7 @@ class ServiceReplica:
     async def __init__(self, role: str, settings: dict[str, Any], drain_s: float) -> None:  # type: ignore[misc]
         self._leases = LeaseBook()
         kind = DrafterSettings if role == "drafter" else ServiceSettings
-        config = _config(kind.model_validate(settings), drain_s)
+        config = _config(role, kind.model_validate(settings), drain_s)
         self._replica = Replica(role, config, self._leases)
         tell = reporter()
         await self._replica.start(tell, on_notice=lambda text: tell(text, 0, 0))
@@ -91,31 +92,16 @@ def _scale(settings: ServiceSettings) -> dict[str, Any]:
     }
 
 
-def _config(settings: ServiceSettings, drain_s: float) -> ServiceConfig:
+def _config(role: str, settings: ServiceSettings, drain_s: float) -> ServiceConfig:
     listen, tls = settings.listen, settings.listen.tls
-    return ServiceConfig(
-        model=settings.model,
+    return config_of(
+        role,
+        **settings.model_dump(include=set(settings_class(role).model_fields)),
         host=ray.util.get_node_ip_address() if listen.host == NODE else listen.host,
         port=listen.port,
-        device=settings.device,
-        dtype=settings.dtype,
-        attention=settings.attention,
-        cuda_graphs=settings.cuda_graphs,
-        cpu_graphs=settings.cpu_graphs,
-        threads=settings.threads,
-        max_sessions=settings.max_sessions,
-        kv_tokens=settings.kv_tokens,
-        max_batch_tokens=settings.max_batch_tokens,
-        prefill_chunk=settings.prefill_chunk,
-        run_ahead=_run_ahead(settings),
         tls_certificate=str(tls.certificate) if tls else None,
         tls_key=str(tls.key) if tls else None,
         tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,
         insecure=listen.insecure,
         drain_s=drain_s,
     )
-
-
-def _run_ahead(settings: ServiceSettings) -> int:
-    rows = settings.run_ahead if isinstance(settings, DrafterSettings) else 0
-    return DEFAULT_RUN_AHEAD if rows is None else rows

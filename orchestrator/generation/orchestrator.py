@@ -17,10 +17,10 @@ from orchestrator.policy.gates import make_policy
 from orchestrator.services.discovery import KnownDrafters, ask_one, check_pair
 from orchestrator.services.failover import FailoverVerifier
 from orchestrator.services.links import GrpcDialer, WrapCall
-from orchestrator.services.reattach import MISCONFIGURED, NoDrafter, ReattachingDrafter
+from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import SpecgateError, TokenizerMismatch
+from specgate.errors import MISCONFIGURED, SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo

@@ -158,21 +158,8 @@ def _missing(
 
 def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
     """Return what one service of our own is started with."""
-    return LocalService(
-        role=role,
-        model=model,
-        dtype=models.dtype,
-        device=models.device,
-        attention=models.attention,
-        cuda_graphs=models.cuda_graphs,
-        cpu_graphs=models.cpu_graphs,
-        threads=models.threads,
-        cpu=core,
-        max_sessions=capacity.sessions,
-        kv_tokens=capacity.kv_tokens,
-        prefill_chunk=models.prefill_chunk,
-        run_ahead=models.run_ahead,
-    )
+    settings = {"max_sessions": capacity.sessions, "kv_tokens": capacity.kv_tokens, **models.service.given_to(role)}
+    return LocalService.of(role, model, cpu=core, **settings)
 
 
 def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:

@@ -4,11 +4,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from orchestrator.local.child import Child
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
-from specgate.types import Attention, Dtype
+from specgate.service.config import config_of
+from specgate.service.flags import to_flags
+from specgate.service.settings import ModelSettings, settings_of
 
 FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 10.0
@@ -26,46 +29,46 @@ OnNotice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """What one service is started with; ``role`` is drafter or verifier, ``cpu`` None is no core of its own.
+    """What one service is started with: its role, drafter or verifier, and how its model is served.
 
-    ``slow_us`` is for measuring: what each of its forwards waits besides.
+    ``cpu`` None is no core of its own. ``program`` is what runs, with the arguments that go before the flags; the
+    service's own package where it is empty.
     """
 
     role: str
-    model: str
-    dtype: str = Dtype.AUTO
-    device: str = "auto"
-    attention: str = Attention.AUTO
-    cuda_graphs: bool = True
-    cpu_graphs: bool = True
-    threads: int = 1
+    settings: ModelSettings
     cpu: int | None = None
-    max_sessions: int = 16
-    kv_tokens: int = 32_768
-    prefill_chunk: int | None = None
-    slow_us: int = 0
-    run_ahead: int | None = None
+    program: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, role: str, model: str, *, cpu: int | None = None, **settings: object) -> Self:
+        """Return the service of a model; ``settings`` are those of ``specgate.service.settings``.
+
+        Raises:
+            InvalidArgument: a value is outside its range.
+        """
+        return cls(role, settings_of(role, model=model, **settings), cpu)
 
     @property
     def module(self) -> str:
-        return f"{self.role}_svc"
+        return self.program[0] if self.program else f"{self.role}_svc"
 
     def arguments(self, port: int) -> list[str]:
-        """Return its flags; port 0 lets it pick one."""
-        flags = ["--model", self.model, "--host", "127.0.0.1", "--port", str(port)]
-        flags += ["--dtype", self.dtype, "--device", self.device, "--threads", str(self.threads)]
-        flags += ["--attention", self.attention]
-        flags += ["--cuda-graphs" if self.cuda_graphs else "--no-cuda-graphs"]
-        flags += ["--cpu-graphs" if self.cpu_graphs else "--no-cpu-graphs"]
-        flags += ["--max-sessions", str(self.max_sessions), "--kv-tokens", str(self.kv_tokens)]
-        flags += ["--drain-s", str(_DRAIN_S), "--json-events", "--exit-with-stdin"]
-        if self.prefill_chunk is not None:
-            flags += ["--prefill-chunk", str(self.prefill_chunk)]
-        if self.run_ahead is not None and self.role == "drafter":
-            flags += ["--run-ahead", str(self.run_ahead)]
-        if self.slow_us:
-            flags += ["--slow-us", str(self.slow_us)]
-        return flags if self.cpu is None else [*flags, "--cpu", str(self.cpu)]
+        """Return what the module is started with; port 0 lets it pick one."""
+        config = config_of(
+            self.role,
+            **self.settings.model_dump(),
+            cpu=self.cpu,
+            port=port,
+            drain_s=_DRAIN_S,
+            json_events=True,
+            exit_with_stdin=True,
+        )
+        return [*self.program[1:], *to_flags(config)]
+
+    def with_settings(self, **settings: object) -> Self:
+        """Return the same service with other settings."""
+        return replace(self, settings=settings_of(self.role, **{**self.settings.model_dump(), **settings}))
 
 
 class Supervised:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.api.settings.settings import SHARED_SETTINGS
 from orchestrator.local.child import Child
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import ServiceUnavailable
@@ -50,9 +49,8 @@ def settings_for(models: ModelOptions) -> dict[str, object]:
     """Return the settings that serve the models of these flags, on this machine."""
     pair = {"verifier.model": models.target_model, "drafter.model": models.draft_model}
     settings: dict[str, object] = {key: model for key, model in pair.items() if model}
-    shared = {name: getattr(models, name) for name in (*SHARED_SETTINGS, "threads")}
     for role in ("verifier", "drafter"):
-        settings |= {f"{role}.{name}": value for name, value in shared.items()}
+        settings |= {f"{role}.{name}": value for name, value in models.service.given_to(role).items()}
     return settings
 
 

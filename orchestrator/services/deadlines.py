@@ -41,7 +41,7 @@ class Deadline:
         self.limit_s = max(self._floor_s, self._factor * self._slowest_s)
 
 
-class DraftPatience:
+class DraftDeadline:
     """Waits ``first_s`` for a draft until it is known how long one takes, then ``factor`` times that: as long as the
     slowest one took, or as its tokens would make of those that are told and asked for now, whichever is more.
     ``floor_s`` in any case, else never more than ``first_s``. All in seconds.

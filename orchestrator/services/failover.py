@@ -10,9 +10,9 @@ from orchestrator.decode.ports import Lease, Pool, Verifier, VerifierDialer
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_follow_up, check_verdict
 from orchestrator.services.deadlines import Deadline
-from orchestrator.services.reattach import MISCONFIGURED
+from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError
+from specgate.errors import MISCONFIGURED, InternalError, ServiceUnavailable, SpecgateError
 from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
@@ -29,9 +29,12 @@ _log = logging.getLogger(__name__)
 class _VerifierSession:
     """An open session."""
 
-    lease: Lease
-    verifier: Verifier
-    patience: Deadline
+    leased: SessionLease[Verifier]
+    deadline: Deadline
+
+    @property
+    def verifier(self) -> Verifier:
+        return self.leased.session
 
 
 class FailoverVerifier:
@@ -104,9 +107,9 @@ class FailoverVerifier:
             await self._detach(self._attached)
 
     async def _next(self, attached: _VerifierSession, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
-        limit_s = attached.patience.limit_s
+        limit_s = attached.deadline.limit_s
         try:
-            verdict = await attached.patience.wait(anext(verdicts, None))
+            verdict = await attached.deadline.wait(anext(verdicts, None))
         except TimeoutError:
             raise ServiceUnavailable(f"no verdict came within {limit_s:.3g} s") from None
         if verdict is None:
@@ -126,7 +129,7 @@ class FailoverVerifier:
         self._num_failures += 1
         if misconfigured or self._num_failures >= MAX_FAILURES_WITHOUT_PROGRESS:
             raise error
-        _log.warning("lost the verifier at %s: %s: %s", attached.lease.endpoint, type(error).__name__, error)
+        _log.warning("lost the verifier at %s: %s: %s", attached.leased.lease.endpoint, type(error).__name__, error)
 
     async def _attach_another(self) -> _VerifierSession:
         cause: SpecgateError | None = None
@@ -169,19 +172,13 @@ class FailoverVerifier:
         return ServiceUnavailable(f"the verifier was lost after {emitted} emitted tokens, and {waited}: {cause}")
 
     async def _open_on(self, lease: Lease, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                verifier = await self._dialer.open_verifier(lease, self._session.spec)
-        except BaseException as error:
-            # Neither our own cancellation nor a refused request is the service's fault.
-            at_fault = isinstance(error, Exception) and not isinstance(error, InvalidArgument)
-            self._pool.release(lease, failed=at_fault)
-            if isinstance(error, TimeoutError):
-                raise ServiceUnavailable(f"{lease.endpoint} opened no session within {timeout_s:.3g} s") from None
-            raise
+        opening = self._dialer.open_verifier(lease, self._session.spec)
+        leased = await SessionLease[Verifier].open(self._pool, lease, opening, timeout_s, "verifier")
+        if leased is None:
+            raise InternalError(f"the verifier at {lease.endpoint} opened nothing")
         timeouts = self._timeouts
-        patience = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
-        self._attached = _VerifierSession(lease, verifier, patience)
+        deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
+        self._attached = _VerifierSession(leased, deadline)
         if self._closed:
             await self.close()
             self._check_wanted()
@@ -191,6 +188,5 @@ class FailoverVerifier:
         if self._attached is not attached:
             return False
         self._attached = self._expected = None
-        self._pool.release(attached.lease, failed=failed)
-        await attached.verifier.close()
+        await attached.leased.give_back(failed=failed)
         return True

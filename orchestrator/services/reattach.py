@@ -4,22 +4,18 @@ import asyncio
 import logging
 from dataclasses import dataclass, replace
 
-from orchestrator.decode.ports import Drafter, DrafterDialer, Lease, OnAnnouncement, Pool
+from orchestrator.decode.ports import Drafter, DrafterDialer, OnAnnouncement, Pool
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_proposal
-from orchestrator.services.deadlines import DraftPatience
+from orchestrator.services.deadlines import DraftDeadline
+from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import (
-    InvalidArgument,
-    ServiceUnavailable,
+    MISCONFIGURED,
     SpecgateError,
-    TokenizerMismatch,
-    UnsupportedArchitecture,
 )
-from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, SessionSpec
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal
 
-MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
-"""What another attempt would not mend: it is told, where it is met first."""
 DRAFT_FACTOR = 10.0
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
@@ -32,11 +28,14 @@ _log = logging.getLogger(__name__)
 class _DrafterSession:
     """An open session; ``num_known`` committed tokens have been told to it."""
 
-    lease: Lease
-    drafter: Drafter
+    leased: SessionLease[Drafter]
     context_length: int
     num_known: int
-    patience: DraftPatience
+    deadline: DraftDeadline
+
+    @property
+    def drafter(self) -> Drafter:
+        return self.leased.session
 
 
 class NoDrafter:
@@ -185,7 +184,7 @@ class ReattachingDrafter:
             self._attached = None
             self._report(error)
             self._start_reattaching()
-            await self._give_back(attached, failed=True)
+            await attached.leased.give_back(failed=True)
         return NO_PROPOSAL
 
     async def close(self) -> None:
@@ -207,10 +206,10 @@ class ReattachingDrafter:
     async def _ask(self, attached: _DrafterSession, request: DraftRequest) -> Proposal:
         if request.gamma == 0:
             if request.token_ids:
-                async with asyncio.timeout(attached.patience.limit_s()):
+                async with asyncio.timeout(attached.deadline.limit_s()):
                     await attached.drafter.draft(request)
             return NO_PROPOSAL
-        proposal = await attached.patience.wait(attached.drafter.draft(request), request)
+        proposal = await attached.deadline.wait(attached.drafter.draft(request), request)
         check_proposal(self._session.opening_spec, request, proposal)
         return proposal
 
@@ -227,37 +226,21 @@ class ReattachingDrafter:
             self._pool.release(lease)
             return None
         spec = self._session.spec
-        try:
-            drafter = await self._open_on(lease, spec, timeout_s)
-        except BaseException as error:
-            self._pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
-            raise
-        if drafter is None:
-            self._pool.release(lease)
+        opening = self._dialer.open_drafter(lease, spec)
+        leased = await SessionLease[Drafter].open(self._pool, lease, opening, timeout_s, "drafter")
+        if leased is None:
             return None
         if self._on_announcement is not None:
-            drafter.listen(self._on_announcement)
-        patience = DraftPatience(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
+            leased.session.listen(self._on_announcement)
+        deadline = DraftDeadline(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         context_length = self._dialer.context_length_at(lease)
-        return _DrafterSession(lease, drafter, context_length, len(spec.committed_token_ids), patience)
-
-    async def _open_on(self, lease: Lease, spec: SessionSpec, timeout_s: float) -> Drafter | None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._dialer.open_drafter(lease, spec)
-        except TimeoutError:
-            message = f"the drafter at {lease.endpoint} opened no session within {timeout_s:g} s"
-            raise ServiceUnavailable(message) from None
+        return _DrafterSession(leased, context_length, len(spec.committed_token_ids), deadline)
 
     async def _detach(self, attached: _DrafterSession) -> None:
         """Give the session back, if it is still ours to give."""
         if self._attached is attached:
             self._attached = None
-            await self._give_back(attached, failed=False)
-
-    async def _give_back(self, attached: _DrafterSession, *, failed: bool) -> None:
-        self._pool.release(attached.lease, failed=failed)
-        await attached.drafter.close()
+            await attached.leased.give_back()
 
     def _report(self, error: Exception) -> None:
         self._session.stats.drafter_failures += 1
@@ -288,12 +271,12 @@ class ReattachingDrafter:
             return None
         if self._session.length >= attached.context_length:
             # The text grew past it while it was opened.
-            await self._give_back(attached, failed=False)
+            await attached.leased.give_back()
             return None
         try:
             await self._warm_up(attached)
         except BaseException as error:
-            await self._give_back(attached, failed=isinstance(error, Exception))
+            await attached.leased.give_back(failed=isinstance(error, Exception))
             if not isinstance(error, Exception):
                 raise
             return None

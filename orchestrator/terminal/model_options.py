@@ -1,6 +1,5 @@
 """Which models, and where they run: the flags of every command that needs the two services."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -8,19 +7,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
+from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
-from specgate.types import MAX_RUN_AHEAD, Attention, Dtype, check_range
 
-MAX_THREADS = 1024
-MAX_PREFILL_CHUNK = 1 << 20
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
-DTYPE_HELP = "Number format of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
-ATTENTION_HELP = "varlen: one fused call, on CUDA in bfloat16 or float16; sdpa: everywhere."
-CUDA_GRAPHS_HELP = "Replay recorded forwards, where attention is varlen."
-CPU_GRAPHS_HELP = "Replay recorded forwards of few rows, on the CPU."
 
 
 def check_model(flag: str, model: str | None) -> None:
@@ -56,42 +48,11 @@ class ModelOptions:
         tuple[str, ...],
         typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
     ] = ()
-    dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP, rich_help_panel=_MODELS)] = Dtype.AUTO
-    device: Annotated[
-        str, typer.Option(help="auto, cpu, cuda or cuda:N, for both services.", rich_help_panel=_MODELS)
-    ] = "auto"
-    attention: Annotated[Attention, typer.Option(help=ATTENTION_HELP, rich_help_panel=_MODELS)] = Attention.AUTO
-    cuda_graphs: Annotated[
-        bool, typer.Option("--cuda-graphs/--no-cuda-graphs", help=CUDA_GRAPHS_HELP, rich_help_panel=_MODELS)
-    ] = True
-    cpu_graphs: Annotated[
-        bool, typer.Option("--cpu-graphs/--no-cpu-graphs", help=CPU_GRAPHS_HELP, rich_help_panel=_MODELS)
-    ] = True
-    threads: Annotated[
-        int, typer.Option(help=f"CPU threads of each service, up to {MAX_THREADS}.", rich_help_panel=_MODELS)
-    ] = 1
+    service: ServiceFlags = ServiceFlags()
     pin: Annotated[
         bool,
         typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
     ] = False
-    prefill_chunk: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Tokens of prompts in one forward while others decode.",
-            show_default="64 on the CPU, 512 on CUDA",
-            rich_help_panel=_MODELS,
-        ),
-    ] = None
-    run_ahead: Annotated[
-        int | None,
-        typer.Option(
-            metavar="ROWS",
-            help="Outcomes that the drafter prepares while the target judges; 0 is off.",
-            show_default="the drafter's own",
-            rich_help_panel=_MODELS,
-        ),
-    ] = None
     tls_ca: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS),
@@ -107,15 +68,10 @@ class ModelOptions:
         for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
             for endpoint in endpoints:
                 check_endpoint(flag, endpoint)
-        if not _DEVICE.fullmatch(self.device):
-            raise InvalidArgument("device", f"{self.device!r} is not one of auto, cpu, cuda, cuda:N")
-        check_range("threads", self.threads, 1, MAX_THREADS)
-        check_range("prefill_chunk", self.prefill_chunk or 1, 1, MAX_PREFILL_CHUNK)
-        check_range("run_ahead", self.run_ahead or 0, 0, MAX_RUN_AHEAD)
-        if self.run_ahead is not None and self.drafter:
+        if "run_ahead" in self.service.given and self.drafter:
             raise InvalidArgument("run_ahead", "is for a drafter that is started here")
-        if self.pin and self.threads > 1:
-            raise InvalidArgument("threads", f"{self.threads} do not go with --pin, which gives a service one core")
+        if self.pin and (threads := self.service.value("threads")) > 1:
+            raise InvalidArgument("threads", f"{threads} do not go with --pin, which gives a service one core")
         self._check_tls()
 
     def _check_tls(self) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from types import GenericAlias
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from orchestrator.terminal import service_flags
+from orchestrator.terminal.service_flags import ServiceFlags
+
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Let a typer command take option groups: a parameter whose type is a dataclass becomes that class's flags."""
@@ -35,6 +38,9 @@ def _flags(parameter: inspect.Parameter, groups: dict[str, Any]) -> Iterator[ins
     group = groups[parameter.name]
     hints = get_type_hints(group, include_extras=True)
     for field in dataclasses.fields(group):
+        if hints[field.name] is ServiceFlags:
+            yield from service_flags.parameters()
+            continue
         annotation = _repeatable(hints[field.name])
         yield inspect.Parameter(field.name, keyword_only, default=field.default, annotation=annotation)
 
@@ -50,5 +56,9 @@ def _repeatable(annotation: Any) -> Any:
 
 def _build(group: Any, values: dict[str, Any]) -> Any:
     """Take the group's own flags out of ``values``."""
-    taken = {field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+    hints = get_type_hints(group)
+    taken = {
+        field.name: service_flags.taken_from(values) if hints[field.name] is ServiceFlags else values.pop(field.name)
+        for field in dataclasses.fields(group)
+    }
     return group(**{name: tuple(v) if isinstance(v, list) else v for name, v in taken.items()})

@@ -7,20 +7,24 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from specgate.errors import InvalidArgument, SpecgateError
 from specgate.service.config import ServiceConfig, parse_flags
 from specgate.service.replica import Replica
 
 
-def main(role: str, argv: Sequence[str] | None = None) -> int:
-    """Run one service to its end; return its exit code: 0 after a drain, 1 for a refusal, 2 for a bad flag."""
+def main(role: str, argv: Sequence[str] | None = None, adapt: Callable[[Any], None] = lambda runner: None) -> int:
+    """Run one service to its end; return its exit code: 0 after a drain, 1 for a refusal, 2 for a bad flag.
+
+    ``adapt`` is of ``Replica``.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = parse_flags(role, argv)
         _prepare_process(config)
-        asyncio.run(_serve(role, config))
+        asyncio.run(_serve(role, config, adapt))
     except InvalidArgument as error:
         print(f"{role}-svc: {error}", file=sys.stderr)
         return 2
@@ -50,8 +54,8 @@ def _exit_with_stdin() -> None:
     os._exit(0)
 
 
-async def _serve(role: str, config: ServiceConfig) -> None:
-    replica = Replica(role, config)
+async def _serve(role: str, config: ServiceConfig, adapt: Callable[[Any], None]) -> None:
+    replica = Replica(role, config, adapt=adapt)
     if config.json_events:
         await replica.start(_tell_json, _notice_json)
     else:

@@ -4,7 +4,6 @@ import asyncio
 import importlib
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,12 +46,20 @@ class Replica:
     Args:
         role: "drafter" or "verifier".
         leases: where given, a session needs one of its tokens.
+        adapt: called with the ``ModelRunner`` before its engine starts, such as to make it slower for a measurement.
     """
 
-    def __init__(self, role: str, config: ServiceConfig, leases: LeaseBook | None = None) -> None:
+    def __init__(
+        self,
+        role: str,
+        config: ServiceConfig,
+        leases: LeaseBook | None = None,
+        adapt: Callable[[Any], None] = lambda runner: None,
+    ) -> None:
         self.leases = leases
         self._role = role
         self._config = config
+        self._adapt = adapt
         self._server = Server(f"specgate.v1.{role.capitalize()}Service", _server_options(config))
         self._model: Any = None
 
@@ -72,7 +79,7 @@ class Replica:
         """
         await self._server.start()
         try:
-            model = await asyncio.to_thread(_load, self._role, self._config, self.leases, on_loading, on_notice)
+            model = await asyncio.to_thread(self._load, on_loading, on_notice)
         except BaseException:
             await self._server.drain()
             raise
@@ -99,6 +106,29 @@ class Replica:
         if age_s > limit_s:
             raise EngineFailed(f"the {self._role}'s engine has had no heartbeat for {age_s:.0f} s")
 
+    def _load(self, on_loading: OnLoading, on_notice: OnNotice) -> Any:
+        """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
+        import torch
+
+        from specgate.runtime.engine.engine import Engine
+        from specgate.runtime.engine.serving_path import why_slow
+        from specgate.runtime.loading import load, pick_device, pick_dtype
+        from specgate.service.model import ServedModel
+
+        config = self._config
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        device = pick_device(config.device)
+        dtype = pick_dtype(config.dtype, device)
+        loaded = load(config.model, device, dtype, on_loading)
+        runner = _build(self._role, loaded, config, on_loading)
+        self._adapt(runner)
+        if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
+            on_notice(slow)
+        engine = Engine(runner, _limits(config, device.type), on_failure=_die)
+        engine.start()
+        return ServedModel(self._role, loaded, engine, config.max_sessions, self.leases, config.run_ahead_rows)
+
 
 def _server_options(config: ServiceConfig) -> ServerOptions:
     tls = None
@@ -106,32 +136,6 @@ def _server_options(config: ServiceConfig) -> ServerOptions:
         client_ca = Path(config.tls_client_ca) if config.tls_client_ca else None
         tls = TlsFiles(Path(config.tls_certificate), Path(config.tls_key), client_ca)
     return ServerOptions(host=config.host, port=config.port, tls=tls, insecure=config.insecure, drain_s=config.drain_s)
-
-
-def _load(
-    role: str, config: ServiceConfig, leases: LeaseBook | None, on_loading: OnLoading, on_notice: OnNotice
-) -> Any:
-    """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
-    import torch
-
-    from specgate.runtime.engine.engine import Engine
-    from specgate.runtime.engine.serving_path import why_slow
-    from specgate.runtime.loading import load, pick_device, pick_dtype
-    from specgate.service.model import ServedModel
-
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
-    device = pick_device(config.device)
-    dtype = pick_dtype(config.dtype, device)
-    loaded = load(config.model, device, dtype, on_loading)
-    runner = _build(role, loaded, config, on_loading)
-    if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
-        on_notice(slow)
-    if config.slow_us:
-        runner.forward = _slowed(runner.forward, config.slow_us)
-    engine = Engine(runner, _limits(config, device.type), on_failure=_die)
-    engine.start()
-    return ServedModel(role, loaded, engine, config.max_sessions, leases, config.run_ahead)
 
 
 def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
@@ -147,7 +151,7 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         kv_tokens=config.kv_tokens,
         page_size=CUDA_PAGE_SIZE if on_cuda else _cpu_page_size(config, loaded.context_length),
         max_sessions=config.max_sessions,
-        max_guesses=config.run_ahead if role == "drafter" else 0,
+        max_guesses=config.run_ahead_rows,
         capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
         cpu_graphs=config.cpu_graphs,
         progress=on_loading,
@@ -156,17 +160,6 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         kernel = runner.kernel
         on_loading(f"attention by {kernel.name} ({kernel.why}), {len(runner.buckets)} CUDA graphs", 1, 1)
     return runner
-
-
-def _slowed(forward: Callable[..., Any], slow_us: int) -> Callable[..., Any]:
-    """Return a forward that waits so much longer."""
-
-    def slow_forward(*args: Any, **options: Any) -> Any:
-        logits = forward(*args, **options)
-        time.sleep(slow_us / 1e6)
-        return logits
-
-    return slow_forward
 
 
 def _cpu_page_size(config: ServiceConfig, context_length: int) -> int:

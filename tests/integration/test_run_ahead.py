@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.bench.gates.pairs import SLOW_SERVICE
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation
@@ -75,7 +76,7 @@ async def test_proposals_are_prepared_and_the_text_stays(
 @pytest.fixture(scope="module")
 def slow_verifier() -> Iterator[Service]:
     """A verifier before whose verdict all is announced."""
-    with running("verifier", PAIR / "target", "--slow-us", "30000") as service:
+    with running("verifier", PAIR / "target", module=(SLOW_SERVICE, "verifier", "30000")) as service:
         yield service
 
 

@@ -3,7 +3,7 @@
 Precedence is that of vLLM: command line, then file, then the defaults below.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,8 @@ from orchestrator.api.settings.keys import nearest_key
 from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, StrictSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_GAMMA, MAX_RUN_AHEAD, Attention, Dtype, Verification
+from specgate.service.settings import DraftModelSettings, ModelSettings
+from specgate.types import MAX_GAMMA, Verification
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -54,36 +55,19 @@ class Autoscaling(StrictSettings):
         return self
 
 
-class ServiceSettings(StrictSettings):
+class ServiceSettings(ModelSettings):
     """A pool of drafters or verifiers: replicas that Ray keeps, or ``endpoints`` that someone else started."""
 
-    model: str
     endpoints: tuple[str, ...] = ()
     replicas: int = Field(1, ge=1, le=1024)
     autoscaling: Autoscaling | None = None
-    max_sessions: int = Field(16, ge=1, le=4096)
     max_queued_sessions: int = Field(64, ge=0, le=1 << 20)
-    kv_tokens: int | None = Field(None, ge=16)
-    max_batch_tokens: int = Field(2048, ge=64, le=1 << 20)
-    prefill_chunk: int | None = Field(None, ge=1, le=1 << 20)
-    dtype: Dtype = Dtype.AUTO
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    attention: Attention = Attention.AUTO
-    cuda_graphs: bool = True
-    cpu_graphs: bool = True
-    threads: int | None = Field(1, ge=1, le=1024)
     listen: Listen = Listen()
     placement: Placement = Placement()
 
 
-SHARED_SETTINGS = ("dtype", "device", "attention", "cuda_graphs", "cpu_graphs")
-"""What one flag of a command sets for both services."""
-
-
-class DrafterSettings(ServiceSettings):
-    """A pool of drafters; ``run_ahead`` None is the drafter's own default."""
-
-    run_ahead: int | None = Field(None, ge=0, le=MAX_RUN_AHEAD)
+class DrafterSettings(ServiceSettings, DraftModelSettings):
+    """A pool of drafters."""
 
 
 class GatewaySettings(StrictSettings):
@@ -153,20 +137,20 @@ class Settings(StrictSettings):
 def load_settings(
     file: Path | None = None,
     overrides: Mapping[str, object] | None = None,
-    shared: Mapping[str, object] | None = None,
+    given_to: Callable[[str], Mapping[str, object]] = lambda role: {},
 ) -> Settings:
-    """Return the settings of ``file`` with ``shared`` and then ``overrides`` over them.
+    """Return the settings of ``file`` with those of each service, and then ``overrides``, over them.
 
     Args:
         overrides: values by dotted key, such as ``verifier.replicas``.
-        shared: values that each service gets, by names of ``SHARED_SETTINGS``; a drafter that there is not stays away.
+        given_to: returns what a "verifier" and a "drafter" get, by name; a drafter that there is not stays away.
 
     Raises:
         InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
     """
     values = {} if file is None else _read(file)
     for role in ("verifier", "drafter"):
-        for name, value in (shared or {}).items():
+        for name, value in given_to(role).items():
             if values.get(role, {}) is not None:
                 _put(values, [role, name], value)
     for key, value in (overrides or {}).items():

@@ -25,6 +25,7 @@ from specgate.errors import InvalidArgument
 SLOW_SHARE = 1 / 3
 """Of a target forward: what a token of the slow draft takes."""
 PROBE_GAMMA = 4
+SLOW_SERVICE = "orchestrator.bench.gates.slow_service"
 _LENGTH_BYTES = 8
 _ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
@@ -54,15 +55,17 @@ async def starter_of(
         raise InvalidArgument("drafts", f"{kind} needs a drafter of our own; leave --drafter out")
     service = drafter_service(pair, models, models.draft_model, capacity)
     if on_demand:
-        service = replace(service, run_ahead=0)
+        service = service.with_settings(run_ahead=0)
     if kind is DraftKind.SLOW:
         # What was prepared takes next to no time to answer, and would tell nothing of the draft.
-        async with with_drafter(pair, replace(service, run_ahead=0), log) as unhurried:
-            service = replace(service, slow_us=await slowness_us(unhurried, probe))
-        log.print(f"the slow draft waits {service.slow_us} µs a token besides")
+        async with with_drafter(pair, service.with_settings(run_ahead=0), log) as unhurried:
+            slow_us = await slowness_us(unhurried, probe)
+        service = replace(service, program=(SLOW_SERVICE, "drafter", str(slow_us)))
+        log.print(f"the slow draft waits {slow_us} µs a token besides")
     elif kind is DraftKind.RANDOM:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="specgate-random-"))
-        service = replace(service, model=str(shuffle_weights(Path(service.model), Path(folder))))
+        shuffled = shuffle_weights(Path(service.settings.model), Path(folder))
+        service = service.with_settings(model=str(shuffled))
     return await stack.enter_async_context(with_drafter(pair, service, log))
 
 

@@ -95,7 +95,10 @@ class Prover:
             why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
         loop = BareLoopProcess(
-            model, dtype=self._models.dtype, device=self._models.device, threads=self._models.threads
+            model,
+            dtype=self._models.service.value("dtype"),
+            device=self._models.service.value("device"),
+            threads=self._models.service.value("threads"),
         )
         try:
             await loop.start()

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
 from rich.console import Console
 
@@ -41,11 +40,11 @@ async def on_demand_drafter(
     Raises:
         ServiceUnavailable: it does not start.
     """
-    if models.drafter or models.verifier or models.draft_model is None or models.run_ahead == 0:
+    if models.drafter or models.verifier or models.draft_model is None or models.service.value("run_ahead") == 0:
         yield None
         return
     service = drafter_service(pair, models, models.draft_model, capacity)
-    async with _started(replace(service, run_ahead=0), log) as endpoint:
+    async with _started(service.with_settings(run_ahead=0), log) as endpoint:
         yield endpoint
 
 

@@ -93,15 +93,15 @@ async def _start(loops: Collection[BareLoopProcess], stack: AsyncExitStack) -> N
 def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoopProcess]:
     drafter_core, verifier_core = cores or (None, None)
     wanted = {
-        DRAFT: (models.draft_model, models.threads, drafter_core),
-        TARGET_HF: (models.target_model, models.threads, verifier_core),
+        DRAFT: (models.draft_model, models.service.value("threads"), drafter_core),
+        TARGET_HF: (models.target_model, models.service.value("threads"), verifier_core),
         TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
     }
     return {
         name: BareLoopProcess(
             model,
-            dtype=models.dtype,
-            device=models.device,
+            dtype=models.service.value("dtype"),
+            device=models.service.value("device"),
             threads=threads,
             cpu=core,
             assistant=models.draft_model if assisted and name in _ASSISTED else None,

@@ -10,6 +10,7 @@ from orchestrator.cli import demo_serve
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.served_child import served, settings_for
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import ServiceUnavailable
 
 
@@ -27,7 +28,8 @@ async def test_a_child_that_refuses_its_settings_says_why() -> None:
 
 
 def test_the_flags_become_settings() -> None:
-    settings = load_settings(None, settings_for(ModelOptions(target="T", draft="D", dtype="bfloat16", threads=2)))
+    flags = ServiceFlags({"dtype": "bfloat16", "threads": 2})
+    settings = load_settings(None, settings_for(ModelOptions(target="T", draft="D", service=flags)))
     assert settings.drafter is not None
     assert (settings.verifier.model, settings.drafter.model) == ("T", "D")
     assert {service.dtype for service in (settings.verifier, settings.drafter)} == {"bfloat16"}

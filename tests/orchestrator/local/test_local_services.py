@@ -15,13 +15,14 @@ from orchestrator.local import local_services
 from orchestrator.local.child import Child
 from orchestrator.local.local_services import LocalService, Supervised, cores_for_pinning
 from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.service.config import parse_flags
 
 FAKE_SERVICE = '''
 """Behaves as its model's name says."""
 import json, signal, sys, time
 
 flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-model, port = flags["--model"], flags["--port"]
+model, port = flags["--model"], flags.get("--port", "0")
 say = lambda event: print(json.dumps(event), flush=True)
 print("no json, and no matter", flush=True)
 if model == "bad-flag":
@@ -59,7 +60,7 @@ class Watched:
         self.stages: list[tuple[str, str, int, int]] = []
         self.notices: list[str] = []
         self._news = asyncio.Event()
-        self.service = Supervised(LocalService("fake", model), self._on_notice)
+        self.service = Supervised(LocalService.of("fake", model), self._on_notice)
 
     async def start(self) -> None:
         await self.service.start(lambda *stage: self.stages.append(stage))
@@ -157,7 +158,7 @@ async def test_a_crash_is_told_with_its_last_words(watch: Watch) -> None:
 
 
 async def test_one_that_ignores_sigterm_is_killed() -> None:
-    child = await Child.start("fake_svc", LocalService("fake", "stubborn").arguments(0))
+    child = await Child.start("fake_svc", LocalService.of("fake", "stubborn").arguments(0))
     while (await child.next_event() or {}).get("event") != "ready":
         pass
     await child.stop(grace_s=0.1)
@@ -166,7 +167,7 @@ async def test_one_that_ignores_sigterm_is_killed() -> None:
 
 
 async def test_writing_to_a_dead_child_is_an_error() -> None:
-    child = await Child.start("fake_svc", LocalService("fake", "refused").arguments(0))
+    child = await Child.start("fake_svc", LocalService.of("fake", "refused").arguments(0))
     await child.wait()
     # The pipe's end is heard of a moment after the process's.
     await asyncio.sleep(0.1)
@@ -181,7 +182,7 @@ from orchestrator.local.child import Child
 from orchestrator.local.local_services import LocalService
 
 async def main():
-    child = await Child.start("fake_svc", LocalService("fake", "good").arguments(0))
+    child = await Child.start("fake_svc", LocalService.of("fake", "good").arguments(0))
     while (await child.next_event())["event"] != "ready":
         pass
     print(child.pid, flush=True)
@@ -201,21 +202,26 @@ def test_a_killed_parent_leaves_no_orphan() -> None:
     assert not is_alive(pid)
 
 
-def test_the_flags_of_a_service() -> None:
-    service = LocalService("drafter", "m", threads=2, cpu=1, max_sessions=3, kv_tokens=5)
-    flags = " ".join(service.arguments(7))
+def test_the_flags_of_a_service_are_what_differs_from_its_defaults() -> None:
+    service = LocalService.of("drafter", "m", threads=2, cpu=1, max_sessions=3, kv_tokens=32, run_ahead=0)
     assert service.module == "drafter_svc"
-    for part in ("--model m", "--host 127.0.0.1", "--port 7", "--threads 2", "--cpu 1", "--exit-with-stdin"):
-        assert part in flags
-    assert "--max-sessions 3 --kv-tokens 5" in flags
-    assert "--dtype auto --device auto" in flags
-    assert "--attention auto --cuda-graphs --cpu-graphs" in flags
-    other = LocalService("drafter", "m", dtype="float16", attention="sdpa", cuda_graphs=False, cpu_graphs=False)
-    assert "--attention sdpa --no-cuda-graphs --no-cpu-graphs" in " ".join(other.arguments(0))
-    assert not {"--cpu", "--prefill-chunk"} & set(LocalService("drafter", "m").arguments(0))
-    assert LocalService("drafter", "m", prefill_chunk=9).arguments(0)[-2:] == ["--prefill-chunk", "9"]
-    assert LocalService("drafter", "m", run_ahead=0).arguments(0)[-2:] == ["--run-ahead", "0"]
-    assert "--run-ahead" not in LocalService("verifier", "m", run_ahead=0).arguments(0)
+    parsed = parse_flags("drafter", service.arguments(7))
+    assert (parsed.model, parsed.host, parsed.port, parsed.cpu, parsed.threads) == ("m", "127.0.0.1", 7, 1, 2)
+    assert (parsed.max_sessions, parsed.kv_tokens, parsed.run_ahead_rows) == (3, 32, 0)
+    assert (parsed.json_events, parsed.exit_with_stdin) == (True, True)
+    usual = LocalService.of("drafter", "m").arguments(0)
+    assert usual[:2] == ["--model", "m"]
+    assert not {"--cpu", "--prefill-chunk", "--run-ahead", "--attention", "--port"} & set(usual)
+    other = LocalService.of("verifier", "m", dtype="float16", attention="sdpa", cuda_graphs=False, cpu_graphs=False)
+    assert " ".join(other.arguments(0)).startswith(
+        "--model m --dtype float16 --attention sdpa --no-cuda-graphs --no-cpu-graphs --threads 1"
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_sessions", 0), ("run_ahead", 1)])
+def test_settings_that_a_verifier_cannot_have_are_refused(name: str, value: int) -> None:
+    with pytest.raises(InvalidArgument, match=f"^--{name.replace('_', '-')}: "):
+        LocalService.of("verifier", "m", **{name: value})
 
 
 def test_pinning_takes_two_cores_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

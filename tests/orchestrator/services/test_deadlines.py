@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from orchestrator.services.deadlines import MAX_STALLS, STALL_S, Deadline, DraftPatience
+from orchestrator.services.deadlines import MAX_STALLS, STALL_S, Deadline, DraftDeadline
 from specgate.types import DraftRequest, Proposal
 
 
@@ -31,7 +31,7 @@ ASKED = DraftRequest(1, 0, (1, 2), gamma=8)
 
 async def test_patience_with_drafts_learns_from_those_that_were_not_prepared() -> None:
     now_s = 0.0
-    patience = DraftPatience(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: now_s)
+    patience = DraftDeadline(first_s=30.0, floor_s=1.0, factor=10.0, clock=lambda: now_s)
 
     async def drafted(num_tokens: int, num_prepared: int, seconds: float, draft_us: int = 300_000) -> None:
         async def draft() -> Proposal:
@@ -57,7 +57,7 @@ async def test_patience_with_drafts_learns_from_those_that_were_not_prepared() -
 
 @pytest.mark.parametrize(("num_prepared", "draft_us"), [(4, 900_000), (0, 0)])
 async def test_an_answer_that_tells_nothing_teaches_no_impatience(num_prepared: int, draft_us: int) -> None:
-    patience = DraftPatience(first_s=30.0, floor_s=1.0, factor=10.0)
+    patience = DraftDeadline(first_s=30.0, floor_s=1.0, factor=10.0)
 
     async def draft() -> Proposal:
         return Proposal((7,) * 4, draft_us=draft_us, num_prepared=num_prepared)

@@ -21,7 +21,9 @@ KV_TOKENS = 512
 
 @pytest.fixture
 async def model(tmp_path: Path) -> AsyncIterator[ServedModel]:
-    config = ServiceConfig(str(write_llama(tmp_path)), device="cpu", threads=1, max_sessions=1, kv_tokens=KV_TOKENS)
+    config = ServiceConfig(
+        model=str(write_llama(tmp_path)), device="cpu", threads=1, max_sessions=1, kv_tokens=KV_TOKENS
+    )
     replica = Replica("verifier", config)
     await replica.start(lambda stage, done, total: None)
     yield replica._model

@@ -23,7 +23,7 @@ from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.engine.sizing import COLD_FACTOR
 from specgate.runtime.scheduler import Limits
-from specgate.service.config import ServiceConfig, parse_flags
+from specgate.service.config import ServiceConfig, config_of, parse_flags
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica, _build, _limits
 from specgate.types import ModelInfo, SamplingParams, SessionSpec, Verification
@@ -33,7 +33,7 @@ SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16
 
 
 def config_for(folder: Path) -> ServiceConfig:
-    return ServiceConfig(str(folder), device="cpu", threads=1, max_sessions=2, kv_tokens=1024, drain_s=1.0)
+    return ServiceConfig(model=str(folder), device="cpu", threads=1, max_sessions=2, kv_tokens=1024, drain_s=1.0)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_context_that_the_pages_do_not_hold_is_not_promised(replica: Replica, dialer: GrpcDialer) -> None:
     """Who asks for all that there is room for, as the doors do by default, must get it."""
     assert (await info(dialer, replica)).context_length == 512
-    smaller = Replica("verifier", replace(replica._config, kv_tokens=128))
+    smaller = Replica("verifier", replica._config.model_copy(update={"kv_tokens": 128}))
     await smaller.start(lambda stage, done, total: None)
     assert (await info(dialer, smaller)).context_length == 128
     session = await dialer.open_verifier(Lease(smaller.endpoint), replace(SPEC, max_tokens=125))
@@ -110,7 +110,7 @@ async def test_a_context_that_the_pages_do_not_hold_is_not_promised(replica: Rep
 
 
 async def test_pages_are_sized_and_taken_while_the_model_loads(tmp_path: Path) -> None:
-    replica = Replica("verifier", replace(config_for(write_llama(tmp_path)), kv_tokens=None))
+    replica = Replica("verifier", config_for(write_llama(tmp_path)).model_copy(update={"kv_tokens": None}))
     await replica.start(lambda stage, done, total: None)
     runner = replica._model.engine.runner
     assert runner.pool.num_pages * runner.pool.page_size == COLD_FACTOR * 2 * 512
@@ -131,19 +131,19 @@ async def test_pages_are_sized_and_taken_while_the_model_loads(tmp_path: Path) -
 def test_no_chunk_passes_a_forward_nor_fills_it(
     max_batch_tokens: int, prefill_chunk: int | None, device: str, expected: Limits
 ) -> None:
-    config = ServiceConfig("m", max_batch_tokens=max_batch_tokens, prefill_chunk=prefill_chunk)
+    config = config_of("verifier", model="m", max_batch_tokens=max_batch_tokens, prefill_chunk=prefill_chunk)
     assert _limits(config, device) == expected
 
 
 async def test_attention_that_the_device_cannot_compute_is_refused_by_name(tmp_path: Path) -> None:
-    config = replace(config_for(write_llama(tmp_path)), attention="varlen")
+    config = config_for(write_llama(tmp_path)).model_copy(update={"attention": "varlen"})
     with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs a CUDA device"):
         await Replica("verifier", config).start(lambda stage, done, total: None)
 
 
 def test_an_attention_that_there_is_not_is_refused_at_the_flag() -> None:
     with pytest.raises(InvalidArgument, match="--attention: 'flash' is not one of auto, varlen, sdpa"):
-        ServiceConfig("m", attention="flash")
+        config_of("verifier", model="m", attention="flash")
 
 
 def test_graphs_are_a_flag_to_turn_off(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +170,7 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
     monkeypatch.setattr(graphs, "CudaCapturer", lambda device: EagerCapturer())
     monkeypatch.setattr(serving_path, "build", on_the_cpu)
     told: list[tuple[str, int, int]] = []
-    config = replace(config_for(tmp_path), cuda_graphs=cuda_graphs)
+    config = config_for(tmp_path).model_copy(update={"cuda_graphs": cuda_graphs})
     on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
     runner = _build("verifier", on_cuda, config, lambda *stage: told.append(stage))
     assert runner.pool.num_pages == 4

@@ -13,12 +13,13 @@ from safetensors.numpy import load_file
 
 from orchestrator.bench.gates.cases import AUTO, Case, DraftKind
 from orchestrator.bench.gates.options import GateOptions
-from orchestrator.bench.gates.pairs import shuffle_weights, slowness_us, starter_of
+from orchestrator.bench.gates.pairs import SLOW_SERVICE, shuffle_weights, slowness_us, starter_of
 from orchestrator.bench.replay.trace import read_trace
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Capacity, open_pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
 from tests.support.models import TOKENIZER_SIZE, Mix, write_llama
@@ -78,8 +79,11 @@ def test_a_draft_without_safetensors_cannot_be_shuffled(tmp_path: Path) -> None:
 
 
 async def test_a_slow_service_waits_in_every_forward() -> None:
-    slow = ("--slow-us", "20000", "--run-ahead", "0")
-    with running("verifier", PAIR / "target") as verifier, running("drafter", PAIR / "draft", *slow) as drafter:
+    slow, on_demand = (SLOW_SERVICE, "drafter", "20000"), ("--run-ahead", "0")
+    with (
+        running("verifier", PAIR / "target") as verifier,
+        running("drafter", PAIR / "draft", *on_demand, module=slow) as drafter,
+    ):
         async with connected([drafter], [verifier], PATIENT) as orchestrator:
             request = GenerationRequest((1, 2, 3), max_tokens=9, gamma=3, gate=Gate.NONE, ignore_eos=True)
             stats = (await run(orchestrator, request)).stats
@@ -97,7 +101,11 @@ async def test_a_request_of_one_token_times_no_draft() -> None:
 
 @pytest.mark.timeout(300)
 async def test_a_slow_draft_runs_ahead_as_the_flag_says() -> None:
-    models, capacity, log = ModelOptions(run_ahead=0), Capacity(2, 128), Console(file=io.StringIO())
+    models, capacity, log = (
+        ModelOptions(service=ServiceFlags({"run_ahead": 0})),
+        Capacity(2, 128),
+        Console(file=io.StringIO()),
+    )
     request = GenerationRequest(
         (1, 2, 3), SamplingParams(temperature=0.0), max_tokens=32, gamma=1, gate=Gate.NONE, ignore_eos=True
     )

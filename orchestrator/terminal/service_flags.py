@@ -1,0 +1,66 @@
+"""The flags of a command that say how models are served: one for each setting of ``specgate.service.settings``."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import typer
+
+from specgate.errors import InvalidArgument
+from specgate.service.flags import type_of
+from specgate.service.settings import DraftModelSettings, ModelSettings, settings_class, settings_of
+
+PANEL = "How models are served"
+NAMES = tuple(name for name in DraftModelSettings.model_fields if name != "model")
+"""Each holds for both services, but for what only a drafter has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFlags:
+    """What the command line says of how models are served; what it does not say is not in ``given``.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the flag.
+    """
+
+    given: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        try:
+            settings_of("drafter", model="", **self.given)
+        except InvalidArgument as error:
+            raise InvalidArgument(error.field.removeprefix("--").replace("-", "_"), error.problem) from None
+
+    def value(self, name: str) -> Any:
+        """Return a setting: what was given, or its default."""
+        return self.given.get(name, DraftModelSettings.model_fields[name].default)
+
+    def given_to(self, role: str) -> dict[str, Any]:
+        """Return what was given of the settings that a "drafter" or a "verifier" has."""
+        return {name: value for name, value in self.given.items() if name in settings_class(role).model_fields}
+
+
+def parameters() -> Iterator[inspect.Parameter]:
+    """Yield a typer parameter for each setting; one that is not given is None."""
+    for name in NAMES:
+        setting, kind = DraftModelSettings.model_fields[name], type_of(DraftModelSettings.model_fields[name])
+        dashed = name.replace("_", "-")
+        names = (f"--{dashed}/--no-{dashed}",) if kind is bool else (f"--{dashed}",)
+        whose = "" if name in ModelSettings.model_fields else "Drafter: "
+        option = typer.Option(
+            *names,
+            help=f"{whose}{setting.description}",
+            show_default="" if setting.default is None else str(setting.default),
+            rich_help_panel=PANEL,
+        )
+        annotated: Any = Annotated
+        annotation = annotated[(kind | None, option)]
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def taken_from(values: dict[str, Any]) -> ServiceFlags:
+    """Take the settings out of ``values``, a command's parameters by name."""
+    taken = {name: values.pop(name) for name in NAMES}
+    return ServiceFlags(MappingProxyType({name: value for name, value in taken.items() if value is not None}))

@@ -1,0 +1,69 @@
+"""How one model is served: the settings that a service's flags, the YAML of ``serve`` and the commands' flags share.
+
+Each is declared here, once, with its limits and what it means; all three are made from these fields.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specgate.service.flags import invalid_argument
+from specgate.types import MAX_RUN_AHEAD, Attention, Dtype
+
+MAX_SESSIONS_LIMIT = 4096
+DEFAULT_RUN_AHEAD = 4
+
+
+class ModelSettings(BaseModel):
+    """One model on one device. A description is what the flags' help says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    model: str = Field(description="Folder or hub id of a HuggingFace causal language model.")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
+    dtype: Dtype = Field(
+        Dtype.AUTO, description="Of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
+    )
+    attention: Attention = Field(
+        Attention.AUTO, description="varlen: one fused call, on CUDA in bfloat16 or float16; sdpa: everywhere."
+    )
+    cuda_graphs: bool = Field(True, description="Replay recorded forwards, where attention is varlen.")
+    cpu_graphs: bool = Field(True, description="Replay recorded forwards of few rows, on the CPU.")
+    threads: int | None = Field(1, ge=1, le=1024, description="Torch threads on the CPU.")
+    max_sessions: int = Field(16, ge=1, le=MAX_SESSIONS_LIMIT, description="Sessions at the same time.")
+    kv_tokens: int | None = Field(
+        None, ge=16, le=1 << 40, description="Tokens that the KV pages hold in all; as memory allows if absent."
+    )
+    max_batch_tokens: int = Field(2048, ge=64, le=1 << 20, description="Tokens of all sessions in one forward pass.")
+    prefill_chunk: int | None = Field(
+        None,
+        ge=1,
+        le=1 << 20,
+        description="Tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA if absent.",
+    )
+
+
+class DraftModelSettings(ModelSettings):
+    """A draft model: what a drafter has besides."""
+
+    run_ahead: int = Field(
+        DEFAULT_RUN_AHEAD,
+        ge=0,
+        le=MAX_RUN_AHEAD,
+        description="Outcomes of the pending verdict to draft for side by side; 0 is off.",
+    )
+
+
+def settings_class(role: str) -> type[ModelSettings]:
+    """Return the settings of "drafter" or "verifier"."""
+    return DraftModelSettings if role == "drafter" else ModelSettings
+
+
+def settings_of(role: str, **values: object) -> ModelSettings:
+    """Return settings that were checked.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the flag.
+    """
+    try:
+        return settings_class(role).model_validate(values)
+    except ValidationError as error:
+        raise invalid_argument(error, settings_class(role)) from None
