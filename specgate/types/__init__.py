@@ -1,0 +1,62 @@
+"""The nouns that both services and the orchestrator share. Frozen, validated where they are made."""
+
+from specgate.types.model import Attention, Dtype, ModelInfo, dtype_on
+from specgate.types.rounds import (
+    ALWAYS_SOLO,
+    MAX_GAMMA,
+    MAX_RUN_AHEAD,
+    NO_PROPOSAL,
+    AnnouncedProposal,
+    Announcement,
+    DraftRequest,
+    FollowUp,
+    FollowUps,
+    Proposal,
+    SparseDistribution,
+    TokenLogprobs,
+    Verdict,
+    VerifyRequest,
+)
+from specgate.types.sampling import (
+    GREEDY_BELOW,
+    MAX_LOGIT_BIAS,
+    MAX_LOGPROBS,
+    SEED_LIMIT,
+    SamplingParams,
+    Verification,
+    check_range,
+)
+from specgate.types.session import MAX_STOP_TOKEN_IDS, FinishReason, SessionSpec, TokenSource, common_prefix_length
+
+__all__ = [
+    "ALWAYS_SOLO",
+    "GREEDY_BELOW",
+    "MAX_GAMMA",
+    "MAX_LOGIT_BIAS",
+    "MAX_LOGPROBS",
+    "MAX_RUN_AHEAD",
+    "MAX_STOP_TOKEN_IDS",
+    "NO_PROPOSAL",
+    "SEED_LIMIT",
+    "AnnouncedProposal",
+    "Announcement",
+    "Attention",
+    "DraftRequest",
+    "Dtype",
+    "FinishReason",
+    "FollowUp",
+    "FollowUps",
+    "ModelInfo",
+    "Proposal",
+    "SamplingParams",
+    "SessionSpec",
+    "SparseDistribution",
+    "TokenLogprobs",
+    "TokenSource",
+    "Verdict",
+    "Verification",
+    "VerifyRequest",
+    "check_range",
+    "common_prefix_length",
+    "dtype_on",
+]

@@ -1,0 +1,61 @@
+"""What a model is served as, and what a service says of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specgate.errors import InvalidArgument
+
+
+class Dtype(StrEnum):
+    """The number format of weights and forward passes. ``AUTO`` is what the device is for, see ``dtype_on``."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+def dtype_on(dtype: str, device: str) -> str:
+    """Return the number format that ``dtype`` means on a device, "cpu", "cuda" or "cuda:N": never "auto".
+
+    Whatever the model's own files say: bfloat16 on CUDA, float32 on the CPU.
+
+    Raises:
+        InvalidArgument: there is no such format.
+    """
+    if dtype not in list(Dtype):
+        raise InvalidArgument("dtype", f"{dtype!r} is not one of {', '.join(Dtype)}")
+    if dtype != Dtype.AUTO:
+        return dtype
+    return Dtype.BFLOAT16 if device.startswith("cuda") else Dtype.FLOAT32
+
+
+class Attention(StrEnum):
+    """How attention is computed: ``VARLEN`` is one fused call for all sequences, ``SDPA`` one call a sequence."""
+
+    AUTO = "auto"
+    VARLEN = "varlen"
+    SDPA = "sdpa"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a service says of itself; ``boot_id`` changes with every start."""
+
+    model: str
+    role: str
+    architecture: str
+    dtype: str
+    device: str
+    context_length: int
+    vocab_size: int
+    num_parameters: int
+    tokenizer_fingerprint: Mapping[str, str]
+    eos_token_ids: tuple[int, ...]
+    max_sessions: int
+    kv_tokens: int
+    proto_version: str
+    boot_id: str
+    active_sessions: int = 0
+    free_kv_tokens: int = 0

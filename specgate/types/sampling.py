@@ -1,0 +1,70 @@
+"""How a token is chosen: sampling parameters, and which verification."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from specgate.errors import InvalidArgument
+
+SEED_LIMIT = 1 << 64
+MAX_LOGPROBS = 20
+MAX_LOGIT_BIAS = 1024
+GREEDY_BELOW = 1e-5
+"""Logits divided by a smaller temperature overflow; there is nothing left to sample anyway."""
+
+
+class Verification(StrEnum):
+    """How draft tokens are accepted. Both leave the target's distribution as it is."""
+
+    SHARED_NOISE = "shared_noise"
+    REJECTION = "rejection"
+
+
+def check_range(field_name: str, value: float, low: float, high: float) -> None:
+    """Raise InvalidArgument unless ``low <= value <= high``. NaN is never inside."""
+    if not low <= value <= high:
+        raise InvalidArgument(field_name, f"{value} is outside [{low}, {high}]")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """What turns logits into the distribution that is sampled.
+
+    Applied in the order of ``transformers``' generate: logit_bias, repetition_penalty, frequency and presence
+    penalty, temperature, top_k, top_p, min_p. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the field.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        check_range("temperature", self.temperature, 0.0, 100.0)
+        check_range("top_k", self.top_k, 0, 1 << 30)
+        check_range("top_p", self.top_p, 0.0, 1.0)
+        check_range("min_p", self.min_p, 0.0, 1.0)
+        check_range("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        check_range("logit_bias (entries)", len(self.logit_bias), 0, MAX_LOGIT_BIAS)
+        if self.top_p == 0.0:
+            raise InvalidArgument("top_p", "0 keeps no token; the smallest value is above 0")
+        for token_id, bias in self.logit_bias.items():
+            check_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def has_penalties(self) -> bool:
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)

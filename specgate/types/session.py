@@ -1,0 +1,80 @@
+"""What a session on a service is opened with, and what a token and an end are called."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from specgate.errors import InvalidArgument
+from specgate.types.sampling import MAX_LOGPROBS, SEED_LIMIT, SamplingParams, Verification, check_range
+
+MAX_STOP_TOKEN_IDS = 256
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class TokenSource(StrEnum):
+    """Who brought an emitted token."""
+
+    ACCEPTED = "accepted"
+    RECOVERED = "recovered"
+    BONUS = "bonus"
+    SOLO = "solo"
+
+
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many leading token ids are the same."""
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return length
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSpec:
+    """What a session is opened with, on either service.
+
+    ``output_token_ids`` is empty on a first attempt; after a failover it holds what was already emitted, and
+    counts for penalties, limits and positions just as if this service had emitted it.
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    seed: int
+    verification: Verification
+    max_tokens: int
+    output_token_ids: tuple[int, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    vocab_size: int = 0
+    tokenizer_fingerprint: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    logprobs: int | None = None
+    cache_salt: str = ""
+    lease_token: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise InvalidArgument("prompt_token_ids", "is empty; at least 1 token is needed")
+        check_range("seed", self.seed, 0, SEED_LIMIT - 1)
+        check_range("max_tokens", self.max_tokens, 1, 1 << 30)
+        check_range("output_token_ids (length)", len(self.output_token_ids), 0, self.max_tokens)
+        check_range("stop_token_ids (length)", len(self.stop_token_ids), 0, MAX_STOP_TOKEN_IDS)
+        check_range("logprobs", self.logprobs or 0, 0, MAX_LOGPROBS)
+
+    @property
+    def rejects(self) -> bool:
+        """Whether proposals are judged by rejection: not by agreement, which is also what greedy comes to."""
+        return self.verification is Verification.REJECTION and not self.sampling.greedy
+
+    @property
+    def committed_token_ids(self) -> tuple[int, ...]:
+        return self.prompt_token_ids + self.output_token_ids
+
+    @property
+    def max_length(self) -> int:
+        """Prompt plus the most that may be emitted, in tokens."""
+        return len(self.prompt_token_ids) + self.max_tokens
