@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 
 from orchestrator.bench.gates.cases import DraftKind
@@ -21,6 +21,9 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.results import Collector
 from specgate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SLOW_SHARE = 1 / 3
 """Of a target forward: what a token of the slow draft takes."""
@@ -102,6 +105,8 @@ def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> Path:
     files = sorted(model.glob("*.safetensors"))
     if not files:
         raise InvalidArgument("draft", f"{model} is no folder with safetensors, which the random draft is made of")
+    import numpy as np
+
     draw = np.random.default_rng(seed)
     for file in model.iterdir():
         if file.is_file() and file not in files:
@@ -111,7 +116,9 @@ def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def _shuffled(content: bytearray, draw: np.random.Generator) -> bytes:
+def _shuffled(content: bytearray, draw: "np.random.Generator") -> bytes:
+    import numpy as np
+
     start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
     header = json.loads(content[_LENGTH_BYTES:start])
     for name, tensor in header.items():

@@ -23,6 +23,7 @@ from orchestrator.terminal.request_options import (
     SamplingOptions,
     request_for,
 )
+from orchestrator.terminal.service_flags import NAMES, ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
 
@@ -95,8 +96,9 @@ def _with_all_groups(models: ModelOptions, drafting: DraftingOptions, sampling: 
     ],
 )
 def test_bad_model_options_are_refused_by_name(values: dict[str, Any], field: str) -> None:
+    given = {name: values.pop(name) for name in NAMES if name in values}
     with pytest.raises(InvalidArgument) as caught:
-        ModelOptions(**values)
+        ModelOptions(**values, service=ServiceFlags(given))
     assert caught.value.field == field
 
 

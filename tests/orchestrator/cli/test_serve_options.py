@@ -22,7 +22,7 @@ def settings_of_flags(*flags: str) -> Settings:
     @app.command()
     @takes_groups
     def command(options: ServeOptions) -> None:
-        received.append(load_settings(options.config, options.overrides()))
+        received.append(load_settings(options.config, options.overrides(), options.service.given_to))
 
     CliRunner().invoke(app, flags, catch_exceptions=False, standalone_mode=False)
     return received[0]
@@ -46,6 +46,22 @@ def test_services_that_are_named_are_used() -> None:
     assert settings.verifier.endpoints == ("h:1", "h:2")
     assert settings.drafter is not None
     assert settings.drafter.endpoints == ("h:3",)
+
+
+def test_every_setting_of_a_service_is_a_flag_for_both() -> None:
+    settings = settings_of_flags("--dtype", "bfloat16", "--attention", "sdpa", "--no-cpu-graphs", "--run-ahead", "2")
+    for service in (settings.verifier, settings.drafter):
+        assert service is not None
+        assert (service.dtype, service.attention, service.cpu_graphs) == ("bfloat16", "sdpa", False)
+    assert settings.drafter is not None
+    assert settings.drafter.run_ahead == 2
+
+
+def test_a_drafter_that_the_file_leaves_out_is_not_brought_back_by_a_flag_for_both(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("drafter: null")
+    settings = settings_of_flags("--config", str(file), "--dtype", "float16")
+    assert (settings.verifier.dtype, settings.drafter) == ("float16", None)
 
 
 def test_a_door_beyond_loopback_needs_a_word() -> None:

@@ -1,0 +1,90 @@
+"""A leased session is opened within its time and given back once, whatever comes of it."""
+
+import asyncio
+
+import pytest
+
+from orchestrator.decode.ports import Lease
+from orchestrator.services.session_lease import SessionLease
+from specgate.errors import InvalidArgument, KVCacheFull, ServiceUnavailable, SpecgateError
+
+LEASE = Lease("here:1")
+
+
+class Released:
+    """A pool that remembers what it was given back."""
+
+    def __init__(self) -> None:
+        self.leases: list[tuple[Lease, bool]] = []
+
+    async def lease(self) -> Lease:
+        return LEASE
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        self.leases.append((lease, failed))
+
+    async def close(self) -> None:
+        """Nothing runs behind it."""
+
+
+class Session:
+    """A session that can be closed."""
+
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_an_open_session_is_given_back_with_its_lease() -> None:
+    pool, session = Released(), Session()
+
+    async def opening() -> Session:
+        return session
+
+    leased = await SessionLease[Session].open(pool, LEASE, opening(), 1.0, "verifier")
+    assert leased is not None
+    assert pool.leases == []
+    await leased.give_back(failed=True)
+    assert (pool.leases, session.closed) == ([(LEASE, True)], True)
+
+
+async def test_a_service_that_cannot_hold_the_session_is_not_at_fault() -> None:
+    pool = Released()
+
+    async def opening() -> None:
+        return None
+
+    assert await SessionLease[Session].open(pool, LEASE, opening(), 1.0, "drafter") is None
+    assert pool.leases == [(LEASE, False)]
+
+
+@pytest.mark.parametrize(
+    ("error", "at_fault"), [(KVCacheFull("full"), True), (InvalidArgument("prompt", "too long"), False)]
+)
+async def test_only_a_refused_request_is_not_the_services_fault(error: SpecgateError, at_fault: bool) -> None:
+    pool = Released()
+
+    async def opening() -> Session:
+        raise error
+
+    with pytest.raises(type(error)):
+        await SessionLease[Session].open(pool, LEASE, opening(), 1.0, "verifier")
+    assert pool.leases == [(LEASE, at_fault)]
+
+
+async def test_one_that_does_not_open_in_time_is_at_fault_and_one_that_is_cancelled_is_not() -> None:
+    pool = Released()
+
+    async def opening() -> Session:
+        await asyncio.sleep(60)
+        return Session()
+
+    with pytest.raises(ServiceUnavailable, match=r"the verifier at here:1 opened no session within 0\.01 s"):
+        await SessionLease[Session].open(pool, LEASE, opening(), 0.01, "verifier")
+    task = asyncio.create_task(SessionLease[Session].open(pool, LEASE, opening(), 60.0, "verifier"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert pool.leases == [(LEASE, True), (LEASE, False)]
