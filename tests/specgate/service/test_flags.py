@@ -62,5 +62,5 @@ def test_what_is_wrong_is_told_by_flag_value_and_limit(values: dict[str, object]
 
 def test_a_verifier_has_nothing_of_a_drafter() -> None:
     assert set(DraftModelSettings.model_fields) - set(ModelSettings.model_fields) == {"run_ahead"}
-    with pytest.raises(InvalidArgument, match="^--run-ahead: "):
+    with pytest.raises(InvalidArgument, match=r"^--run-ahead: "):
         settings_of("verifier", model="m", run_ahead=1)
