@@ -10,7 +10,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 HEAD = """# Results
 
 Made by `scripts/results_table.py` from the JSON files beside it; each says where its numbers come from. To add one:
-`orchestrator bench --json docs/results/NAME.json`, then run the script.
+`orchestrator bench --json docs/results/NAME.json`, then run the script. What the rows and columns are:
+[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md).
 """
 COLUMNS = {
     "name": "row",
@@ -25,9 +26,9 @@ COLUMNS = {
     "acceptance_rate": "accepted",
     "tokens_per_forward": "tok/forward",
     "run_ahead_hit_rate": "ahead",
-    "verdict": "",
+    "status": "",
     "seconds": "s",
-    "figure": "",
+    "told": "",
 }
 """Fields of a row that are shown, in this order, where a file's rows have them."""
 SHARES = frozenset({"acceptance_rate", "run_ahead_hit_rate"})
@@ -47,25 +48,31 @@ def _section(file: Path, told: Mapping[str, Any]) -> Iterator[str]:
     versions = ", ".join(f"{name} {origin['versions'][name]}" for name in ("torch", "transformers"))
     yield f"## [{file.stem}]({file.name})\n"
     yield f"    {origin['command']}\n"
-    yield f"{origin['date'][:10]}, commit {origin['commit'] or 'unknown'}, {where}, {versions}.\n"
-    rows = told.get("rows") or told.get("steps") or []
-    if rows:
-        yield from _table(rows)
-        yield ""
+    yield f"{origin['date'][:10]}, commit {origin['commit'] or told.get('note') or 'unknown'}, {where}, {versions}.\n"
+    yield from _table(told.get("rows") or told.get("steps") or [])
+    for step in told.get("steps", []):
+        if step["rows"]:
+            yield f"### {step['name']}\n"
+            yield from _table(step["rows"], all_columns=True)
 
 
-def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    shown = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
-    yield f"| {' | '.join(COLUMNS[column] for column in shown)} |"
+def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator[str]:
+    """Yield a table, or nothing of no rows. ``all_columns`` shows what ``COLUMNS`` does not know, too."""
+    if not rows:
+        return
+    named = dict.fromkeys(column for row in rows for column in row) if all_columns else COLUMNS
+    shown = [column for column in named if any(row.get(column) is not None for row in rows)]
+    yield f"| {' | '.join(COLUMNS.get(column, column) for column in shown)} |"
     yield f"|{'---|' * len(shown)}"
     for row in rows:
         yield f"| {' | '.join(_cell(column, row.get(column)) for column in shown)} |"
+    yield ""
 
 
 def _cell(column: str, value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(one, float) for one in value):
         return " to ".join(f"{one:.2f}" for one in value)
     if column in SHARES:
         return f"{value:.0%}"

@@ -46,7 +46,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "gpu":
         return None
     files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
-    return None if any("pytest.mark.gpu" in file.read_text("utf-8") for file in files) else True
+    texts = (file.read_text("utf-8") for file in files if file.suffix == ".py")
+    return None if any("mark.gpu" in text for text in texts) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

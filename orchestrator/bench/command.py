@@ -26,7 +26,7 @@ from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
-from orchestrator.terminal.results import results_path, write_json
+from orchestrator.terminal.results import check_writable, results_path, write_json
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
@@ -67,14 +67,17 @@ def bench(
     load.prepare()
     if json:
         # A file that cannot be written is told now, not after minutes of measuring.
-        write_json(json, {})
+        check_writable(json)
+    file, origin, log = json or results_path("bench"), provenance(), Console(stderr=True)
+    if file is None:
+        log.print("the results are not kept: give --json FILE", style="yellow")
     if load.is_wanted:
         told = run_load(models, load, todo, request, repeats).to_object()
     else:
         told = _bench_alone(models, network, todo, request, repeats, load.plots, assisted)
-    if file := json or results_path("bench"):
-        write_json(file, {"provenance": provenance(), **told})
-        Console(stderr=True).print(f"results: {file}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    if file is not None:
+        write_json(file, {"provenance": origin, **told})
+        log.print(f"results: {file}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, assisted: bool) -> None:

@@ -84,12 +84,13 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
 
         def show(stages: Stages) -> None:
             for replica, stage in stages.items() - shown.items():
+                is_notice = stage[-1] == 0
                 if as_json:
-                    _say_stage(replica, *stage)
-                elif stage[-1]:
-                    show_bar(replica, *stage)
-                else:
+                    _say_notice(replica, stage[0]) if is_notice else _say_stage(replica, *stage)
+                elif is_notice:
                     log.print(f"{replica}: {stage[0]}", style="yellow", markup=False, soft_wrap=True)
+                else:
+                    show_bar(replica, *stage)
             shown.update(stages)
             if stop.is_set():
                 raise KeyboardInterrupt
@@ -107,6 +108,10 @@ def _tell(settings: Settings, doors: "GatewayEndpoints", seconds: float, *, as_j
     print(f"  gRPC  {', '.join(doors.grpc)}")
     print(f"  curl -N {doors.http}/v1/completions -H 'content-type: application/json' -d '{body}'")
     print("Ctrl-C drains and leaves.", flush=True)
+
+
+def _say_notice(replica: str, text: str) -> None:
+    _say({"event": "notice", "replica": replica, "text": text})
 
 
 def _say_stage(replica: str, stage: str, done: int, total: int) -> None:

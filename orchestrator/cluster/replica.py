@@ -1,5 +1,6 @@
 """The two deployments of models: a replica runs one gRPC service, and gives out the right to its sessions."""
 
+import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -22,6 +23,9 @@ LOGGING = {"enable_access_log": False}
 """A line a lease or a request would be the most of what is logged."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class ServiceReplica:
     """One drafter or verifier. Serve counts a lease as one ongoing request, and so as one session.
 
@@ -38,7 +42,13 @@ class ServiceReplica:
         config = _config(role, kind.model_validate(settings), drain_s)
         self._replica = Replica(role, config, self._leases)
         tell = reporter()
-        await self._replica.start(tell, on_notice=lambda text: tell(text, 0, 0))
+
+        def on_notice(text: str) -> None:
+            # Whoever deployed this may not look on, and nobody does once it serves.
+            _log.warning("%s", text)
+            tell(text, 0, 0)
+
+        await self._replica.start(tell, on_notice)
 
     async def lease(self) -> AsyncGenerator[tuple[str, str], None]:
         """Yield the endpoint and a one-time token; end with the session, or soon where none is opened."""

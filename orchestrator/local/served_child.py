@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +27,12 @@ class ServedEndpoints:
 
 
 @asynccontextmanager
-async def served(settings: Mapping[str, object]) -> AsyncIterator[ServedEndpoints]:
+async def served(
+    settings: Mapping[str, object], on_notice: Callable[[str], None] = lambda text: None
+) -> AsyncIterator[ServedEndpoints]:
     """Start ``orchestrator serve`` on free ports of this machine, with these settings by dotted key; and end it.
+
+    ``on_notice`` hears what a replica says of a model that it serves more slowly than it could.
 
     Raises:
         ServiceUnavailable: it ended before it was ready, or was not ready in time; tells its last words.
@@ -39,7 +43,7 @@ async def served(settings: Mapping[str, object]) -> AsyncIterator[ServedEndpoint
     # A Ray of our own, also where this machine has joined a cluster.
     child = await Child.start("orchestrator.cli", ["serve", "--json-events", *flags], {"RAY_ADDRESS": "local"})
     try:
-        ready = await _ready(child)
+        ready = await _ready(child, on_notice)
         yield ServedEndpoints(ready["http"].removeprefix("http://"), ready["grpc"], time.monotonic() - start_s)
     finally:
         await child.stop(STOP_WITHIN_S)
@@ -54,11 +58,13 @@ def settings_for(models: ModelOptions) -> dict[str, object]:
     return settings
 
 
-async def _ready(child: Child) -> dict[str, Any]:
+async def _ready(child: Child, on_notice: Callable[[str], None]) -> dict[str, Any]:
     """Return the event that tells the endpoints."""
     try:
         async with asyncio.timeout(READY_WITHIN_S):
             while event := await child.next_event():
+                if event.get("event") == "notice":
+                    on_notice(f"{event['replica']}: {event['text']}")
                 if event.get("event") == "ready":
                     return event
     except TimeoutError:

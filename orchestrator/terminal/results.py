@@ -140,17 +140,28 @@ def error_object(error: SpecgateError) -> dict[str, Any]:
 
 
 def results_path(command: str) -> Path | None:
-    """Return where a command keeps its results if nobody names a file; None where that folder cannot be made.
+    """Return where a command keeps its results if nobody names a file; None where that folder cannot be written to.
 
     The folder is ``specgate/results`` under ``XDG_STATE_HOME``, by default ``~/.local/state``.
     """
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    folder = Path(home) / "specgate" / "results"
     try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folder = Path(home) / "specgate" / "results"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    # Somebody without an entry among the users has no home.
+    except (OSError, RuntimeError):
+        return None
+    if not os.access(folder, os.W_OK):
         return None
     return folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}-{command}.json"
+
+
+def check_writable(path: Path) -> None:
+    """Raise InvalidArgument unless the file that ``--json`` names can be written; what is in it stays."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -77,6 +77,8 @@ def problem_of(error: "ErrorDetails", field: FieldInfo | None) -> str:
         return f"{value} is outside [{low}, {high}]"
     if error["type"] == "enum" and field is not None:
         return f"{value!r} is not one of {', '.join(type_of(field))}"
+    if error["type"] == "string_pattern_mismatch" and field is not None:
+        return f"{value!r} is not one of {(field.description or '').rstrip('.')}"
     return f"{error['msg']}; it is {value!r}"
 
 

@@ -32,3 +32,23 @@ def test_a_file_tells_where_it_comes_from_and_its_rows(tmp_path: Path) -> None:
     assert "## [a](a.json)" in page
     assert "2026-11-25, commit unknown, 2 cores of a CPU, a card, 580, torch 2.13, transformers 5.23." in page
     assert "| spec | 123 | 1.25 to 2.00 | 50% |" in page
+
+
+def test_a_gpu_day_tells_each_step_and_its_figures(tmp_path: Path) -> None:
+    machine = {"cores": 16, "cpu": "a CPU", "gpus": ["a card"]}
+    origin = {"date": "2026-11-25T01:02:03", "command": "gpu_day", "commit": None, "machine": machine}
+    versions = {"torch": "2.11", "transformers": "5.17"}
+    step = {
+        "name": "smoke",
+        "status": "FAIL",
+        "seconds": 5.5,
+        "told": "SLOW: sdpa | no pages",
+        "rows": [{"GB/s": 3000.0}],
+    }
+    told = {"provenance": {**origin, "versions": versions}, "note": "abc123", "steps": [step]}
+    (tmp_path / "day.json").write_text(json.dumps(told))
+    page = results_table().page(tmp_path)
+    assert "commit abc123" in page
+    assert "| smoke | FAIL | 5.50 | SLOW: sdpa \\| no pages |" in page
+    assert "### smoke" in page
+    assert "| 3000 |" in page

@@ -139,7 +139,7 @@ def load_settings(
     overrides: Mapping[str, object] | None = None,
     given_to: Callable[[str], Mapping[str, object]] = lambda role: {},
 ) -> Settings:
-    """Return the settings of ``file`` with those of each service, and then ``overrides``, over them.
+    """Return the settings of ``file`` with those of each service, and ``overrides``, over them.
 
     Args:
         overrides: values by dotted key, such as ``verifier.replicas``.
@@ -149,12 +149,15 @@ def load_settings(
         InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
     """
     values = {} if file is None else _read(file)
-    for role in ("verifier", "drafter"):
-        for name, value in given_to(role).items():
-            if values.get(role, {}) is not None:
-                _put(values, [role, name], value)
     for key, value in (overrides or {}).items():
         _put(values, key.split("."), value)
+    for role in ("verifier", "drafter"):
+        service = values.setdefault(role, {})
+        # What is no mapping is told as such; None is no drafter.
+        if isinstance(service, dict):
+            for name, value in given_to(role).items():
+                if f"{role}.{name}" not in (overrides or {}):
+                    _put(values, [role, name], value)
     return settings_of(values)
 
 

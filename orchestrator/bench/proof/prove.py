@@ -21,7 +21,7 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.results import write_json
+from orchestrator.terminal.results import check_writable, write_json
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
@@ -56,10 +56,11 @@ def prove(
     todo = _prompts(prompts, GenerationRequest((), max_tokens=max(max_tokens, REJECTION_TOKENS)))
     if json:
         # A file that cannot be written is told now, not after minutes.
-        write_json(json, {})
+        check_writable(json)
+    origin = provenance()
     proof = asyncio.run(_prove(models, todo, Sizes(max_tokens, samples), hf=hf))
     if json:
-        write_json(json, {"provenance": provenance(), **proof.to_object()})
+        write_json(json, {"provenance": origin, **proof.to_object()})
     print_proof(output_console(), proof)
     if not proof.holds:
         raise typer.Exit(1)

@@ -6,7 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,12 +44,28 @@ def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 def _command(argv: Sequence[str]) -> str:
     program, *arguments = argv
-    told = shlex.join([Path(program).name, *arguments])
-    for folder, short in ((Path.cwd(), "."), (Path.home(), "~")):
-        # A root folder is part of every path.
-        if folder != Path(folder.anchor):
-            told = told.replace(str(folder), short)
-    return told
+    return " ".join([Path(program).name, *(_shortened(argument) for argument in arguments)])
+
+
+def _shortened(argument: str) -> str:
+    """Return an argument as a shell takes it, with the working folder as ``.`` and the home as ``~``."""
+    flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    for folder, short in _folders():
+        if value == folder or value.startswith(folder + "/"):
+            rest = value.removeprefix(folder)
+            # A shell reads ~ for the home only where it is not quoted.
+            return f"{flag}{equals}{short}{shlex.quote(rest) if rest else ''}"
+    return shlex.quote(argument)
+
+
+def _folders() -> Iterator[tuple[str, str]]:
+    """Yield folders that tell of a person, and what stands for them. The root folder is part of every path."""
+    if (here := Path.cwd()) != Path(here.anchor):
+        yield str(here), "."
+    # Somebody without an entry among the users has no home.
+    with suppress(RuntimeError):
+        if (home := Path.home()) != Path(home.anchor):
+            yield str(home), "~"
 
 
 def _commit() -> str | None:

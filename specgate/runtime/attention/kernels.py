@@ -103,11 +103,11 @@ def ways_to_call(attention: VarlenAttention) -> list[Way]:
     FlashAttention 3.
     """
     name = f"varlen_attn of torch {torch.__version__}"
-    split_once = Way(f"{name}, num_splits=1", attention)
-    split_at_will = Way(f"{name} without num_splits", partial(_without_num_splits, attention))
+    with_one_split = Way(f"{name}, num_splits=1", attention)
+    without_num_splits = Way(f"{name} without num_splits", partial(_without_num_splits, attention))
     return [
         way
-        for one in (split_once, split_at_will)
+        for one in (with_one_split, without_num_splits)
         for way in (one, Way(one.told, partial(_without_cu_seq_k, one.attention)))
     ]
 
@@ -130,14 +130,16 @@ def first_right(ways: Sequence[Way], device: torch.device, dtype: torch.dtype) -
     reasons: dict[str, None] = {}
     for way in ways:
         try:
-            error = max(error for rows in _PROBE_ROWS for error in _errors(way.attention, rows, device, dtype))
+            errors = [error for rows in _PROBE_ROWS for error in _errors(way.attention, rows, device, dtype)]
         except (RuntimeError, TypeError, ValueError, NotImplementedError) as refusal:
             reasons[str(refusal).partition("\n")[0]] = None
             wait_for(device)
             continue
-        if error <= _PROBE_TOLERANCE:
-            return way
-        reasons[f"its numbers are off by {error:.1e}"] = None
+        # Not by the greatest: NaN is greater than nothing.
+        if wrong := [error for error in errors if not error <= _PROBE_TOLERANCE]:
+            reasons[f"its numbers are off by {wrong[0]:.1e}"] = None
+            continue
+        return way
     raise NoFusedAttention("; ".join(reasons))
 
 

@@ -73,7 +73,7 @@ def test_no_text_of_the_help_has_brackets_which_would_be_read_as_markup() -> Non
         ("generate x --concurrency 0", "--concurrency: 0 is outside [1, 256]"),
         ("generate x --threads 0", "--threads: 0 is outside [1, 1024]"),
         ("generate x --verifier nowhere", "--verifier: 'nowhere' is not HOST:PORT"),
-        ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda, cuda:N"),
+        ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda or cuda:N"),
         ("generate x --target t", "--draft: is needed beside --target"),
         ("generate", "PROMPT: give either PROMPT or --prompts FILE"),
         ("generate x --prompts f", "PROMPT: give either PROMPT or --prompts FILE"),

@@ -62,6 +62,22 @@ def test_a_drafter_that_the_file_leaves_out_is_not_brought_back_by_a_flag_for_bo
     file.write_text("drafter: null")
     settings = settings_of_flags("--config", str(file), "--dtype", "float16")
     assert (settings.verifier.dtype, settings.drafter) == ("float16", None)
+    brought = settings_of_flags("--config", str(file), "--draft", "/x", "--target", "/y", "--dtype", "float16")
+    assert brought.drafter is not None
+    assert brought.drafter.dtype == "float16"
+
+
+def test_what_is_set_for_one_service_is_over_what_a_flag_says_for_both() -> None:
+    settings = settings_of_flags("--dtype", "float16", "--set", "drafter.dtype=float32")
+    assert settings.drafter is not None
+    assert (settings.verifier.dtype, settings.drafter.dtype) == ("float16", "float32")
+
+
+def test_a_file_that_is_wrong_is_refused_with_a_flag_for_both_too(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("drafter: 5")
+    with pytest.raises(InvalidArgument, match=r"^drafter: "):
+        settings_of_flags("--config", str(file), "--dtype", "float16")
 
 
 def test_a_door_beyond_loopback_needs_a_word() -> None:

@@ -49,7 +49,9 @@ def test_sources(draft, num_accepted, own, tokens, sources) -> None:
     assert not session.finished
 
 
-@pytest.mark.parametrize(("draft", "num_accepted", "stood"), [((11, 12), 2, True), ((11, 12), 1, False), ((), 0, True)])
+@pytest.mark.parametrize(
+    ("draft", "num_accepted", "fully_accepted"), [((11, 12), 2, True), ((11, 12), 1, False), ((), 0, True)]
+)
 def test_whether_a_draft_stood(draft: tuple[int, ...], num_accepted: int, fully_accepted: bool) -> None:
     session = make_session()
     assert session.fully_accepted

@@ -26,6 +26,14 @@ def test_it_names_no_folder_of_the_person_who_measured(monkeypatch: pytest.Monke
     assert command == "bench --target ~/models/t --json ./r.json"
 
 
+def test_a_folder_that_only_begins_alike_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = tmp_path / "main"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    told = provenance(["bench", f"--target={here}-models/t", f"--draft={here}/d", str(here), f"/data{here}"])["command"]
+    assert told == f"bench --target={here}-models/t --draft=./d . /data{here}"
+
+
 def test_a_program_that_is_missing_leaves_its_part_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     told = provenance(["bench"])

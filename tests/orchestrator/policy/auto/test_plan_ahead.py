@@ -41,7 +41,7 @@ class Chosen:
 @pytest.mark.parametrize(
     "choice", [PlanChoice(0, 3, 3), PlanChoice(0, 2, 6), PlanChoice(2, 3, 3), PlanChoice(4, 2, 5), PlanChoice(1, 1, 8)]
 )
-@pytest.mark.parametrize("stood", [True, False])
+@pytest.mark.parametrize("fully_accepted", [True, False])
 def test_it_is_what_is_planned(choice: PlanChoice, fully_accepted: bool) -> None:
     for confidence in (0.05, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0):
         policy = Auto(Chosen(choice), MODE, 8)

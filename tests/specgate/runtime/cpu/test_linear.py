@@ -117,12 +117,12 @@ def test_bfloat16_is_widened_a_part_at_a_time(
 ) -> None:
     seen: list[int] = []
 
-    def linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def counted(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         seen.append(len(weight))
         return F.linear(rows, weight, bias)
 
     monkeypatch.setattr(linear, "WIDENED_NUMBERS", numbers)
-    monkeypatch.setattr(linear, "F", SimpleNamespace(linear=linear))
+    monkeypatch.setattr(linear, "F", SimpleNamespace(linear=counted))
     weight, rows = torch.randn(10, 24).bfloat16(), torch.randn(num_rows, 24).bfloat16()
     out = widened(weight, rows, bias)
     assert seen == parts
