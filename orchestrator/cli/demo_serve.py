@@ -54,7 +54,7 @@ async def demo_serve(
     if find_spec("ray") is None:
         out.print("the serving part needs Ray: pip install 'specgate[ray]'", markup=False)
         return
-    async with served(settings) as doors:
+    async with served(settings, on_notice=lambda text: out.print(text, style="yellow", markup=False)) as doors:
         out.print(f"ready after {doors.ready_s:.1f} s", end="\n\n")
         for name, reader in _DOORS.items():
             out.print(name, style="dim")
