@@ -21,6 +21,7 @@ from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.generate import generate
 from orchestrator.cli.serve import serve
+from orchestrator.terminal import service_flags
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
 from specgate import __version__
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 _GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
 _OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted"}
-_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | {*service_flags.NAMES}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration, never flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
