@@ -58,18 +58,18 @@ class Gateway:
         self._settings = settings_of(settings)
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
-        self._desk = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
+        self._request_queue = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         reuse_port = gateway.grpc.port > 0
         drain_s = self._settings.drain_s + CUT_GRACE_S
-        self._door = GrpcDoor(self._desk, gateway.grpc, reuse_port=reuse_port, drain_s=drain_s)
+        self._door = GrpcDoor(self._request_queue, gateway.grpc, reuse_port=reuse_port, drain_s=drain_s)
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
         self._probe = None if verifiers is None else Replicas("verifier", verifiers).check
         await self._door.start()
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return what answers HTTP; Serve asks for it once the gateway is made."""
-        return make_app(self._desk, self._probe)
+        return make_app(self._request_queue, self._probe)
 
     async def grpc_endpoint(self) -> str:
         """Return HOST:PORT of the gRPC door."""
@@ -77,18 +77,18 @@ class Gateway:
 
     async def drain(self) -> None:
         """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
-        await asyncio.gather(self._drain_desk(), self._door.drain())
+        await asyncio.gather(self._drain_queue(), self._door.drain())
 
-    async def _drain_desk(self) -> None:
-        if not await self._desk.drain(self._settings.drain_s):
+    async def _drain_queue(self) -> None:
+        if not await self._request_queue.drain(self._settings.drain_s):
             # Who is left is told so, with the last token's index, instead of losing the connection.
-            await self._desk.orchestrator.close()
+            await self._request_queue.orchestrator.close()
 
     async def __del__(self) -> None:
         """Serve calls and awaits this when the replica is stopped and its HTTP requests have ended."""
         if hasattr(self, "_door"):
             await self.drain()
-            await self._desk.orchestrator.close()
+            await self._request_queue.orchestrator.close()
 
 
 def build(args: Mapping[str, Any]) -> Application:

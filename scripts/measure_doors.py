@@ -69,7 +69,7 @@ async def local_pair() -> AsyncIterator[dict[str, str]]:
     async with AsyncExitStack() as stack:
         endpoints = {}
         for role, model in (("verifier", BUNDLED_TARGET), ("drafter", BUNDLED_DRAFT)):
-            service = Supervised(LocalService(role=role, model=model), on_notice=print)
+            service = Supervised(LocalService.of(role, model, kv_tokens=32_768), on_notice=print)
             stack.push_async_callback(service.stop)
             await service.start(lambda *_: None)
             endpoints[role] = service.endpoint

@@ -74,7 +74,7 @@ class BranchSet:
         self._tools = tools
         self._forks: list[KVSequence] = []
         self._jobs: list[Future[Any]] = []
-        self._telling: Announcer | None = None
+        self._announcer: Announcer | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -88,12 +88,12 @@ class BranchSet:
     @property
     def told(self) -> Announcement | None:
         """What was announced of it; None: nothing yet."""
-        return self._telling.told if self._telling is not None else None
+        return self._announcer.told if self._announcer is not None else None
 
     @property
     def told_first(self) -> Branch | None:
         """The likeliest branch that was told of, if it is still there."""
-        first = self._telling.told_first if self._telling is not None else None
+        first = self._announcer.told_first if self._announcer is not None else None
         ids = (ids for ids, branch in self.branches.items() if branch.draft is first)
         return self.named(next(ids, ()))
 
@@ -115,9 +115,9 @@ class BranchSet:
         for fork in self._forks:
             if kept is None or fork is not kept.draft.sequence:
                 self._tools.pool.discard(fork)
-        if self._telling is not None:
-            self._telling.stop()
-        self.branches, self._forks, self._jobs, self._telling = {}, [], [], None
+        if self._announcer is not None:
+            self._announcer.stop()
+        self.branches, self._forks, self._jobs, self._announcer = {}, [], [], None
 
     def _prepare(self, order: Order) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
@@ -129,7 +129,7 @@ class BranchSet:
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if order.announce is not None:
-            self._telling = Announcer(position, order.announce)
+            self._announcer = Announcer(position, order.announce)
         rows = tools.candidates(torch.cat(logits), draft)
         acceptance = tools.acceptance.rate if tools.acceptance is not None else None
         guesses = likeliest(rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
@@ -147,20 +147,20 @@ class BranchSet:
             fork = self._fork(trunk, length)
             fork.append([token_id])
             draft = Draft(fork, self.terms)
-            if self._telling is not None:
-                self._telling.begin(outcome, draft)
-            job = submit(self._extend(draft, self._telling))
+            if self._announcer is not None:
+                self._announcer.begin(outcome, draft)
+            job = submit(self._extend(draft, self._announcer))
             self._jobs.append(job)
             self.branches[*self.proposed.token_ids[:num_accepted], token_id] = Branch(chance, draft, job)
 
-    def _extend(self, draft: Draft, telling: Announcer | None) -> Guessing:
+    def _extend(self, draft: Draft, announcer: Announcer | None) -> Guessing:
         drafted = False
         try:
             yield from self._tools.extend(draft)
             drafted = True
         finally:
-            if telling is not None:
-                telling.end(draft, drafted=drafted)
+            if announcer is not None:
+                announcer.end(draft, drafted=drafted)
 
     def _fork(self, trunk: KVSequence, length: int) -> KVSequence:
         fork = self._tools.pool.fork(trunk, length)

@@ -28,7 +28,7 @@ from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefi
 
 RECENT_ROUNDS = 8
 """Rounds whose longest draft says how far a branch is drafted."""
-MOST_FANS = 2
+MOST_BRANCH_SETS = 2
 """Rounds that are prepared, one behind the other. (Why no more: docs/run-ahead.md, "A round further".)"""
 WORTH_LOOKING = 0.3
 """The chance of the likeliest outcome, below which the round behind it is left alone: it takes time from the target."""
@@ -55,7 +55,7 @@ class RunAhead:
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None
-        self._fans: list[BranchSet] = []
+        self._branch_sets: list[BranchSet] = []
         """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
         """Whether the last round's proposal was: then nobody waits for the answer, unless the two crossed."""
@@ -72,21 +72,24 @@ class RunAhead:
         """
         terms = Terms.of(request)
         self._learn(outcome)
-        fans, self._fans = self._fans, []
-        named = fans[0].named(outcome) if fans else None
-        is_told, is_busy = bool(fans) and fans[0].told is not None, any(fan.is_busy for fan in fans)
-        if fans:
-            fans[0].close(named)
+        branch_sets, self._branch_sets = self._branch_sets, []
+        named = branch_sets[0].named(outcome) if branch_sets else None
+        is_told, is_busy = (
+            bool(branch_sets) and branch_sets[0].told is not None,
+            any(branches.is_busy for branches in branch_sets),
+        )
+        if branch_sets:
+            branch_sets[0].close(named)
         num_prepared = len(named.draft.tokens) if named is not None else 0
         draft = self._proposed = self._adopted(sequence, terms, named)
-        if fans and terms.gamma:
+        if branch_sets and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
         is_complete = len(draft.tokens) == terms.gamma or draft.ended
         self.was_announced = is_told and is_complete and len(draft.tokens) > 0
         self._is_followed = request.foreseen
         self._expect(terms, request.prepare)
         stands = self.was_announced and len(draft.tokens) == num_prepared
-        self._go_on_with(fans[1:], named if stands else None)
+        self._go_on_with(branch_sets[1:], named if stands else None)
         return draft
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
@@ -100,12 +103,12 @@ class RunAhead:
         if not (self._proposed is not None and self._coming is not None and self._coming.gamma and self._is_guessing):
             return
         if num_rows <= 0:
-            self._drop(*self._fans)
+            self._drop(*self._branch_sets)
             return
         order = self._order(num_rows, submit, None if self._rejects else announce)
-        if not self._fans:
+        if not self._branch_sets:
             self._open(BranchSet(self._tools, self._proposed, self._coming), order)
-        elif order.announce is not None and (told := self._fans[0].told) is not None:
+        elif order.announce is not None and (told := self._branch_sets[0].told) is not None:
             # It was told of as further ahead, which a client that missed something cannot follow.
             if self._is_followed:
                 self._look_further(order)
@@ -114,7 +117,7 @@ class RunAhead:
 
     def free(self) -> None:
         """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
-        self._drop(*self._fans)
+        self._drop(*self._branch_sets)
         self._proposed = None
 
     def _adopted(self, sequence: KVSequence, terms: Terms, named: Branch | None) -> Draft:
@@ -152,22 +155,22 @@ class RunAhead:
 
     def _go_on_with(self, further: list[BranchSet], named: Branch | None) -> None:
         """Keep what is prepared further ahead, if it stands behind the branch that came true, as a whole."""
-        for fan in further:
-            stands = named is not None and fan.proposed is named.draft and fan.terms == self._coming
-            if stands and fan.is_alive and self._is_guessing and self._proposed is not None:
-                fan.proposed = self._proposed
-                self._fans.append(fan)
+        for branches in further:
+            stands = named is not None and branches.proposed is named.draft and branches.terms == self._coming
+            if stands and branches.is_alive and self._is_guessing and self._proposed is not None:
+                branches.proposed = self._proposed
+                self._branch_sets.append(branches)
             else:
-                self._drop(fan)
+                self._drop(branches)
 
-    def _drop(self, *fans: BranchSet) -> None:
-        self._fans = [fan for fan in self._fans if fan not in fans]
-        for fan in fans:
-            fan.close()
+    def _drop(self, *branch_sets: BranchSet) -> None:
+        self._branch_sets = [branches for branches in self._branch_sets if branches not in branch_sets]
+        for branches in branch_sets:
+            branches.close()
 
-    def _open(self, fan: BranchSet, order: Order) -> None:
-        self._fans.append(fan)
-        fan.open(order)
+    def _open(self, branches: BranchSet, order: Order) -> None:
+        self._branch_sets.append(branches)
+        branches.open(order)
 
     def _order(self, num_rows: int, submit: Submit, announce: Announce | None) -> Order:
         if announce is None:
@@ -175,7 +178,7 @@ class RunAhead:
 
         def tell(announcement: Announcement) -> None:
             self._num_told += 1
-            announce(announcement._replace(further=len(self._fans) > 1, number=self._num_told))
+            announce(announcement._replace(further=len(self._branch_sets) > 1, number=self._num_told))
             self._look_further(order)
 
         order = Order(num_rows, submit, tell)
@@ -183,9 +186,9 @@ class RunAhead:
 
     def _look_further(self, order: Order) -> None:
         """Where all is told that was prepared, prepare the round behind the likeliest branch of the last one."""
-        if not self._fans or len(self._fans) == MOST_FANS:
+        if not self._branch_sets or len(self._branch_sets) == MOST_BRANCH_SETS:
             return
-        last = self._fans[-1]
+        last = self._branch_sets[-1]
         branch = last.told_first
         # While the target decodes alone, the next round is enough: what is behind that is seldom asked for.
         if branch is None or not last.proposed.tokens:

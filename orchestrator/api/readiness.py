@@ -23,18 +23,18 @@ class Readiness:
         probe: by default one verifier is asked over gRPC what it serves.
     """
 
-    def __init__(self, desk: RequestQueue, probe: Probe | None = None) -> None:
-        self._desk = desk
+    def __init__(self, request_queue: RequestQueue, probe: Probe | None = None) -> None:
+        self._request_queue = request_queue
         self._probe = probe or self._ask_verifiers
         self._checked_at: float | None = None
         self._failure: SpecgateError | None = None
         self._asking = asyncio.Lock()
 
     async def check(self) -> None:
-        """Raise ServiceUnavailable while the desk is draining, or where no verifier is there."""
-        if self._desk.draining:
+        """Raise ServiceUnavailable while the request queue is draining, or where no verifier is there."""
+        if self._request_queue.draining:
             raise ServiceUnavailable("the gateway is draining")
-        if _age_s(self._desk.heard_at) < HEARD_S:
+        if _age_s(self._request_queue.heard_at) < HEARD_S:
             return
         async with self._asking:
             if _age_s(self._checked_at) >= FRESH_S:
@@ -51,7 +51,7 @@ class Readiness:
         return None
 
     async def _ask_verifiers(self) -> None:
-        await self._desk.orchestrator.check_verifiers(PROBE_TIMEOUT_S)
+        await self._request_queue.orchestrator.check_verifiers(PROBE_TIMEOUT_S)
 
 
 def _age_s(moment: float | None) -> float:

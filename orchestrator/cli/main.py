@@ -42,7 +42,7 @@ _GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkO
 _OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted"}
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | {*service_flags.NAMES}
 _OF_SETTINGS = frozenset({"config", "serve"})
-"""Commands whose field names are keys of the configuration, never flags."""
+"""Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
 for _command in (generate, bench, compare_gates, prove, doctor, demo, serve):
     app.command()(_command)
@@ -75,7 +75,8 @@ def run(argv: list[str]) -> int:
     try:
         return app(argv, standalone_mode=False) or 0
     except InvalidArgument as error:
-        field = error.field if _OF_SETTINGS.intersection(argv[:1]) else _flag(error.field)
+        is_key = _OF_SETTINGS.intersection(argv[:1]) and error.field not in service_flags.NAMES
+        field = error.field if is_key else _flag(error.field)
         return _tell(f"{field}: {error.problem}", BAD_INPUT)
     except SpecgateError as error:
         return _tell(str(error), FAILURE)

@@ -32,7 +32,7 @@ class ServePool:
 
     Args:
         role: what messages call the replicas.
-        handle: of a deployment with ``fleet.replica.ServiceReplica``'s ``lease``.
+        handle: of a deployment with ``cluster.replica.ServiceReplica``'s ``lease``.
         wait_s: how long a lease may take.
         rest_s: for so long after nobody was free in time nobody is waited for: the next requests are told at once.
     """

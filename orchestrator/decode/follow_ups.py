@@ -75,7 +75,7 @@ class Foresight:
         if num_accepted > len(running) or not 0 <= token_id < session.opening_spec.vocab_size:
             return None
         token_ids = (*running.draft_token_ids[:num_accepted], token_id)
-        foreseen = self._foresee(len(token_ids), fully_accepted=num_accepted == len(running))
+        foreseen = self._plan_ahead(len(token_ids), fully_accepted=num_accepted == len(running))
         if foreseen is None or not foreseen.plan.gamma:
             return None
         plan = foreseen.plan
@@ -86,7 +86,7 @@ class Foresight:
         follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, foreseen.least_confidence)
         return follow_up, Planned(plan, proposal)
 
-    def _foresee(self, num_tokens: int, *, fully_accepted: bool) -> ExpectedPlan | None:
+    def _plan_ahead(self, num_tokens: int, *, fully_accepted: bool) -> ExpectedPlan | None:
         session = self._session
         return self._policy.plan_ahead(
             Coming(session.length + num_tokens, session.remaining - num_tokens, fully_accepted)

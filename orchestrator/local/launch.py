@@ -1,7 +1,7 @@
 """Everything a command needs before it can ask for tokens: services, tokenizer, one connected orchestrator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,16 +31,34 @@ _MARGIN_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much services of our own must hold; the length is an upper bound, in tokens."""
+    """How much services of our own are to hold; the length is an upper bound, in tokens.
+
+    ``at_a_time`` sessions are open at the same time, and no service may hold fewer.
+    """
 
     sessions: int
     tokens_a_session: int
+    at_a_time: int = 1
 
     @property
     def kv_tokens(self) -> int:
         """Whole pages for every session at once."""
-        tokens = min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION)
-        return self.sessions * -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
+        return self.sessions * self._session_kv_tokens
+
+    @property
+    def _session_kv_tokens(self) -> int:
+        return -(-min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION) // PAGE_TOKENS) * PAGE_TOKENS
+
+    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a service's settings: what was given, and room for all sessions where that was not.
+
+        Raises:
+            InvalidArgument: the sessions that are given are fewer than are open at a time.
+        """
+        if given.get("max_sessions", self.at_a_time) < self.at_a_time:
+            problem = f"{given['max_sessions']} are fewer than the {self.at_a_time} that are open at a time"
+            raise InvalidArgument("max_sessions", problem)
+        return {"max_sessions": self.sessions, "kv_tokens": self.kv_tokens, **given}
 
 
 def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
@@ -49,7 +67,7 @@ def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
         len(prompt.token_ids or (prompt.text or "").encode("utf-8", "replace")) + prompt.request.max_tokens
         for prompt in prompts
     )
-    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS)
+    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS, concurrency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +176,7 @@ def _missing(
 
 def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
     """Return what one service of our own is started with."""
-    settings = {"max_sessions": capacity.sessions, "kv_tokens": capacity.kv_tokens, **models.service.given_to(role)}
-    return LocalService.of(role, model, cpu=core, **settings)
+    return LocalService.of(role, model, cpu=core, **capacity.settings(models.service.given_to(role)))
 
 
 def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:

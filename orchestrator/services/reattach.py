@@ -72,7 +72,7 @@ class ReattachingDrafter:
     the second holds for no proposal of an honest drafter.
 
     What was announced is returned at once. Its round is told and answered behind the request's back, under the same
-    patience as any, and before the next one.
+    deadline as any, and before the next one.
     """
 
     def __init__(self, pool: Pool, dialer: DrafterDialer, session: Session, timeouts: Timeouts) -> None:

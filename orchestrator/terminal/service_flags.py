@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from specgate.errors import InvalidArgument
-from specgate.service.flags import type_of
+from specgate.service.flags import help_of, type_of
 from specgate.service.settings import DraftModelSettings, ModelSettings, settings_class, settings_of
 
 PANEL = "How models are served"
 NAMES = tuple(name for name in DraftModelSettings.model_fields if name != "model")
 """Each holds for both services, but for what only a drafter has."""
+SIZED = frozenset({"max_sessions", "kv_tokens"})
+"""A command that starts services makes room for all that it opens, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ def parameters() -> Iterator[inspect.Parameter]:
         whose = "" if name in ModelSettings.model_fields else "Drafter: "
         option = typer.Option(
             *names,
-            help=f"{whose}{setting.description}",
-            show_default="" if setting.default is None else str(setting.default),
+            help=f"{whose}{setting.description if name in SIZED else help_of(setting)}",
+            show_default=False,
             rich_help_panel=PANEL,
         )
         annotated: Any = Annotated

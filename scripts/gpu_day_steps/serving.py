@@ -23,6 +23,8 @@ from specgate.errors import ModelLoadError
 
 Prompts = Sequence[tuple[int, ...]]
 
+KV_TOKENS = 32_768
+
 
 @asynccontextmanager
 async def started(context: Context, services: Mapping[str, LocalService]) -> AsyncIterator[dict[str, str]]:
@@ -54,9 +56,12 @@ async def connected(verifier: str, drafter: str | None = None) -> Orchestrator:
 
 
 def service(context: Context, role: str, model: str, **options: Any) -> LocalService:
-    """Return a service on the day's device; in its fast number format where ``options`` name no other."""
-    usual = {"device": context.where.device, "dtype": context.where.dtype}
-    return LocalService(role, model, **(usual | options))
+    """Return a service on the day's device; in its fast number format where ``options`` name no other.
+
+    Several share a card, so none takes the memory that it finds free.
+    """
+    usual = {"device": context.where.device, "dtype": context.where.dtype, "kv_tokens": KV_TOKENS}
+    return LocalService.of(role, model, **(usual | options))
 
 
 def bundled_prompts(number: int) -> Prompts:

@@ -13,7 +13,7 @@ from specgate.errors import InvalidArgument
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_OUT_OF_RANGE = frozenset({"greater_than_equal", "less_than_equal"})
+_OUT_OF_RANGE = frozenset({"greater_than_equal", "less_than_equal", "finite_number"})
 
 
 def flag_of(name: str) -> str:

@@ -15,7 +15,7 @@ DEFAULT_RUN_AHEAD = 4
 class ModelSettings(BaseModel):
     """One model on one device. A description is what the flags' help says."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     model: str = Field(description="Folder or hub id of a HuggingFace causal language model.")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
@@ -30,7 +30,10 @@ class ModelSettings(BaseModel):
     threads: int | None = Field(1, ge=1, le=1024, description="Torch threads on the CPU.")
     max_sessions: int = Field(16, ge=1, le=MAX_SESSIONS_LIMIT, description="Sessions at the same time.")
     kv_tokens: int | None = Field(
-        None, ge=16, le=1 << 40, description="Tokens that the KV pages hold in all; as memory allows if absent."
+        None,
+        ge=16,
+        le=1 << 40,
+        description="Tokens that the KV pages hold in all; a service by itself takes what memory allows.",
     )
     max_batch_tokens: int = Field(2048, ge=64, le=1 << 20, description="Tokens of all sessions in one forward pass.")
     prefill_chunk: int | None = Field(

@@ -91,7 +91,7 @@ class Talk:
 
     def outcome(self, drafted: tuple[int, ...]) -> tuple[int, ...]:
         """What the target commits: mostly what is likely."""
-        branches = [ids for fan in self.session.ahead._fans[:1] for ids in fan.branches]
+        branches = [ids for branches in self.session.ahead._branch_sets[:1] for ids in branches.branches]
         if branches and self.random.random() < 0.8:
             return branches[0] if self.random.random() < 0.8 else self.random.choice(branches)
         return (*drafted[: self.random.randint(0, len(drafted))], self.random.randrange(VOCAB_SIZE))
@@ -135,7 +135,7 @@ def test_a_drafter_whose_announcement_was_lost_is_followed_again() -> None:
         if number == 1:
             talk.on_its_way.popleft()
         talk.arrive()
-        token_ids = next(iter(talk.session.ahead._fans[0].branches))
+        token_ids = next(iter(talk.session.ahead._branch_sets[0].branches))
         talk.length += len(token_ids)
         assert proposal.draft_token_ids
     assert foreseen == [False, False] + [True] * (ROUNDS - 2)

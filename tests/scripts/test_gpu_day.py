@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from specgate.service.config import parse_flags
+
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = """
 import os, signal, subprocess, sys, time
@@ -190,3 +192,13 @@ def test_the_command_walks_dry_and_refuses_what_it_does_not_know(tmp_path: Path)
 def _ended(command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHON": sys.executable}
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=90, env=environment)
+
+
+def test_services_share_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    serving, step = (importlib.import_module(f"gpu_day_steps.{name}") for name in ("serving", "step"))
+    context = step.Context(step.Where(dry=True, scratch=tmp_path, root=ROOT), "", 60.0)
+    flags = parse_flags("drafter", serving.service(context, "drafter", "m", run_ahead=0).arguments(0))
+    assert (flags.device, flags.dtype, flags.run_ahead_rows) == ("cpu", "float32", 0)
+    # Whatever is free is not one service's alone.
+    assert flags.kv_tokens is not None

@@ -25,7 +25,7 @@ class AdoptsAnother(WithAhead):
 
     class ahead_type(RunAhead):
         def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
-            for branches in (fan.branches for fan in self._fans[:1]):
+            for branches in (branches.branches for branches in self._branch_sets[:1]):
                 alike = [one for one in branches if len(one) == len(outcome)]
                 if outcome not in branches and alike:
                     branches[outcome] = branches[alike[0]]
@@ -37,7 +37,7 @@ class KeepsWrongKeys(WithAhead):
 
     class ahead_type(RunAhead):
         def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
-            for branches in (fan.branches for fan in self._fans[:1]):
+            for branches in (branches.branches for branches in self._branch_sets[:1]):
                 alike = [one for one in branches if len(one) == len(outcome) and one != outcome]
                 if outcome in branches and alike:
                     right, wrong = (branches[one].draft.sequence for one in (outcome, alike[0]))
@@ -50,11 +50,11 @@ class GoesOnBehindAnother(WithAhead):
 
     class ahead_type(RunAhead):
         def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
-            further, self._fans = self._fans[1:], self._fans[:1]
+            further, self._branch_sets = self._branch_sets[1:], self._branch_sets[:1]
             draft = super().begin(sequence, request, outcome)
-            for fan in further:
-                fan.proposed = draft
-                self._fans.append(fan)
+            for branches in further:
+                branches.proposed = draft
+                self._branch_sets.append(branches)
             return draft
 
 

@@ -1,4 +1,4 @@
-"""A verifier whose acceptance rule is wrong, as a service: ``python -m tests.broken_verifier --break NAME FLAGS``."""
+"""A verifier whose acceptance rule is wrong: ``python -m tests.support.broken_verifier --break NAME FLAGS``."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A pair on two running engines, as two services have it, in one process: the decode loop of ``tests.sessions``."""
+"""A pair on two running engines, as two services have it, in one process: the loop of ``tests.support.sessions``."""
 
 import asyncio
 from collections.abc import AsyncIterator

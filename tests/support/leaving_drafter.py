@@ -1,4 +1,4 @@
-"""A drafter that leaves its sessions, as a service: ``python -m tests.leaving_drafter FLAGS``."""
+"""A drafter that leaves its sessions, as a service: ``python -m tests.support.leaving_drafter FLAGS``."""
 
 import sys
 from collections.abc import Generator

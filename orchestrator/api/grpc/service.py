@@ -26,14 +26,14 @@ SERVICE = "specgate.v1.GenerationService"
 class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
     """Prompts in, deltas out. A call that ends early, in whatever way, frees both its sessions."""
 
-    def __init__(self, desk: RequestQueue) -> None:
-        self._desk = desk
+    def __init__(self, request_queue: RequestQueue) -> None:
+        self._request_queue = request_queue
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
         """Write the deltas as they are committed."""
         generation_request = await self._read(request)
         num_sent = 0
-        async with self._desk.admitted(generation_request) as running, aclosing(running.deltas()) as deltas:
+        async with self._request_queue.admitted(generation_request) as running, aclosing(running.deltas()) as deltas:
             try:
                 async for delta in deltas:
                     await self._write(context, delta_to_pb(delta, running.stats))
@@ -46,29 +46,29 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         """Answer when all is done."""
-        async with self._desk.admitted(await self._read(request)) as running:
+        async with self._request_queue.admitted(await self._read(request)) as running:
             deltas = [delta async for delta in running.deltas()]
             return deltas_to_pb(deltas, running.stats)
 
     async def _read(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> GenerationRequest:
         """Check what arrived, cheap things first, and encode the prompt."""
-        self._desk.check_room()
-        generation_request = request_from_pb(request.params, self._desk.defaults)
+        self._request_queue.check_room()
+        generation_request = request_from_pb(request.params, self._request_queue.defaults)
         token_ids = await self._prompt(request)
         if not request.params.HasField("max_tokens"):
-            max_tokens = self._desk.default_max_tokens(len(token_ids))
+            max_tokens = self._request_queue.default_max_tokens(len(token_ids))
             generation_request = replace(generation_request, max_tokens=max_tokens)
         return replace(generation_request, prompt_token_ids=token_ids)
 
     async def _prompt(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> tuple[int, ...]:
-        target = self._desk.target_info
+        target = self._request_queue.target_info
         kind = request.WhichOneof("prompt")
         if kind is None:
             raise InvalidArgument("prompt", "is missing; give text or token_ids")
         if kind == "text":
             text = request.text
             check_length("text", text, 1, len(text))
-            token_ids = await self._desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
+            token_ids = await self._request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
             check_length("text (tokens)", token_ids, 1, target.context_length - 1)
             return token_ids
         ids = request.token_ids.ids
@@ -79,10 +79,10 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
     async def _write(self, context: Any, response: pb.GenerateStreamResponse) -> None:
         """Send one delta. gRPC itself would wait for ever for a client that reads nothing."""
         try:
-            async with asyncio.timeout(self._desk.slow_reader_s):
+            async with asyncio.timeout(self._request_queue.slow_reader_s):
                 await context.write(response)
         except TimeoutError:
-            raise ServiceUnavailable(f"nothing was read for {self._desk.slow_reader_s:g} s") from None
+            raise ServiceUnavailable(f"nothing was read for {self._request_queue.slow_reader_s:g} s") from None
 
 
 def _after(num_sent: int, error: SpecgateError) -> SpecgateError:
@@ -93,7 +93,7 @@ def _after(num_sent: int, error: SpecgateError) -> SpecgateError:
 
 
 class GrpcDoor:
-    """One listening server over a desk, from ``start`` to ``drain``.
+    """One listening server over a request queue, from ``start`` to ``drain``.
 
     Args:
         reuse_port: share the port with other replicas on this node.
@@ -103,9 +103,11 @@ class GrpcDoor:
         InvalidArgument: ``listen`` is beyond loopback with neither TLS nor consent.
     """
 
-    def __init__(self, desk: RequestQueue, listen: Listen, *, reuse_port: bool = False, drain_s: float = 30.0) -> None:
+    def __init__(
+        self, request_queue: RequestQueue, listen: Listen, *, reuse_port: bool = False, drain_s: float = 30.0
+    ) -> None:
         self._server = Server(SERVICE, _options(listen, reuse_port=reuse_port, drain_s=drain_s))
-        servicer = GenerationServicer(desk)
+        servicer = GenerationServicer(request_queue)
         handlers: Any = self._server.handlers
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, handlers)
 

@@ -23,27 +23,27 @@ SAMPLING_FIELDS = (
 )
 
 
-async def admissible(params: CompletionRequest | ChatRequest, desk: RequestQueue) -> GenerationRequest:
-    """Return what the desk is asked for.
+async def admissible(params: CompletionRequest | ChatRequest, request_queue: RequestQueue) -> GenerationRequest:
+    """Return what the request queue is asked for.
 
     Raises:
         ApiError: 404 for another model's name, 400 where prompt and answer pass the context length.
         InvalidArgument: a value is out of its range; the field is named as the client names it.
-        TooManySessions, ServiceUnavailable: the desk takes nobody now; before anything is encoded.
+        TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
     """
-    if params.model != desk.model_name:
-        problem = f"the model {params.model!r} is not served here; {desk.model_name!r} is"
+    if params.model != request_queue.model_name:
+        problem = f"the model {params.model!r} is not served here; {request_queue.model_name!r} is"
         raise ApiError(404, problem, param="model", code="model_not_found")
-    desk.check_room()
+    request_queue.check_room()
     try:
-        prompt = await encode(params, desk)
-        max_tokens = _length(params, len(prompt), desk)
-        return _generation_request(params, prompt, max_tokens, desk)
+        prompt = await encode(params, request_queue)
+        max_tokens = _length(params, len(prompt), request_queue)
+        return _generation_request(params, prompt, max_tokens, request_queue)
     except InvalidArgument as error:
         raise in_words_of(error, params.names) from None
 
 
-async def encode(params: CompletionRequest | ChatRequest, desk: RequestQueue) -> tuple[int, ...]:
+async def encode(params: CompletionRequest | ChatRequest, request_queue: RequestQueue) -> tuple[int, ...]:
     """Return the prompt's token ids.
 
     Raises:
@@ -52,9 +52,9 @@ async def encode(params: CompletionRequest | ChatRequest, desk: RequestQueue) ->
     field = params.prompt_field
     if isinstance(params, ChatRequest):
         num_characters = sum(len(message.content) for message in params.messages)
-        return await desk.encode(partial(_encode_chat, params), num_characters, field)
+        return await request_queue.encode(partial(_encode_chat, params), num_characters, field)
     if isinstance(params.prompt, str):
-        return await desk.encode(partial(_encode_text, params), len(params.prompt), field)
+        return await request_queue.encode(partial(_encode_text, params), len(params.prompt), field)
     return tuple(params.prompt)
 
 
@@ -69,10 +69,10 @@ def _encode_text(params: CompletionRequest, tokenizer: TextTokenizer) -> tuple[i
     return tokenizer.encode(str(params.prompt), add_special_tokens=params.add_special_tokens is not False)
 
 
-def _length(params: GenerateRequest, num_prompt_tokens: int, desk: RequestQueue) -> int:
+def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: RequestQueue) -> int:
     """Return how many tokens may be emitted: what the client says, else the default as far as the context reaches."""
-    context_length = desk.target_info.context_length
-    field, wanted = params.length or (params.prompt_field, desk.default_max_tokens(num_prompt_tokens))
+    context_length = request_queue.target_info.context_length
+    field, wanted = params.length or (params.prompt_field, request_queue.default_max_tokens(num_prompt_tokens))
     if num_prompt_tokens + wanted <= context_length:
         return wanted
     raise ApiError(
@@ -84,9 +84,9 @@ def _length(params: GenerateRequest, num_prompt_tokens: int, desk: RequestQueue)
 
 
 def _generation_request(
-    params: GenerateRequest, prompt: tuple[int, ...], max_tokens: int, desk: RequestQueue
+    params: GenerateRequest, prompt: tuple[int, ...], max_tokens: int, request_queue: RequestQueue
 ) -> GenerationRequest:
-    defaults = desk.defaults
+    defaults = request_queue.defaults
     said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
     gate = defaults.gate if params.gate is None else params.gate
     # A threshold belongs to its gate: the default one says nothing to a gate that the client chose.

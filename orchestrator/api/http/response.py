@@ -22,17 +22,17 @@ _log = logging.getLogger(__name__)
 
 
 class GenerationResponse(Response):
-    """Asks the desk for ``request`` when it is sent; gives everything back when it ends or the client leaves.
+    """Asks the request queue for ``request`` when it is sent; gives everything back when it ends or the client leaves.
 
     What fails before the first delta is raised, so that it can still become a status; what fails later ends a stream
     with an error event, whose ``last_token_index`` counts the answer's tokens from 0 and is -1 before the first.
     """
 
     def __init__(
-        self, desk: RequestQueue, params: GenerateRequest, request: GenerationRequest, answer: OpenAIAnswer
+        self, request_queue: RequestQueue, params: GenerateRequest, request: GenerationRequest, answer: OpenAIAnswer
     ) -> None:
         super().__init__()
-        self._desk = desk
+        self._request_queue = request_queue
         self._request = request
         self._answer = answer
         self._params = params
@@ -43,7 +43,7 @@ class GenerationResponse(Response):
         """See ASGI.
 
         Raises:
-            SpecgateError: see ``RequestQueue.admitted`` and ``Running.deltas``.
+            SpecgateError: see ``RequestQueue.admitted`` and ``RunningRequest.deltas``.
         """
         work = self._send_stream(send) if self._params.stream else self._send_whole(scope, receive, send)
         try:
@@ -56,7 +56,7 @@ class GenerationResponse(Response):
         await JSONResponse(self._answer.whole(deltas, **self._told))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
-        writer = EventWriter(send, self._desk.slow_reader_s)
+        writer = EventWriter(send, self._request_queue.slow_reader_s)
         try:
             async with aclosing(self._chunks()) as chunks:
                 async for chunk in chunks:
@@ -92,7 +92,7 @@ class GenerationResponse(Response):
             yield chunk
 
     async def _deltas(self) -> AsyncGenerator[Delta, None]:
-        async with self._desk.admitted(self._request) as running:
+        async with self._request_queue.admitted(self._request) as running:
             self._timing.let_in()
             async with aclosing(running.deltas()) as deltas:
                 async for delta in deltas:

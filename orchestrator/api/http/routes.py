@@ -22,17 +22,17 @@ from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
 
 
-def make_app(desk: RequestQueue, probe: Probe | None = None) -> FastAPI:
-    """Return the application over ``desk``. It has no pages of its own: its API is OpenAI's, described there.
+def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI:
+    """Return the application over ``request_queue``. It has no pages of its own: its API is OpenAI's, described there.
 
     Args:
         probe: see ``Readiness``.
     """
     app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
     _add_error_handlers(app)
-    _add_generation(app, desk)
-    _add_models(app, desk)
-    _add_health(app, Readiness(desk, probe))
+    _add_generation(app, request_queue)
+    _add_models(app, request_queue)
+    _add_health(app, Readiness(request_queue, probe))
     return app
 
 
@@ -48,11 +48,11 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ClientDisconnect, nobody_is_there)
 
 
-def _add_generation(app: FastAPI, desk: RequestQueue) -> None:
+def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
     async def generate(params: CompletionRequest | ChatRequest, kind: type[OpenAIAnswer]) -> Response:
-        request = await admissible(params, desk)
-        answer = kind(params, request.prompt_token_ids, token_text(desk.orchestrator.tokenizer))
-        return GenerationResponse(desk, params, request, answer)
+        request = await admissible(params, request_queue)
+        answer = kind(params, request.prompt_token_ids, token_text(request_queue.orchestrator.tokenizer))
+        return GenerationResponse(request_queue, params, request, answer)
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -63,13 +63,13 @@ def _add_generation(app: FastAPI, desk: RequestQueue) -> None:
         return await generate(await read_model(request, ChatRequest), ChatAnswer)
 
 
-def _add_models(app: FastAPI, desk: RequestQueue) -> None:
+def _add_models(app: FastAPI, request_queue: RequestQueue) -> None:
     model: dict[str, Any] = {
-        "id": desk.model_name,
+        "id": request_queue.model_name,
         "object": "model",
         "created": int(time.time()),
         "owned_by": "specgate",
-        "max_model_len": desk.target_info.context_length,
+        "max_model_len": request_queue.target_info.context_length,
     }
 
     @app.get("/v1/models")
@@ -79,7 +79,7 @@ def _add_models(app: FastAPI, desk: RequestQueue) -> None:
     # A model's name may hold slashes.
     @app.get("/v1/models/{name:path}")
     async def one_model(name: str) -> Response:
-        if name != desk.model_name:
+        if name != request_queue.model_name:
             raise ApiError(404, f"the model {name!r} is not served here", param="model", code="model_not_found")
         return JSONResponse(model)
 

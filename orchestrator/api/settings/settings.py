@@ -149,15 +149,13 @@ def load_settings(
         InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
     """
     values = {} if file is None else _read(file)
-    for key, value in (overrides or {}).items():
-        _put(values, key.split("."), value)
+    # Which services there are the overrides say too; over what a flag says for both they are all the same.
+    asked = _overridden(values, overrides or {})
     for role in ("verifier", "drafter"):
-        service = values.setdefault(role, {})
-        # What is no mapping is told as such; None is no drafter.
-        if isinstance(service, dict):
-            for name, value in given_to(role).items():
-                if f"{role}.{name}" not in (overrides or {}):
-                    _put(values, [role, name], value)
+        # What is no mapping is refused as such below; None is no drafter.
+        if isinstance(asked.get(role, {}), dict):
+            values = _overridden(values, {f"{role}.{name}": value for name, value in given_to(role).items()})
+    values = _overridden(values, overrides or {})
     return settings_of(values)
 
 
@@ -234,6 +232,13 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def _overridden(values: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    changed = dict(values)
+    for key, value in overrides.items():
+        _put(changed, key.split("."), value)
+    return changed
 
 
 def _put(values: dict[str, Any], path: list[str], value: object) -> None:

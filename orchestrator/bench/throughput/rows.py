@@ -63,7 +63,7 @@ class Row:
     """One line of the table. What has no meaning for a row is None.
 
     ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
-    ``bench_ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
+    ``ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
     the rates of the schedules that a scheduled row is the better one of. Rows that run ahead have ``ratios_to_rivals``.
     ``num_survived`` services were lost, or too slow to answer.
     """

@@ -67,7 +67,7 @@ class Chooser:
         prices: Prices,
         max_gamma: int,
         ahead: Ahead | None = None,
-        promises: Calibration | None = None,
+        calibration: Calibration | None = None,
         *,
         may_close: bool = True,
     ) -> None:
@@ -78,7 +78,7 @@ class Chooser:
         self._ahead = ahead
         self._times: dict[tuple[int, bool], Times] = {}
         """By the most draft tokens of a choice, and whether it drafts."""
-        self._promises = promises or Calibration()
+        self._calibration = calibration or Calibration()
         self._known: dict[PlanChoice, Load] = {}
 
     def search(self, last: PlanChoice | None, max_moves: int = 1) -> Generator[None, None, Table]:
@@ -145,7 +145,7 @@ class Chooser:
 
     def _promise(self, choice: PlanChoice) -> float:
         crowded = self._prices.sessions > 1
-        kept = self._promises.kept(choice, crowded=crowded)
+        kept = self._calibration.kept(choice, crowded=crowded)
         if WaitKind.of(choice) is WaitKind.GATED:
             kept *= WORTH_GATED_IN_A_CROWD if crowded else WORTH_GATED
         elif choice.drafts and not crowded:

@@ -46,7 +46,7 @@ class Costs:
         self._forwards = Forwards(HALF_LIFE_FORWARDS)
         # Drafts take nothing but their tokens, until more is seen.
         self._draft = Line(2, (((1, 0), 0.2), ((0, 1), 0.01)), HALF_LIFE)
-        self._rest_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
+        self._overhead_us, self._wait_us, self._solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE), Mean(HALF_LIFE)
         self._warm_solo_us, self._quiet_solo_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
         """Of a lone session's solo tokens, where the drafter followed each of them, and where it did not."""
         self._there_us, self._lead_us = Mean(HALF_LIFE), Mean(HALF_LIFE)
@@ -100,7 +100,7 @@ class Costs:
         # A reader takes his time with every round: fewer of them are less of it.
         overhead_us = max(seen.round_us - seen.draft_us - seen.verify_us, 0) + seen.read_us
         if seen.proposed > seen.ready:
-            self._rest_us.add(overhead_us, weight=weight)
+            self._overhead_us.add(overhead_us, weight=weight)
             # One that lay there has waited for no forward.
             if seen.proposed > seen.prepared:
                 draft_us = max(seen.draft_us - self._held_up(seen), 0)
@@ -116,9 +116,9 @@ class Costs:
     def _observe_catching_up(self, seen: Observation) -> None:
         """Take in what a round took longer whose drafter had to read a solo run; a first one had its prompt to read."""
         is_measure = seen.proposed and seen.before is not None and (seen.batch_rows or not seen.forward_us)
-        if is_measure and self._rest_us.known:
+        if is_measure and self._overhead_us.known:
             draft_us, token_us = self._draft.lately
-            usual_us = self._rest_us.value + draft_us + token_us * seen.proposed
+            usual_us = self._overhead_us.value + draft_us + token_us * seen.proposed
             more_us, most_us = seen.round_us + seen.read_us - seen.verify_us - usual_us, self._forward_us.value
             # One that was held up otherwise must not put all probes off.
             self._catch_up_us.add(min(max(more_us, -most_us), most_us), within=most_us)
@@ -137,8 +137,8 @@ class Costs:
             return None
         draft_us, token_us = self._draft.coefficients
         mean_us = max(self._forward_us.value, 1.0)
-        overhead_us = there_us = self._rest_us.value if self._rest_us.known else self._there_us.value
-        if self._rest_us.known and announced and self._prepares:
+        overhead_us = there_us = self._overhead_us.value if self._overhead_us.known else self._there_us.value
+        if self._overhead_us.known and announced and self._prepares:
             there_us = self._there_us.drawn(THERE_SHARE * overhead_us, THERE_COUNT)
         return Prices(
             forwards=self._forwards.prices,

@@ -44,12 +44,12 @@ class InUse:
         is_found_out = self.resume is not None and self.sessions == 1 and self.tally.is_enough(1)
         return num_verdicts >= self.due_at or is_found_out
 
-    def mark_stable(self, promises: Calibration, rate: float, sessions: int) -> bool:
-        """Tell ``promises`` what the table came to, if that is known, while it would promise ``rate``; say whether."""
+    def mark_stable(self, calibration: Calibration, rate: float, sessions: int) -> bool:
+        """Tell ``calibration`` what the table came to, if known, while it would promise ``rate``; say whether."""
         if not is_same_load(sessions, self.sessions):
             self.tally, self.sessions, self.is_found_out = ChoiceCounts(), sessions, False
         elif self.tally.is_enough(min(sessions, MOST_SESSIONS)):
-            promises.mark_stable(self.table.choice, rate, self.tally)
+            calibration.mark_stable(self.table.choice, rate, self.tally)
             self.tally, self.is_found_out = ChoiceCounts(), True
             return True
         return False
@@ -61,7 +61,7 @@ class ModeState:
 
     history: History = field(default_factory=History)
     readiness: PreparedDrafts = field(default_factory=PreparedDrafts)
-    promises: Calibration = field(default_factory=Calibration)
+    calibration: Calibration = field(default_factory=Calibration)
     tables: dict[int, InUse] = field(default_factory=dict)
     """By the most draft tokens that a request allows."""
     searched: set[int] = field(default_factory=set)
@@ -95,9 +95,9 @@ class ModeState:
 
     def mark_stable(self, last: InUse, rate: float, sessions: int) -> None:
         """Hold what ``last`` came to against the ``rate`` that it promises now, with so many sessions."""
-        if last.mark_stable(self.promises, rate, sessions) and not last.table.choice.drafts:
+        if last.mark_stable(self.calibration, rate, sessions) and not last.table.choice.drafts:
             self.sessions_alone = sessions
 
     def doubt_of_alone(self, sessions: int) -> float:
         """Return the share of doubt in what is known of the target alone with so many sessions."""
-        return self.promises.doubt(WaitKind.ALONE) if is_same_load(sessions, self.sessions_alone) else 1.0
+        return self.calibration.doubt(WaitKind.ALONE) if is_same_load(sessions, self.sessions_alone) else 1.0

@@ -46,7 +46,7 @@ def _found(known: ModeState, last: InUse | None, max_gamma: int, prices: Prices)
     yield
     ahead = known.readiness.ahead(max_gamma, text.agreement)
     may_close = known.num_verdicts >= MIN_VERDICTS_CLOSED
-    chooser = Chooser(text, prices, max_gamma, ahead, known.promises, may_close=may_close)
+    chooser = Chooser(text, prices, max_gamma, ahead, known.calibration, may_close=may_close)
     if last is not None:
         known.mark_stable(last, chooser.load(last.table.choice).rate, prices.sessions)
     yield

@@ -19,10 +19,10 @@ class Round:
     def __init__(self) -> None:
         pool = PagePool(8, 16)
         self.heard: list[Announcement] = []
-        self.telling = Announcer(7, self.heard.append)
+        self.announcer = Announcer(7, self.heard.append)
         self.drafts = [Draft(pool.open((1, 2, 3), 16), Terms(1, 4, 0.0)) for _ in range(2)]
         for token_id, draft in enumerate(self.drafts):
-            self.telling.begin(Outcome(0, token_id), draft)
+            self.announcer.begin(Outcome(0, token_id), draft)
             draft.add(DraftToken(5), torch.zeros(1, 4))
 
 
@@ -31,7 +31,7 @@ def test_it_is_told_where_all_is_drafted() -> None:
     one.drafts[1].add(DraftToken(6), torch.zeros(1, 4))
     for draft in one.drafts:
         assert not one.heard
-        one.telling.end(draft, drafted=True)
+        one.announcer.end(draft, drafted=True)
     (announcement,) = one.heard
     assert announcement.position == 7
     assert [proposal.draft_token_ids for proposal in announcement.proposals] == [(5,), (5, 6)]
@@ -41,7 +41,7 @@ def test_it_is_told_where_all_is_drafted() -> None:
 def test_of_a_dropped_branch_nothing_is_told(order: tuple[int, int]) -> None:
     one = Round()
     for index in order:
-        one.telling.end(one.drafts[index], drafted=index == 1)
+        one.announcer.end(one.drafts[index], drafted=index == 1)
     (announcement,) = one.heard
     assert [proposal.token_id for proposal in announcement.proposals] == [1]
 
@@ -49,13 +49,13 @@ def test_of_a_dropped_branch_nothing_is_told(order: tuple[int, int]) -> None:
 def test_where_nothing_is_drafted_nothing_is_told() -> None:
     one = Round()
     for draft in one.drafts:
-        one.telling.end(draft, drafted=False)
+        one.announcer.end(draft, drafted=False)
     assert not one.heard
 
 
 def test_a_round_that_is_over_keeps_no_draft_alive() -> None:
     one = Round()
-    one.telling.stop()
+    one.announcer.stop()
     held = weakref.ref(one.drafts[0].logits[0])
     gc.disable()
     try:
@@ -67,7 +67,7 @@ def test_a_round_that_is_over_keeps_no_draft_alive() -> None:
 
 def test_a_round_that_is_over_tells_nothing() -> None:
     one = Round()
-    one.telling.stop()
+    one.announcer.stop()
     for draft in one.drafts:
-        one.telling.end(draft, drafted=True)
+        one.announcer.end(draft, drafted=True)
     assert not one.heard

@@ -94,7 +94,7 @@ class Client:
 
     @property
     def branches(self) -> dict[Ids, Any]:
-        return next((fan.branches for fan in self.session.ahead._fans), {})
+        return next((branches.branches for branches in self.session.ahead._branch_sets), {})
 
     @property
     def num_open(self) -> int:
@@ -496,7 +496,7 @@ def test_where_its_pages_were_wanted_the_round_is_prepared_anew(model: KnownMode
     client.send()
     client.guess(4)
     first = named_by(client.heard[0], client, 0)
-    _, further = client.session.ahead._fans
+    _, further = client.session.ahead._branch_sets
     for branch in further.branches.values():
         model.pool.discard(branch.draft.sequence)
     client.send(first)

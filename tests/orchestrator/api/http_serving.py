@@ -95,9 +95,9 @@ def events(text: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def serving_http(desk: RequestQueue) -> AsyncIterator[str]:
+async def serving_http(request_queue: RequestQueue) -> AsyncIterator[str]:
     """Serve the door on a free loopback port; yield its URL."""
-    config = uvicorn.Config(make_app(desk), lifespan="off", ws="none", log_config=None)
+    config = uvicorn.Config(make_app(request_queue), lifespan="off", ws="none", log_config=None)
     server = uvicorn.Server(config)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -117,7 +117,7 @@ async def open_site(
     """The fake pair behind the HTTP door."""
     async with (
         open_room(make_verifier, tokenizer or ascii_tokenizer(), **limits) as room,
-        serving_http(room.desk) as url,
+        serving_http(room.request_queue) as url,
         httpx2.AsyncClient(base_url=url, timeout=60) as client,
     ):
         yield Site(room, client, url)

@@ -25,7 +25,7 @@ PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_fl
 class Room:
     """A desk and the services behind it."""
 
-    desk: RequestQueue
+    request_queue: RequestQueue
     verifier: FakeService
     drafter: FakeService
 
@@ -49,8 +49,8 @@ async def open_room(
         pools = (StaticPool([verifier.endpoint]), StaticPool([drafter.endpoint]))
         orchestrator = await Orchestrator.connect(*pools, tokenizer, timeouts=timeouts)
         await stack.enter_async_context(orchestrator)
-        desk = RequestQueue(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
-        yield Room(desk, verifier, drafter)
+        request_queue = RequestQueue(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
+        yield Room(request_queue, verifier, drafter)
 
 
 def dying_after(num_verdicts: int) -> Callable[[SessionSpec], FakeVerifier]:

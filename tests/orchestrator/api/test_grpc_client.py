@@ -28,7 +28,7 @@ REQUEST = GenerationRequest(
 @asynccontextmanager
 async def open_door(**room: object) -> AsyncIterator[tuple[Room, GrpcClient]]:
     async with open_room(**room) as opened:
-        door = GrpcDoor(opened.desk, Listen(), reuse_port=False, drain_s=1.0)
+        door = GrpcDoor(opened.request_queue, Listen(), reuse_port=False, drain_s=1.0)
         await door.start()
         try:
             async with GrpcClient(door.endpoint) as client:
@@ -40,7 +40,7 @@ async def open_door(**room: object) -> AsyncIterator[tuple[Room, GrpcClient]]:
 async def test_deltas_are_those_of_the_decode_loop() -> None:
     async with open_door() as (room, client):
         deltas = [delta async for delta in client.stream(REQUEST)]
-        async with room.desk.admitted(REQUEST) as running:
+        async with room.request_queue.admitted(REQUEST) as running:
             ours = [delta async for delta in running.deltas()]
     assert deltas == ours
     assert deltas[-1].finish_reason is FinishReason.LENGTH

@@ -64,7 +64,7 @@ async def run(*command: str, **environ: str) -> Ended:
 async def open_door(*args: Any, listen: Listen | None = None, **room: Any) -> AsyncIterator[tuple[Room, str]]:
     """A room with a door, and the door's endpoint."""
     async with open_room(*args, **room) as opened:
-        door = GrpcDoor(opened.desk, listen or Listen(), drain_s=0.0)
+        door = GrpcDoor(opened.request_queue, listen or Listen(), drain_s=0.0)
         await door.start()
         try:
             yield opened, door.endpoint
@@ -125,7 +125,10 @@ async def test_node_paints_every_token_by_its_source(node: tuple[str, str]) -> N
 async def test_node_tells_what_is_wrong(
     node: tuple[str, str], flags: list[str], limits: dict[str, int], told: str
 ) -> None:
-    async with open_door(**limits) as (room, endpoint), room.desk.admitted(GenerationRequest((1,), max_tokens=9)):
+    async with (
+        open_door(**limits) as (room, endpoint),
+        room.request_queue.admitted(GenerationRequest((1,), max_tokens=9)),
+    ):
         ended = await run(*node, "--server", endpoint, "--token-ids", *flags, "5 17 3")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.strip().startswith(told)
@@ -149,7 +152,7 @@ async def test_node_cancels_on_ctrl_c(node: tuple[str, str]) -> None:
         client.send_signal(signal.SIGINT)
         assert (await end_of(client)).code == 130
         await room.freed()
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
 
 
 @pytest.mark.parametrize(

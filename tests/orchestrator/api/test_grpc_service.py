@@ -51,7 +51,7 @@ async def open_door(
     """A room with a door, and a stub that goes in by it."""
     async with AsyncExitStack() as stack:
         room = await stack.enter_async_context(open_room(*args, **limits))
-        door = GrpcDoor(room.desk, listen or Listen(), drain_s=drain_s)
+        door = GrpcDoor(room.request_queue, listen or Listen(), drain_s=drain_s)
         await door.start()
         stack.push_async_callback(door.drain)
         channel = await stack.enter_async_context(open_channel(door.endpoint))
@@ -168,7 +168,7 @@ async def test_bad_input_is_named(params: dict[str, Any], field: str) -> None:
             assert isinstance(error, InvalidArgument)
             assert error.field == field
         assert room.verifier.sessions == []
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_full_says_when_to_come_back() -> None:
         # No work is put into a request that would be refused anyway.
         assert isinstance(await error_of(client.Generate(pb.GenerateRequest())), TooManySessions)
         call.cancel()
-        await eventually(lambda: room.desk.num_inside == 0)
+        await eventually(lambda: room.request_queue.num_inside == 0)
 
 
 async def test_a_client_that_cancels_frees_everything(caplog: pytest.LogCaptureFixture) -> None:
@@ -211,7 +211,7 @@ async def test_a_client_that_cancels_frees_everything(caplog: pytest.LogCaptureF
         unary = client.Generate(unary_request(max_tokens=400))
         await eventually(lambda: room.verifier.num_open > 0)
         unary.cancel()
-        await eventually(lambda: room.desk.num_inside == 0)
+        await eventually(lambda: room.request_queue.num_inside == 0)
         await room.freed()
     assert caplog.records == []
 
@@ -225,7 +225,7 @@ async def test_a_deadline_frees_everything() -> None:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call
             assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await eventually(lambda: room.desk.num_inside == 0)
+        await eventually(lambda: room.request_queue.num_inside == 0)
         await room.freed()
 
 
@@ -267,7 +267,7 @@ async def test_a_client_that_reads_nothing_is_cut() -> None:
         async with grpc.aio.insecure_channel(door.endpoint, options) as channel:
             call = stub(channel).GenerateStream(request)
             await call.read()
-            await eventually(lambda: room.desk.num_inside == 0)
+            await eventually(lambda: room.request_queue.num_inside == 0)
             await room.freed()
             error = await error_of(all_of(call))
             assert isinstance(error, ServiceUnavailable)
@@ -313,7 +313,7 @@ async def test_two_doors_on_one_port() -> None:
     async with open_room() as first, open_room() as second, AsyncExitStack() as stack:
         port = 0
         for room in (first, second):
-            door = GrpcDoor(room.desk, Listen(port=port), reuse_port=True, drain_s=0.0)
+            door = GrpcDoor(room.request_queue, Listen(port=port), reuse_port=True, drain_s=0.0)
             await door.start()
             stack.push_async_callback(door.drain)
             port = int(door.endpoint.rpartition(":")[2])
@@ -327,7 +327,7 @@ async def test_a_port_is_shared_on_purpose_alone() -> None:
     async with open_door() as (room, door, _):
         taken = Listen(port=int(door.endpoint.rpartition(":")[2]))
         with pytest.raises(InvalidArgument, match="in use"):
-            await GrpcDoor(room.desk, taken).start()
+            await GrpcDoor(room.request_queue, taken).start()
 
 
 async def test_tls(tmp_path: Path) -> None:

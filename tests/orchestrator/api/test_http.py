@@ -194,7 +194,7 @@ async def test_last_message_goes_on(site: Site) -> None:
 
 
 async def test_model_without_a_tokenizer_takes_and_gives_token_ids(site: Site) -> None:
-    site.room.desk.orchestrator.tokenizer = None
+    site.room.request_queue.orchestrator.tokenizer = None
     answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=3, return_token_ids=True, logprobs=0)
     ids = said((5, 17, 3), 3)
     assert tuple(answer["choices"][0]["token_ids"]) == ids
@@ -248,7 +248,7 @@ async def test_verifiers_that_were_just_heard_are_not_asked(site: Site, monkeypa
     async def check_verifiers(timeout_s: float) -> None:
         raise ServiceUnavailable("asked")
 
-    monkeypatch.setattr(site.room.desk.orchestrator, "check_verifiers", check_verifiers)
+    monkeypatch.setattr(site.room.request_queue.orchestrator, "check_verifiers", check_verifiers)
     await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=2)
     monkeypatch.setattr(readiness, "HEARD_S", 3600.0)
     assert (await site.client.get("/readyz")).status_code == 200
@@ -257,7 +257,7 @@ async def test_verifiers_that_were_just_heard_are_not_asked(site: Site, monkeypa
 
 
 async def test_not_ready_while_draining(site: Site) -> None:
-    assert await site.room.desk.drain(0.0)
+    assert await site.room.request_queue.drain(0.0)
     for response in (
         await site.client.get("/readyz"),
         await site.client.post(COMPLETIONS, json={"model": "fake", "prompt": "a"}),

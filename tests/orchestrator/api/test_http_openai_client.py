@@ -111,11 +111,11 @@ async def test_the_bundled_pair() -> None:
     prompt = HELD_OUT_PROMPTS[0]
     with running("drafter", PAIR / "draft") as drafter, running("verifier", PAIR / "target") as verifier:
         async with connected([drafter], [verifier]) as orchestrator:
-            desk = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "pair")
-            ids = desk.tokenizer.encode(prompt)
+            request_queue = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "pair")
+            ids = request_queue.tokenizer.encode(prompt)
             plain = await run(orchestrator, GenerationRequest(ids, SamplingParams(temperature=0.8), 48, seed=3))
             async with (
-                serving_http(desk) as url,
+                serving_http(request_queue) as url,
                 openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
             ):
                 stream = await client.completions.create(

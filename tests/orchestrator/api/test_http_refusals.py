@@ -32,7 +32,7 @@ async def refused(site: Site, path: str, body: bytes, status: int = 400) -> dict
     assert answer.keys() == {"error"}
     assert answer["error"].keys() == {"message", "type", "param", "code"}
     assert answer["error"]["type"] == "invalid_request_error"
-    assert site.room.desk.num_inside == 0
+    assert site.room.request_queue.num_inside == 0
     assert len(site.room.verifier.sessions) == num_sessions
     return answer["error"]
 

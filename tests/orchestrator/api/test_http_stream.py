@@ -92,7 +92,7 @@ async def test_a_character_waits_for_its_bytes_and_its_tokens_wait_with_it(byte_
 
 async def test_failure_in_mid_stream_is_an_event_and_the_last_one() -> None:
     async with open_site(dying_after(5)) as site:
-        site.room.desk.orchestrator._timeouts = failing_fast()
+        site.room.request_queue.orchestrator._timeouts = failing_fast()
         *chunks, last = await site.stream(COMPLETIONS, prompt=PROMPT, max_tokens=200, return_token_ids=True)
         sent = [one for chunk in chunks for one in chunk["choices"][0]["token_ids"]]
         assert tuple(sent) == said((5, 17, 3), 200)[: len(sent)]
@@ -118,19 +118,19 @@ def failing_fast() -> Any:
 async def test_failure_before_the_first_token_is_a_status(
     site: Site, refusal: SpecgateError, status: int, code: str, retry_after: str | None, stream: bool
 ) -> None:
-    site.room.desk.orchestrator._timeouts = failing_fast()
+    site.room.request_queue.orchestrator._timeouts = failing_fast()
     site.room.verifier.refusal = refusal
     response = await site.client.post(COMPLETIONS, json={"model": "fake", "prompt": PROMPT, "stream": stream})
     assert (response.status_code, response.headers.get("retry-after")) == (status, retry_after)
     assert response.json()["error"]["code"] == code
-    assert site.room.desk.num_inside == 0
+    assert site.room.request_queue.num_inside == 0
 
 
 async def test_a_bug_is_told_by_an_id_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def generate(request: GenerationRequest) -> None:
         raise RuntimeError("the secret prompt")
 
-    monkeypatch.setattr(site.room.desk.orchestrator, "generate", generate)
+    monkeypatch.setattr(site.room.request_queue.orchestrator, "generate", generate)
     response = await site.client.post(COMPLETIONS, json={"model": "fake", "prompt": PROMPT})
     assert response.status_code == 500
     assert "secret" not in response.text
@@ -141,14 +141,14 @@ async def test_more_than_may_wait_are_sent_away() -> None:
     body = {"model": "fake", "prompt": PROMPT}
     async with open_site(Hanging, max_running=1, max_queued=1) as site:
         waiting = [asyncio.create_task(site.client.post(COMPLETIONS, json=body)) for _ in range(2)]
-        await eventually(lambda: site.room.desk.num_inside == 2)
+        await eventually(lambda: site.room.request_queue.num_inside == 2)
         response = await site.client.post(COMPLETIONS, json=body)
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
         assert response.json()["error"]["type"] == "rate_limit_error"
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        await eventually(lambda: site.room.desk.num_inside == 0)
+        await eventually(lambda: site.room.request_queue.num_inside == 0)
         await site.room.freed()
 
 
@@ -162,7 +162,7 @@ async def test_reader_who_leaves_frees_both_services(stream: bool) -> None:
         task.cancel()
         await asyncio.wait((task,))
         await site.room.freed()
-        await eventually(lambda: site.room.desk.num_inside == 0)
+        await eventually(lambda: site.room.request_queue.num_inside == 0)
 
 
 class Wire:
@@ -213,7 +213,7 @@ STREAMED = b'{"model": "fake", "prompt": [5, 17, 3], "max_tokens": 300, "stream"
 async def test_reader_who_takes_nothing_stops_the_decode_loop() -> None:
     async with open_room(tokenizer=TOKENIZER, output_buffer=2) as room:
         wire = Wire()
-        task = asyncio.create_task(wire.post(make_app(room.desk), STREAMED))
+        task = asyncio.create_task(wire.post(make_app(room.request_queue), STREAMED))
         await eventually(lambda: bool(room.verifier.sessions))
         assert await standstill(room.verifier) < 60
         assert room.verifier.num_open == 1
@@ -227,7 +227,7 @@ async def test_reader_who_takes_nothing_stops_the_decode_loop() -> None:
 async def test_reader_who_takes_nothing_for_too_long_is_given_up() -> None:
     async with open_room(tokenizer=TOKENIZER, output_buffer=2, slow_reader_s=0.1) as room:
         wire = Wire()
-        await wire.post(make_app(room.desk), STREAMED)
+        await wire.post(make_app(room.request_queue), STREAMED)
         assert wire.sent == []
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
         await room.freed()

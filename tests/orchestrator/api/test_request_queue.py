@@ -29,13 +29,13 @@ async def room() -> AsyncIterator[Room]:
         yield room
 
 
-async def read(desk: RequestQueue, request: GenerationRequest = REQUEST) -> list[Delta]:
-    async with desk.admitted(request) as running:
+async def read(request_queue: RequestQueue, request: GenerationRequest = REQUEST) -> list[Delta]:
+    async with request_queue.admitted(request) as running:
         return [delta async for delta in running.deltas()]
 
 
-async def encode(desk: RequestQueue, text: str) -> tuple[int, ...]:
-    return await desk.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
+async def encode(request_queue: RequestQueue, text: str) -> tuple[int, ...]:
+    return await request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
 
 
 async def read_into(received: list[Delta], deltas: AsyncIterator[Delta]) -> None:
@@ -48,87 +48,87 @@ def tokens(deltas: list[Delta]) -> tuple[int, ...]:
 
 
 async def test_a_request_from_the_door_to_its_end(room: Room) -> None:
-    async with room.desk.admitted(REQUEST) as running:
+    async with room.request_queue.admitted(REQUEST) as running:
         deltas = [delta async for delta in running.deltas()]
         assert running.stats.completion_tokens == 60
     assert tokens(deltas) == expected(REQUEST)
     assert [delta.finish_reason for delta in deltas if delta.finish_reason] == [FinishReason.LENGTH]
     assert deltas[-1].finish_reason is FinishReason.LENGTH
-    assert room.desk.num_inside == 0
+    assert room.request_queue.num_inside == 0
     await room.freed()
 
 
 async def test_many_more_than_run_at_a_time() -> None:
     requests = [GenerationRequest((1, 2, index + 1), max_tokens=30) for index in range(8)]
     async with open_room(max_running=2, max_queued=6) as room:
-        answers = await asyncio.gather(*(read(room.desk, request) for request in requests))
+        answers = await asyncio.gather(*(read(room.request_queue, request) for request in requests))
         assert [tokens(answer) for answer in answers] == [expected(request) for request in requests]
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
 
 
 async def test_first_come_first_served() -> None:
     requests = [GenerationRequest((1, 2, index + 1), max_tokens=5) for index in range(6)]
     async with open_room(max_running=1, max_queued=5) as room:
-        await asyncio.gather(*(read(room.desk, request) for request in requests))
+        await asyncio.gather(*(read(room.request_queue, request) for request in requests))
         prompts = [session.spec.prompt_token_ids for session in room.verifier.sessions]
         assert prompts == [request.prompt_token_ids for request in requests]
 
 
 async def test_full() -> None:
     async with open_room(Hanging, max_running=1, max_queued=1) as room:
-        first, second = (asyncio.create_task(read(room.desk)) for _ in range(2))
-        await eventually(lambda: room.desk.num_inside == 2 and room.verifier.num_open == 1)
+        first, second = (asyncio.create_task(read(room.request_queue)) for _ in range(2))
+        await eventually(lambda: room.request_queue.num_inside == 2 and room.verifier.num_open == 1)
         with pytest.raises(TooManySessions, match="1 requests run and 1 wait") as caught:
-            await read(room.desk)
+            await read(room.request_queue)
         assert caught.value.retry_after_s
         with pytest.raises(TooManySessions):
-            room.desk.check_room()
+            room.request_queue.check_room()
         assert len(room.verifier.sessions) == 1
         second.cancel()
         await asyncio.wait((second,))
-        room.desk.check_room()
+        room.request_queue.check_room()
         first.cancel()
         await asyncio.wait((first,))
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
         await room.freed()
 
 
 async def test_what_does_not_fit_is_told_before_it_waits() -> None:
     async with open_room(Hanging, max_running=1, max_queued=1) as room:
-        first = asyncio.create_task(read(room.desk))
+        first = asyncio.create_task(read(room.request_queue))
         await eventually(lambda: room.verifier.num_open == 1)
         with pytest.raises(InvalidArgument, match="max_tokens"):
-            await read(room.desk, GenerationRequest((1,), max_tokens=5000))
-        assert room.desk.num_inside == 1
+            await read(room.request_queue, GenerationRequest((1,), max_tokens=5000))
+        assert room.request_queue.num_inside == 1
         first.cancel()
         await asyncio.wait((first,))
 
 
 async def test_drain_waits_for_those_inside_and_takes_no_more() -> None:
     async with open_room(partial(FakeVerifier, delay_s=0.002), max_running=1) as room:
-        inside = [asyncio.create_task(read(room.desk)) for _ in range(2)]
-        await eventually(lambda: room.desk.num_inside == 2)
-        draining = asyncio.create_task(room.desk.drain(60.0))
-        await eventually(lambda: room.desk.draining)
+        inside = [asyncio.create_task(read(room.request_queue)) for _ in range(2)]
+        await eventually(lambda: room.request_queue.num_inside == 2)
+        draining = asyncio.create_task(room.request_queue.drain(60.0))
+        await eventually(lambda: room.request_queue.draining)
         with pytest.raises(ServiceUnavailable, match="draining"):
-            await read(room.desk)
+            await read(room.request_queue)
         assert await draining
         assert [tokens(task.result()) for task in inside] == [expected(REQUEST)] * 2
 
 
 async def test_drain_does_not_wait_for_ever() -> None:
     async with open_room(Hanging) as room:
-        inside = asyncio.create_task(read(room.desk))
-        await eventually(lambda: room.desk.num_inside == 1)
-        assert not await room.desk.drain(0.05)
+        inside = asyncio.create_task(read(room.request_queue))
+        await eventually(lambda: room.request_queue.num_inside == 1)
+        assert not await room.request_queue.drain(0.05)
         inside.cancel()
         await asyncio.wait((inside,))
-        assert await room.desk.drain(0.0)
+        assert await room.request_queue.drain(0.0)
 
 
 async def test_a_reader_that_takes_its_time_stops_the_decode_loop() -> None:
     request = GenerationRequest((5, 17, 3), max_tokens=40, gate=Gate.NONE, gamma=1)
-    async with open_room(output_buffer=2) as room, room.desk.admitted(request) as running:
+    async with open_room(output_buffer=2) as room, room.request_queue.admitted(request) as running:
         num_read = 0
         async for _ in running.deltas():
             num_read += 1
@@ -140,18 +140,18 @@ async def test_a_reader_that_takes_its_time_stops_the_decode_loop() -> None:
 
 async def test_a_reader_that_takes_nothing_is_cut() -> None:
     async with open_room(output_buffer=1, slow_reader_s=0.05) as room:
-        async with room.desk.admitted(REQUEST) as running, aclosing(running.deltas()) as deltas:
+        async with room.request_queue.admitted(REQUEST) as running, aclosing(running.deltas()) as deltas:
             await anext(deltas)
             await eventually(lambda: room.verifier.num_open == 1)
             # Its sessions are free although it has not come back yet.
             await room.freed()
             with pytest.raises(ServiceUnavailable, match=r"nothing was read for 0\.05 s"):
                 await anext(deltas)
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
 
 
 async def test_an_error_comes_after_the_deltas_before_it() -> None:
-    async with open_room(dying_after(3)) as room, room.desk.admitted(REQUEST) as running:
+    async with open_room(dying_after(3)) as room, room.request_queue.admitted(REQUEST) as running:
         deltas, received = running.deltas(), list[Delta]()
         received.append(await anext(deltas))
         # Whatever happens has happened before the reader comes back.
@@ -163,16 +163,16 @@ async def test_an_error_comes_after_the_deltas_before_it() -> None:
 
 
 async def test_a_reader_that_leaves_frees_everything(room: Room) -> None:
-    async with room.desk.admitted(REQUEST) as running, aclosing(running.deltas()) as deltas:
+    async with room.request_queue.admitted(REQUEST) as running, aclosing(running.deltas()) as deltas:
         async for _ in deltas:
             break
-    assert room.desk.num_inside == 0
+    assert room.request_queue.num_inside == 0
     await room.freed()
     assert len(room.verifier.sessions) == 1
 
 
 async def test_a_block_that_is_left_closes_what_was_not_closed(room: Room) -> None:
-    async with room.desk.admitted(REQUEST) as running:
+    async with room.request_queue.admitted(REQUEST) as running:
         deltas = running.deltas()
         await anext(deltas)
     await room.freed()
@@ -181,20 +181,20 @@ async def test_a_block_that_is_left_closes_what_was_not_closed(room: Room) -> No
 
 async def test_a_cancelled_reader_frees_everything() -> None:
     async with open_room(Hanging) as room:
-        reader = asyncio.create_task(read(room.desk))
+        reader = asyncio.create_task(read(room.request_queue))
         await eventually(lambda: room.verifier.num_open == 1)
         reader.cancel()
         await asyncio.wait((reader,))
         assert reader.cancelled()
-        assert room.desk.num_inside == 0
+        assert room.request_queue.num_inside == 0
         await room.freed()
 
 
 async def test_a_gateway_that_closes_leaves_no_text_that_looks_whole() -> None:
     async with open_room(Hanging) as room:
-        reader = asyncio.create_task(read(room.desk))
+        reader = asyncio.create_task(read(room.request_queue))
         await eventually(lambda: room.verifier.num_open == 1)
-        await room.desk.orchestrator.close()
+        await room.request_queue.orchestrator.close()
         with pytest.raises(ServiceUnavailable, match="closed before the request was finished"):
             await reader
 
@@ -203,9 +203,9 @@ async def test_long_and_short_prompts(byte_level: TextTokenizer, monkeypatch: py
     async with open_room(tokenizer=byte_level) as room:
         for short in (1000, 3):
             monkeypatch.setattr(desk_module, "SHORT_CHARACTERS", short)
-            assert await encode(room.desk, "the fox") == byte_level.encode("the fox")
+            assert await encode(room.request_queue, "the fox") == byte_level.encode("the fox")
         with pytest.raises(InvalidArgument, match="text: has 131073 characters; 131072 are the most"):
-            await encode(room.desk, "a" * (512 * 256 + 1))
+            await encode(room.request_queue, "a" * (512 * 256 + 1))
 
 
 async def test_no_more_than_two_prompts_are_encoded_at_a_time(byte_level: TextTokenizer) -> None:
@@ -222,12 +222,12 @@ async def test_no_more_than_two_prompts_are_encoded_at_a_time(byte_level: TextTo
         return (1,)
 
     async with open_room(tokenizer=byte_level) as room:
-        prompts = [asyncio.create_task(room.desk.encode(work, 5000, "text")) for _ in range(5)]
+        prompts = [asyncio.create_task(room.request_queue.encode(work, 5000, "text")) for _ in range(5)]
         await eventually(lambda: running == 2)
         # A client that leaves makes no room for a third while its work goes on.
         prompts[0].cancel()
         # The event loop is free meanwhile, and short prompts pass by.
-        assert await encode(room.desk, "the fox") == byte_level.encode("the fox")
+        assert await encode(room.request_queue, "the fox") == byte_level.encode("the fox")
         may_end.set()
         assert await asyncio.gather(*prompts[1:]) == [(1,)] * 4
         assert most == 2
@@ -235,9 +235,9 @@ async def test_no_more_than_two_prompts_are_encoded_at_a_time(byte_level: TextTo
 
 async def test_a_target_without_a_tokenizer(room: Room) -> None:
     with pytest.raises(InvalidArgument, match="no tokenizer"):
-        await encode(room.desk, "the fox")
+        await encode(room.request_queue, "the fox")
 
 
 async def test_the_default_length_ends_with_the_context(room: Room) -> None:
-    lengths = [room.desk.default_max_tokens(num_prompt_tokens) for num_prompt_tokens in (3, 500, 512, 600)]
+    lengths = [room.request_queue.default_max_tokens(num_prompt_tokens) for num_prompt_tokens in (3, 500, 512, 600)]
     assert lengths == [128, 12, 1, 1]

@@ -71,6 +71,7 @@ def test_what_is_set_for_one_service_is_over_what_a_flag_says_for_both() -> None
     settings = settings_of_flags("--dtype", "float16", "--set", "drafter.dtype=float32")
     assert settings.drafter is not None
     assert (settings.verifier.dtype, settings.drafter.dtype) == ("float16", "float32")
+    assert settings_of_flags("--threads", "2", "--set", "verifier={threads: 4}").verifier.threads == 4
 
 
 def test_a_file_that_is_wrong_is_refused_with_a_flag_for_both_too(tmp_path: Path) -> None:

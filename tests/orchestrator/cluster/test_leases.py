@@ -154,8 +154,8 @@ async def asked_for_readiness(
 ) -> AsyncIterator[Callable[[], Awaitable[int]]]:
     """Yield what asks a door over ``pool`` whether it is ready; it looks anew each time."""
     async with await Orchestrator.connect(pool) as orchestrator:
-        desk = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "leases")
-        app = make_app(desk, Replicas("verifier", handle).check)
+        request_queue = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "leases")
+        app = make_app(request_queue, Replicas("verifier", handle).check)
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://door") as client:
 
             async def status() -> int:

@@ -88,6 +88,7 @@ def test_the_constant_schedule_drafts_five_tokens_whatever_they_are() -> None:
 
 
 def test_the_names_of_the_schedules_cost_no_import_of_a_library() -> None:
-    code = "import sys, orchestrator.hf_assisted; print({'torch', 'transformers', 'specgate'} & sys.modules.keys())"
+    module = "orchestrator.bench.peers.hf_assisted"
+    code = f"import sys, {module}; print({{'torch', 'transformers', 'specgate'}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"

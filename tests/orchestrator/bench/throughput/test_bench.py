@@ -293,7 +293,8 @@ async def test_a_bare_loop_that_cannot_load_says_why(tmp_path: Path) -> None:
 
 
 def test_the_baseline_is_free_of_our_runtime() -> None:
-    code = "import sys, orchestrator.hf_baseline; print([m for m in sys.modules if m.split('.')[0] == 'specgate'])"
+    baseline = "orchestrator.bench.peers.hf_baseline"
+    code = f"import sys, {baseline}; print([m for m in sys.modules if m.split('.')[0] == 'specgate'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
 

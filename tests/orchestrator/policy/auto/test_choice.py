@@ -145,26 +145,26 @@ def test_the_target_alone_is_priced_without_a_drafter_beside_it() -> None:
 
 
 def test_a_probe_behind_the_target_alone_is_booked_with_what_is_believed_and_with_what_is_to_be_read() -> None:
-    promises, prices = Calibration(), DEAR._replace(catch_up_us=2500)
-    chooser, drafting = Chooser(text_of(0.1), prices, 8, promises=promises), even(1)
+    calibration, prices = Calibration(), DEAR._replace(catch_up_us=2500)
+    chooser, drafting = Chooser(text_of(0.1), prices, 8, calibration=calibration), even(1)
     before = settled(chooser, PlanChoice(7, 1, 1))
     assert (before.choice.drafts, before.catch_up_us) == (False, 2500)
     rate, tally = chooser.load(drafting).rate, ChoiceCounts()
     tally.add(10, round(10 / (0.8 * rate)))
-    promises.mark_stable(drafting, rate, tally)
-    alone, kept = chooser.load(before.choice), promises.kept(drafting) * WORTH_DRAFTING
+    calibration.mark_stable(drafting, rate, tally)
+    alone, kept = chooser.load(before.choice), calibration.kept(drafting) * WORTH_DRAFTING
     assert kept < 0.9
     expected_us = (1 / (kept * rate) - 1 / alone.rate) * rate * chooser.load(drafting).cycle_us
     assert settled(chooser, before.choice).probe_loss_us == pytest.approx(expected_us)
 
 
 def test_a_crowds_probes_are_booked_with_what_a_rehearsal_says() -> None:
-    crowd, promises = DEAR._replace(sessions=4, groups=4.0, catch_up_us=2500), Calibration()
+    crowd, calibration = DEAR._replace(sessions=4, groups=4.0, catch_up_us=2500), Calibration()
     before = settled(Chooser(text_of(0.1), crowd, 8), PlanChoice(7, 1, 1))
     rate, tally = Chooser(text_of(0.1), crowd, 8).load(even(1)).rate, ChoiceCounts()
     tally.add(10, round(10 / (0.8 * rate)))
-    promises.mark_stable(even(1), rate, tally)
-    assert settled(Chooser(text_of(0.1), crowd, 8, promises=promises), PlanChoice(7, 1, 1)) == before
+    calibration.mark_stable(even(1), rate, tally)
+    assert settled(Chooser(text_of(0.1), crowd, 8, calibration=calibration), PlanChoice(7, 1, 1)) == before
     assert before.catch_up_us == 0
 
 
@@ -185,12 +185,12 @@ def test_about_as_good_is_no_reason_to_change() -> None:
 
 @pytest.mark.parametrize(("share", "drafts"), [(1.0, True), (0.5, False)])
 def test_drafts_that_do_not_keep_their_promise_are_left_for_the_target_alone(share: float, drafts: bool) -> None:
-    promises = Calibration()
-    chooser = Chooser(text_of(0.6), CHEAP, 8, promises=promises)
+    calibration = Calibration()
+    chooser = Chooser(text_of(0.6), CHEAP, 8, calibration=calibration)
     best = settled(chooser).choice
     rate, tally = chooser.load(best).rate, ChoiceCounts()
     tally.add(10, round(10 / (share * rate)))
-    promises.mark_stable(best, rate, tally)
+    calibration.mark_stable(best, rate, tally)
     assert best_of(chooser, best).choice.drafts is drafts
 
 
@@ -211,12 +211,12 @@ def test_drafts_that_gain_little_are_worth_it_in_a_crowd_alone(
     sessions: int, gain: float, from_alone: bool, drafts: bool
 ) -> None:
     """The best of many promises is mostly too high, that of the target alone is one."""
-    promises = AloneComesTo()
+    calibration = AloneComesTo()
     prices = CHEAP._replace(sessions=sessions, groups=float(sessions))
-    chooser = Chooser(text_of(0.6), prices, 8, promises=promises)
+    chooser = Chooser(text_of(0.6), prices, 8, calibration=calibration)
     best = settled(chooser).choice
     alone = best._replace(closed=7)
-    promises.share = chooser.load(best).rate / gain / chooser.load(alone).rate
+    calibration.share = chooser.load(best).rate / gain / chooser.load(alone).rate
     assert best_of(chooser, alone if from_alone else best).choice.drafts is drafts
 
 

@@ -333,11 +333,11 @@ def test_what_others_still_do_when_the_table_changes_is_held_against_nothing() -
 
 @pytest.mark.parametrize(("sessions", "kept"), [(8, 0.55), (7, 0.55), (2, 1.0), (20, 1.0)])
 def test_what_happened_under_another_load_is_held_against_nothing(sessions: int, kept: float) -> None:
-    in_use, promises = InUse(Table(even(2), 1.0, 0.0), due_at=0, counts_from=0, sessions=8), Calibration()
+    in_use, calibration = InUse(Table(even(2), 1.0, 0.0), due_at=0, counts_from=0, sessions=8), Calibration()
     for _ in range(400):
         in_use.tally.add(1, 2)
-    in_use.mark_stable(promises, 1.0, sessions)
-    assert promises.kept(even(2), crowded=True) == pytest.approx(kept, abs=0.06)
+    in_use.mark_stable(calibration, 1.0, sessions)
+    assert calibration.kept(even(2), crowded=True) == pytest.approx(kept, abs=0.06)
     assert in_use.tally.num_verdicts == 0
 
 
