@@ -16,6 +16,7 @@ from orchestrator.bench.peers.hf_assisted import SCHEDULES
 from orchestrator.bench.proof.plan import greedy_request
 from orchestrator.bench.throughput.runs import WARM_UP_TOKENS, Decode, bare_way, pair_way
 from orchestrator.bench.throughput.samples import Sample
+from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.local_services import LocalService
 from orchestrator.policy.gates import Gate
@@ -129,7 +130,7 @@ async def _ways(context: Context, folder: Path) -> AsyncIterator[list[Way]]:
         services = stack.enter_async_context(started(context, _services(context, folder, of)))
         at, *_ = await all_of([services, *(loop.start() for loop in loops.values())])
         alone = await stack.enter_async_context(await connected(at[TARGET]))
-        ways = [Way({"way": TARGET}, pair_way(alone, _like(0)))]
+        ways = [Way({"way": TARGET}, pair_way(alone, _like(0), Traffic()))]
         ways.append(Way({"way": TARGET_HF}, bare_way(loops[MIDDLE])))
         for draft in _drafts(of):
             ways += _theirs(draft, loops)
@@ -165,7 +166,7 @@ async def _ours(stack: AsyncExitStack, at: Mapping[str, str], draft: str, of: Si
         pair = await stack.enter_async_context(await connected(at[TARGET], at[f"{draft} {rows}"]))
         for like in _likes(of, gated=draft in (draft_name(MIDDLE), draft_name(MIDDLE, thin=True))):
             told = {"way": "spec", "draft": draft, "run_ahead": rows, "gate": str(like.gate), "gamma": like.gamma}
-            yield Way(told, pair_way(pair, like))
+            yield Way(told, pair_way(pair, like, Traffic()))
 
 
 def _likes(of: Sizes, *, gated: bool) -> Iterator[GenerationRequest]:
