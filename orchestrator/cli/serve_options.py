@@ -8,11 +8,9 @@ import typer
 
 from orchestrator.api.settings.settings import parse_set
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.model_options import check_endpoint
-from orchestrator.terminal.service_flags import ServiceFlags
+from orchestrator.terminal.model_options import PairOptions
 from specgate.types import Verification
 
-_MODELS = "Models and services"
 _DOORS = "Doors"
 _DRAFTING = "Drafting, where a request does not say"
 _KEYS = {
@@ -34,7 +32,7 @@ _DOOR_KEYS = ("gateway.http", "gateway.grpc")
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(PairOptions):
     """A file, and flags over it. A flag that is not given changes nothing."""
 
     config: Annotated[
@@ -46,23 +44,6 @@ class ServeOptions:
             "--set", metavar="KEY=VALUE", help="Over file and flags, such as verifier.replicas=2. Repeatable."
         ),
     ] = ()
-    target: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Target model, a folder or a hub id.", rich_help_panel=_MODELS)
-    ] = None
-    draft: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Draft model, a folder or a hub id.", rich_help_panel=_MODELS)
-    ] = None
-    verifier: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            metavar="HOST:PORT", help="Use this verifier and start none. Repeatable.", rich_help_panel=_MODELS
-        ),
-    ] = ()
-    drafter: Annotated[
-        tuple[str, ...],
-        typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
-    ] = ()
-    service: ServiceFlags = ServiceFlags()
     host: Annotated[str | None, typer.Option(help="HTTP listens here.", rich_help_panel=_DOORS)] = None
     port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.", rich_help_panel=_DOORS)] = None
     grpc_host: Annotated[str | None, typer.Option(help="gRPC listens here.", rich_help_panel=_DOORS)] = None
@@ -86,11 +67,6 @@ class ServeOptions:
     json_events: Annotated[
         bool, typer.Option("--json-events", help="Tell progress and endpoints as JSON lines on stdout.")
     ] = False
-
-    def __post_init__(self) -> None:
-        for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
-            for endpoint in endpoints:
-                check_endpoint(flag, endpoint)
 
     def overrides(self) -> dict[str, object]:
         """Return the settings that the flags change, by dotted key.

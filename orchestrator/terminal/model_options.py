@@ -23,8 +23,8 @@ def check_model(flag: str, model: str | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """Services of our own on this machine, or services that are already there, and what reaches them."""
+class PairOptions:
+    """Which two models, served by whom, and how."""
 
     target: Annotated[
         str | None,
@@ -49,6 +49,17 @@ class ModelOptions:
         typer.Option(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS),
     ] = ()
     service: ServiceFlags = ServiceFlags()
+
+    def __post_init__(self) -> None:
+        for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
+            for endpoint in endpoints:
+                check_endpoint(flag, endpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions(PairOptions):
+    """Services of our own on this machine, or services that are already there, and what reaches them."""
+
     pin: Annotated[
         bool,
         typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
@@ -65,9 +76,7 @@ class ModelOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        for flag, endpoints in (("verifier", self.verifier), ("drafter", self.drafter)):
-            for endpoint in endpoints:
-                check_endpoint(flag, endpoint)
+        PairOptions.__post_init__(self)
         if "run_ahead" in self.service.given and self.drafter:
             raise InvalidArgument("run_ahead", "is for a drafter that is started here")
         if self.pin and (threads := self.service.value("threads")) > 1:
