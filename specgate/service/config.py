@@ -4,11 +4,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from specgate import __version__
 from specgate.errors import InvalidArgument
-from specgate.service.flags import add_flags, invalid_argument
+from specgate.service.flags import add_flags, validated
 from specgate.service.settings import DraftModelSettings, ModelSettings
 
 
@@ -62,10 +62,7 @@ def config_of(role: str, **values: object) -> ServiceConfig:
     Raises:
         InvalidArgument: a value is outside its range; the message names the flag.
     """
-    try:
-        return config_class(role).model_validate(values)
-    except ValidationError as error:
-        raise invalid_argument(error, config_class(role)) from None
+    return validated(config_class(role), values)
 
 
 def parse_flags(role: str, argv: Sequence[str] | None) -> ServiceConfig:

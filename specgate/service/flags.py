@@ -1,9 +1,9 @@
 """Command-line flags made from the fields of a settings model, and settings made into flags again."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,6 +13,7 @@ from specgate.errors import InvalidArgument
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+Settings = TypeVar("Settings", bound=BaseModel)
 _OUT_OF_RANGE = frozenset({"greater_than_equal", "less_than_equal", "finite_number"})
 
 
@@ -62,7 +63,19 @@ def _flags(settings: BaseModel, name: str, field: FieldInfo) -> Iterator[str]:
     yield from (flag, str(value))
 
 
-def invalid_argument(error: ValidationError, settings: type[BaseModel]) -> InvalidArgument:
+def validated(settings: type[Settings], values: Mapping[str, object]) -> Settings:
+    """Return settings that were checked.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the flag.
+    """
+    try:
+        return settings.model_validate(values)
+    except ValidationError as error:
+        raise _invalid_argument(error, settings) from None
+
+
+def _invalid_argument(error: ValidationError, settings: type[BaseModel]) -> InvalidArgument:
     """Return the first thing that is wrong with ``settings``, under its flag's name."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""

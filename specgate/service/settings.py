@@ -3,9 +3,9 @@
 Each is declared here, once, with its limits and what it means; all three are made from these fields.
 """
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from specgate.service.flags import invalid_argument
+from specgate.service.flags import validated
 from specgate.types import MAX_RUN_AHEAD, Attention, Dtype
 
 MAX_SESSIONS_LIMIT = 4096
@@ -66,7 +66,4 @@ def settings_of(role: str, **values: object) -> ModelSettings:
     Raises:
         InvalidArgument: a value is outside its range; the message names the flag.
     """
-    try:
-        return settings_class(role).model_validate(values)
-    except ValidationError as error:
-        raise invalid_argument(error, settings_class(role)) from None
+    return validated(settings_class(role), values)

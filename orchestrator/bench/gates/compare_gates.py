@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -68,7 +68,7 @@ def _report(gates: GateOptions, outcomes: Sequence[CaseResult]) -> None:
 
 
 async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> None:
-    log, cases, choices = Console(stderr=True), gates.cases, gates.choices
+    log, cases, choices, origin = Console(stderr=True), gates.cases, gates.choices, provenance()
     # What is freed may be taken again before it is free.
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
     num_turns = len(cases) * sum(1 for _ in turns(choices, gates.blocks, gates.warm_up))
@@ -87,7 +87,7 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
                 for case in cases:
                     starter, size = starters[case.draft], (gates.blocks, gates.warm_up)
                     outcomes.append(await measure_case(starter, case, choices, requests, *size, on_block))
-                    _write(gates, outcomes)
+                    _write(gates, outcomes, origin)
             finally:
                 _report(gates, outcomes)
         if gates.traces and gates.out is not None:
@@ -111,11 +111,11 @@ async def _replay(
     output_console().print(table, markup=False, soft_wrap=True, end="")
 
 
-def _write(gates: GateOptions, outcomes: Sequence[CaseResult]) -> None:
+def _write(gates: GateOptions, outcomes: Sequence[CaseResult], origin: Mapping[str, Any]) -> None:
     if (folder := gates.out) is None:
         return
     told = [{**outcome.to_object(), "verification": str(gates.verification)} for outcome in outcomes]
-    write_json(folder / "gates.json", {"provenance": provenance(), "cases": told})
+    write_json(folder / "gates.json", {"provenance": origin, "cases": told})
     try:
         (folder / "gates.md").write_text(markdown(outcomes), "utf-8")
     except OSError as error:
