@@ -9,8 +9,17 @@ from typing import NamedTuple
 
 from orchestrator.decode.ports import Drafter
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import ExpectedPlan, Policy, RoundPlan
-from specgate.types import AnnouncedProposal, Announcement, DraftRequest, FollowUp, FollowUps, Proposal, Verdict
+from orchestrator.policy.gates import ExpectedPlan, Policy
+from specgate.types import (
+    AnnouncedProposal,
+    Announcement,
+    DraftRequest,
+    FollowUp,
+    FollowUps,
+    Proposal,
+    RoundPlan,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from orchestrator.decode.follow_ups import Foresight, Planned
 from orchestrator.decode.ports import Drafter, Verifier
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import Policy, RoundPlan
-from specgate.types import NO_PROPOSAL, Announcement, DraftRequest, Proposal, Verdict
+from orchestrator.policy.gates import Policy
+from specgate.types import NO_PROPOSAL, Announcement, DraftRequest, Proposal, RoundPlan, Verdict
 
 MOST_UNTOLD = 16
 """Tokens that a drafter which need not be ready hears of at a time: few enough for one forward beside others'."""
@@ -87,8 +87,6 @@ class Rounds:
         self._session.leave_out(ready_s, wanted_s, beside_target=followed is not None)
         self._begun, self._running = None, proposal
         self._hand_on()
-        # Once the target has been asked: whatever is done before that, the round waits for.
-        asyncio.get_running_loop().call_soon(self._session.report)
         return plan, proposal
 
     async def aclose(self) -> None:

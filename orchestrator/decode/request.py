@@ -8,6 +8,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import (
     MAX_GAMMA,
     FinishReason,
+    RoundRecord,
     SamplingParams,
     TokenLogprobs,
     TokenSource,
@@ -77,8 +78,8 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class GenerationStats:
-    """Counted while a request runs. Microseconds are lists, one entry a round, so that medians can be taken; so is
-    ``prepared``: whether the proposal was there before the drafter was asked.
+    """Counted from a request's records while it runs. Microseconds are lists, one entry a round, so that medians can be
+    taken; so is ``prepared``: whether the proposal was there before the drafter was asked.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
     never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
@@ -109,6 +110,35 @@ class GenerationStats:
     draft_lengths: list[int] = field(default_factory=list)
     solo_us: list[int] = field(default_factory=list)
     forwards_us: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, record: RoundRecord) -> None:
+        """Count a committed verdict."""
+        verdict, proposal = record.verdict, record.proposal
+        self.completion_tokens += record.num_tokens
+        self.target_forwards += 1
+        self.near_ties += verdict.near_ties
+        self.followed += verdict.follow_up > 0
+        if verdict.batch_sessions:
+            self.batch_widths[verdict.batch_sessions] += 1
+        if verdict.num_emitted:
+            self.forwards_us.append((len(proposal) + 1, verdict.forward_us or verdict.verify_us))
+        if record.solo:
+            self.solo_tokens += record.num_tokens
+            self.solo_us.append(verdict.verify_us)
+        else:
+            self._add_round(record)
+
+    def _add_round(self, record: RoundRecord) -> None:
+        proposal = record.proposal
+        self.rounds += 1
+        self.accepted += record.num_accepted
+        self.drafted += record.num_judged
+        self.outcomes[len(proposal), record.num_accepted] += 1
+        self.prepared.append(proposal.from_run_ahead)
+        self.draft_lengths.append(len(proposal))
+        self.draft_us.append(proposal.draft_us)
+        self.verify_us.append(record.verdict.verify_us)
+        self.round_us.append(record.timing.round_us)
 
     @property
     def failures_survived(self) -> int:

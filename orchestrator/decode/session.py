@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import Delta, GenerationStats
-from orchestrator.policy.auto.observation import Observation, Observer, PreviousRound
-from orchestrator.policy.gates import RoundPlan
 from specgate.types import (
     NO_PROPOSAL,
     DraftRequest,
     FinishReason,
     Proposal,
+    RoundPlan,
+    RoundRecord,
+    RoundTiming,
     SessionSpec,
     TokenSource,
     Verdict,
@@ -29,11 +30,8 @@ class Ending(NamedTuple):
     finish_reason: FinishReason | None
 
 
-class Judged(NamedTuple):
-    """Draft tokens of a round: ``num_judged`` up to and including the first rejection, ``num_accepted`` that stand."""
-
-    num_judged: int = 0
-    num_accepted: int = 0
+OnRecord = Callable[[RoundRecord], None]
+"""Told of every verdict that is committed, as it is: what takes long is not done there."""
 
 
 class LayThere(NamedTuple):
@@ -56,7 +54,7 @@ class Session:
         spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
-        observer: told of every verdict that is committed; of one that ends a round, once the next one is asked for.
+        on_record: who else counts what is committed.
     """
 
     def __init__(
@@ -64,13 +62,12 @@ class Session:
         spec: SessionSpec,
         output: OutputText,
         clock: Callable[[], float] = time.perf_counter,
-        observer: Observer | None = None,
+        on_record: OnRecord | None = None,
     ) -> None:
         self.opening_spec = spec
         self._output = output
         self._clock = clock
-        self._observer = observer
-        self._unreported: list[Observation] = []
+        self._on_record = on_record
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
@@ -83,9 +80,9 @@ class Session:
         self._catches_up = False
         """The drafter has a solo run to read before it drafts for this round."""
         self._lay_there = LayThere()
-        self._left_out_us = 0
         self._num_failovers = 0
-        self._previous_round: PreviousRound | None = None
+        self.fully_accepted = True
+        """Whether the draft of the round just before stands as a whole. True where there was none."""
 
     @property
     def finished(self) -> bool:
@@ -100,11 +97,6 @@ class Session:
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
         return self.opening_spec.max_length - len(self.committed)
-
-    @property
-    def fully_accepted(self) -> bool:
-        """Whether the draft of the round just before stood as a whole. True where there was none."""
-        return self._previous_round is None or self._previous_round.whole
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:
@@ -163,10 +155,11 @@ class Session:
             tokens += (verdict.token_id,)
         ending = self._end(tokens)
         kept = tokens[: ending.num_tokens]
-        before, self.confidence = self.confidence, verdict.confidence
+        confidence, self.confidence = self.confidence, verdict.confidence
         self.committed += kept
         self.finish_reason = ending.finish_reason
-        self._count(proposal, verdict, len(kept), before)
+        drafted, timing = NO_PROPOSAL if verdict.solo else proposal, self._time(proposal, verdict)
+        self._emit(RoundRecord(self.plan, drafted, verdict, len(kept), confidence, timing, self.finished))
         return Delta(
             token_ids=kept,
             sources=_sources(proposal, verdict)[: len(kept)],
@@ -174,24 +167,6 @@ class Session:
             logprobs=verdict.logprobs[: len(kept)],
             finish_reason=ending.finish_reason,
         )
-
-    def leave(self) -> None:
-        """Say that nothing more will be committed, so that an unfinished session is no load to anybody's counts."""
-        try:
-            self.report()
-        finally:
-            if self._observer is not None:
-                self._observer.leave()
-
-    def report(self) -> None:
-        """Tell the observer of the rounds that it has not heard of.
-
-        Not as they are committed: it takes a part of a millisecond, in which the next request is better on its way.
-        """
-        unreported, self._unreported = self._unreported, []
-        for seen in unreported:
-            if self._observer is not None:
-                self._observer(seen)
 
     def _end(self, tokens: tuple[int, ...]) -> Ending:
         kept = tokens[: self.remaining]
@@ -205,97 +180,24 @@ class Session:
             text += self._output.finish()
         return Ending(num_tokens, text, FinishReason.STOP if self._output.stopped else reason)
 
-    def _count(self, proposal: Proposal, verdict: Verdict, num_kept: int, before: float | None) -> None:
-        stats = self.stats
-        stats.completion_tokens += num_kept
-        stats.target_forwards += 1
-        stats.near_ties += verdict.near_ties
-        stats.followed += verdict.follow_up > 0
-        if verdict.batch_sessions:
-            stats.batch_widths[verdict.batch_sessions] += 1
-        if verdict.num_emitted:
-            rows = 1 if verdict.solo else len(proposal) + 1
-            stats.forwards_us.append((rows, verdict.forward_us or verdict.verify_us))
+    def _time(self, proposal: Proposal, verdict: Verdict) -> RoundTiming:
         # From one verdict to the next: what is done between them is of the round, too.
         round_start_s, self._round_start_s = self._round_start_s, self._clock()
-        round_us = 0
-        if not verdict.solo:
-            self._left_out_us = self._lay_there.left_out_us(round_start_s, verdict.verify_us)
-            round_us = int((self._round_start_s - round_start_s) * 1e6) - self._left_out_us
-        if verdict.solo or not len(proposal):
-            stats.solo_tokens += num_kept
-            self._close_round(NO_PROPOSAL, verdict, before, Judged(), round_us)
-            stats.solo_us.append(verdict.verify_us)
-            return
-        accepted = min(verdict.num_accepted, num_kept)
-        rejected = accepted < num_kept and accepted < len(proposal)
-        stats.rounds += 1
-        stats.accepted += accepted
-        stats.drafted += accepted + rejected
-        stats.outcomes[len(proposal), accepted] += 1
-        stats.prepared.append(proposal.from_run_ahead)
-        stats.draft_lengths.append(len(proposal))
-        stats.draft_us.append(proposal.draft_us)
-        stats.verify_us.append(verdict.verify_us)
-        stats.round_us.append(round_us)
-        self._close_round(proposal, verdict, before, Judged(accepted + rejected, accepted), round_us)
-
-    def _close_round(
-        self, proposal: Proposal, verdict: Verdict, before: float | None, judged: Judged, round_us: int
-    ) -> None:
-        """Remember it for the next one, and what its verdict tells the observer; an empty one says nothing."""
-        if not verdict.num_emitted:
-            return
-        # What was waited for in vain is no measure of a round, and did not stand.
-        lost = self.plan.gamma > 0 and not len(proposal) and not verdict.solo
         moved, self._num_failovers = self.stats.verifier_failovers > self._num_failovers, self.stats.verifier_failovers
-        if self._observer is not None:
-            usual = self.stats.target_forwards > 1 and not (lost or moved)
-            settled = usual and (verdict.solo or not self._catches_up)
-            seen = self._observation(proposal, verdict, before, judged, round_us, settled=settled)
-            self._unreported.append(seen)
-            if self.finished or not verdict.last:
-                self.report()
-        whole = judged.num_accepted == len(proposal) and not lost
-        self._previous_round = (
-            None if verdict.solo else PreviousRound(len(proposal), whole, self.plan.prepare or len(proposal))
-        )
+        # A first verdict has waited for the prompt; one without the draft that was asked for, for nothing.
+        typical = self.stats.target_forwards > 0 and not moved
+        if verdict.solo:
+            return RoundTiming(typical=typical)
+        typical &= not self._catches_up and bool(len(proposal) or not self.plan.gamma)
+        read_us = self._lay_there.left_out_us(round_start_s, verdict.verify_us)
+        return RoundTiming(int((self._round_start_s - round_start_s) * 1e6) - read_us, read_us, typical)
 
-    def _observation(
-        self,
-        proposal: Proposal,
-        verdict: Verdict,
-        before: float | None,
-        judged: Judged,
-        round_us: int,
-        *,
-        settled: bool,
-    ) -> Observation:
-        # Of an announced proposal nobody has asked for any token.
-        announced = proposal.from_run_ahead and not proposal.draft_us
-        return Observation(
-            before=before,
-            after=verdict.confidence,
-            proposed=len(proposal),
-            judged=judged.num_judged,
-            accepted=judged.num_accepted,
-            accepted_confidences=verdict.accepted_confidences[: judged.num_accepted],
-            ready=len(proposal) if announced else 0,
-            prepared=len(proposal) if proposal.from_run_ahead else proposal.num_prepared,
-            previous_round=self._previous_round,
-            chosen=self.plan.chosen_alone if verdict.solo else self.plan.chosen,
-            streamed=verdict.solo,
-            warm=verdict.solo and self.plan.keeps_warm,
-            settled=settled,
-            finished=self.finished,
-            draft_us=proposal.draft_us,
-            verify_us=verdict.verify_us,
-            round_us=round_us,
-            read_us=0 if verdict.solo else self._left_out_us,
-            batch_sessions=verdict.batch_sessions,
-            batch_rows=verdict.batch_rows,
-            forward_us=verdict.forward_us,
-        )
+    def _emit(self, record: RoundRecord) -> None:
+        if record.num_tokens:
+            self.fully_accepted = record.fully_accepted
+        self.stats.add(record)
+        if self._on_record is not None:
+            self._on_record(record)
 
 
 def _sources(proposal: Proposal, verdict: Verdict) -> tuple[TokenSource, ...]:

@@ -1,7 +1,7 @@
 """One running request."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Self
 
@@ -19,6 +19,10 @@ class Generation:
     """One request: iterate it, once, for its deltas.
 
     Leaving the iteration early, ``aclose()`` and leaving ``async with`` free the sessions on both services.
+
+    Args:
+        on_close: called when nothing more will be committed, so that an unfinished session is no load to anybody's
+            counts. More than once, it may be.
     """
 
     def __init__(
@@ -27,11 +31,13 @@ class Generation:
         drafter: ReattachingDrafter | NoDrafter,
         verifier: FailoverVerifier,
         policy: Policy,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._session = session
         self._drafter = drafter
         self._verifier = verifier
         self._policy = policy
+        self._on_close = on_close
         self._text: list[str] = []
         self._started = False
         self._closed = False
@@ -85,7 +91,9 @@ class Generation:
             await self.aclose()
 
     async def _open(self) -> None:
-        """Open both sessions side by side, so that the two prefills overlap."""
+        """Open both sessions side by side, so that the two prefills overlap; the drafter's if it is asked at first."""
+        if self._policy.plan_ahead(self._session) is None:
+            return await self._verifier.open()
         drafter_opening = asyncio.create_task(self._drafter.open())
         try:
             await self._verifier.open()
@@ -98,7 +106,7 @@ class Generation:
         """Cancel and free both sessions. Safe to call twice, and from another task than the one that iterates."""
         self._closed = True
         try:
-            self._session.leave()
+            self._on_close()
         finally:
             # Whatever learns from requests, what this one holds is given back.
             await self._drafter.close()

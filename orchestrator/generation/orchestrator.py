@@ -11,7 +11,8 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.session import Session
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
-from orchestrator.policy.auto.cooperative_steps import between_events
+from orchestrator.generation.pacing import between_events
+from orchestrator.policy.auto.costs import ToldCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
 from orchestrator.services.discovery import KnownDrafters, ask_one, check_pair
@@ -50,7 +51,7 @@ class Orchestrator:
         self._channels = ChannelCache(tls)
         self._dialer = GrpcDialer(self._channels, timeouts.open_s, wrap_call)
         self._known_drafters: KnownDrafters
-        self.learner = Learner(between_events)
+        self.learner = Learner(self.told_costs, between_events)
         self._running: WeakSet[Generation] = WeakSet()
 
     @classmethod
@@ -111,6 +112,11 @@ class Orchestrator:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info
 
+    def told_costs(self) -> ToldCosts:
+        """Return what the services that were met told of their forwards."""
+        draft = self.draft_info.forward_costs if self.draft_info is not None else ()
+        return ToldCosts(self.target_info.forward_costs, draft)
+
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
         await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
@@ -124,10 +130,12 @@ class Orchestrator:
         spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
         decoder = self.tokenizer.incremental() if self.tokenizer is not None else None
         output = OutputText(decoder, request.stop)
-        session = Session(spec, output, observer=self.learner.observer(request))
+        observer = self.learner.observer(request)
+        session = Session(spec, output, on_record=observer)
         drafter = self._drafter(request, session)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
-        generation = Generation(session, drafter, verifier, make_policy(request, drafter, self.learner))
+        policy = make_policy(request, drafter, self.learner)
+        generation = Generation(session, drafter, verifier, policy, on_close=observer.leave if observer else _nothing)
         self._running.add(generation)
         return generation
 
@@ -150,3 +158,7 @@ class Orchestrator:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _nothing() -> None:
+    """Whom a request taught nothing need not hear of its end."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from specgate.errors import InvalidArgument
-from specgate.types import ALWAYS_SOLO, SamplingParams, Verification
+from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
 
 ABSENT_DRAFTER_SOLO_TOKENS = 16
 """A solo run is no longer than this while a drafter is being looked for, so that a new one is soon made use of."""
@@ -61,6 +61,10 @@ class Asked(Protocol):
 class DrafterState(Protocol):
     """What the planning of a round may know of the drafter: never what it drafted."""
 
+    def want(self) -> None:
+        """Say that a plan asks for a draft, so that a drafter that was never opened is. Never waits."""
+        ...
+
     @property
     def available(self) -> bool:
         """Whether a proposal can be asked for now."""
@@ -75,30 +79,6 @@ class DrafterState(Protocol):
     def context_length(self) -> int:
         """The longest sequence that the drafter in use can hold, in tokens; without one, any that was met."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class RoundPlan:
-    """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
-
-    ``gamma``, ``max_solo_tokens`` and ``prepare`` are tokens, ``stop_below`` and ``solo_below`` raw probabilities.
-    ``stop_below``: a draft ends after its own first token of less. ``solo_below``: while the target's last token had
-    less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
-    ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
-    ``keeps_warm``: the drafter follows a solo run token by token; else some tokens at a time, so that its work takes
-    little away from the target.
-    ``chosen``: the number of the table by which ``auto`` did what it thinks best, 0 where it tried something;
-    ``chosen_alone`` that of what the target goes on to do alone behind it.
-    """
-
-    gamma: int = 0
-    stop_below: float = 0.0
-    solo_below: float = 0.0
-    max_solo_tokens: int = 0
-    prepare: int = 0
-    keeps_warm: bool = True
-    chosen: int = 0
-    chosen_alone: int = 0
 
 
 class Progress(Protocol):
@@ -213,6 +193,7 @@ class WithinLimits:
             return plan if drafts else replace(plan, keeps_warm=False)
         if drafts:
             return replace(plan, gamma=self._within(plan.gamma, session))
+        self.drafter.want()
         waits = fits and self.drafter.may_return
         return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
 

@@ -48,6 +48,9 @@ class NoDrafter:
     async def open(self) -> None:
         """Do nothing."""
 
+    def want(self) -> None:
+        """See ``gates.DrafterState``: nothing."""
+
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``: an empty proposal."""
         return NO_PROPOSAL
@@ -84,6 +87,7 @@ class ReattachingDrafter:
         self._reattaching: asyncio.Task[None] | None = None
         self._answering: asyncio.Task[Proposal] | None = None
         self._num_attempts = 0
+        self._was_opened = False
         self._on_announcement: OnAnnouncement | None = None
         self._closed = False
 
@@ -108,6 +112,7 @@ class ReattachingDrafter:
         Raises:
             InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: the drafter does not fit the request.
         """
+        self._was_opened = True
         if not self._fits():
             return
         try:
@@ -122,6 +127,12 @@ class ReattachingDrafter:
             self._start_reattaching()
         elif self._closed:
             await self.close()
+
+    def want(self) -> None:
+        """See ``gates.DrafterState``. The first attempt is made at once: nothing has failed yet."""
+        if not self._was_opened:
+            self._was_opened = True
+            self._start_reattaching()
 
     def announced(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.Drafter``. Never raises: what makes no sense is found out when it is asked for."""
@@ -253,12 +264,16 @@ class ReattachingDrafter:
     async def _reattach(self) -> None:
         try:
             while self._attached is None and self._fits():
-                # The attempts of the whole request count: a drafter that dies again and again costs less and less.
-                await asyncio.sleep(min(FIRST_BACKOFF_S * 2 ** min(self._num_attempts, MAX_DOUBLINGS), MAX_BACKOFF_S))
+                if self._num_attempts or self._session.stats.drafter_failures:
+                    await asyncio.sleep(self._backoff_s())
                 self._num_attempts += 1
                 self._attached = await self._attach_warm()
         finally:
             self._reattaching = None
+
+    def _backoff_s(self) -> float:
+        # The attempts of the whole request count: a drafter that dies again and again costs less and less.
+        return min(FIRST_BACKOFF_S * 2.0 ** min(self._num_attempts, MAX_DOUBLINGS), MAX_BACKOFF_S)
 
     async def _attach_warm(self) -> _DrafterSession | None:
         """Return a session whose prefill is done, so that the request never waits for one; None: not this time."""

@@ -4,6 +4,7 @@ Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, befor
 """
 
 import struct
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from specgate.errors import InvalidArgument
@@ -11,6 +12,7 @@ from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, MAX_TEXT, check_fingerpri
 from specgate.types import (
     MAX_LOGIT_BIAS,
     MAX_STOP_TOKEN_IDS,
+    ForwardCost,
     ModelInfo,
     SamplingParams,
     SessionSpec,
@@ -49,6 +51,7 @@ _INFO_FIELDS = (
     "free_kv_tokens",
 )
 MAX_EOS_TOKEN_IDS = 256
+MAX_FORWARD_COSTS = 64
 _FLOAT32_DIGITS = range(6, 10)
 
 
@@ -151,6 +154,7 @@ def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
     return pb2.GetModelInfoResponse(
         tokenizer_fingerprint=info.tokenizer_fingerprint,
         eos_token_ids=info.eos_token_ids,
+        forward_costs=[pb2.ForwardCost(rows=one.rows, forward_us=one.forward_us) for one in info.forward_costs],
         **{name: getattr(info, name) for name in _INFO_FIELDS},
     )
 
@@ -164,5 +168,15 @@ def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
     return ModelInfo(
         tokenizer_fingerprint=MappingProxyType(dict(pb.tokenizer_fingerprint)),
         eos_token_ids=tuple(pb.eos_token_ids),
+        forward_costs=_forward_costs_from_pb(pb.forward_costs),
         **{name: getattr(pb, name) for name in _INFO_FIELDS},
     )
+
+
+def _forward_costs_from_pb(pbs: Sequence[pb2.ForwardCost]) -> tuple[ForwardCost, ...]:
+    check_length("forward_costs", pbs, 0, MAX_FORWARD_COSTS)
+    costs = tuple(ForwardCost(pb.rows, pb.forward_us) for pb in pbs)
+    for before, cost in zip((ForwardCost(0, 1), *costs), costs, strict=False):
+        check_range("forward_costs.rows", cost.rows, before.rows + 1, MAX_SEQUENCE_TOKENS)
+        check_range("forward_costs.forward_us", cost.forward_us, 1, 1 << 32)
+    return costs

@@ -15,7 +15,7 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.service.leases import LeaseBook
 from specgate.tokenizer import first_difference
-from specgate.types import ModelInfo, SessionSpec, check_range
+from specgate.types import ForwardCost, ModelInfo, SessionSpec, check_range
 
 PROTO_VERSION = "specgate.v1"
 ENGINE_LOOK_S = 1.0
@@ -40,6 +40,7 @@ class ServedModel:
     Args:
         leases: whose tokens a session needs; None lets anybody in.
         run_ahead_rows: of a drafter, how many guesses it drafts side by side; 0 is none.
+        forward_costs: what forwards took when it loaded, as it is told to whoever asks.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class ServedModel:
         max_sessions: int,
         leases: LeaseBook | None = None,
         run_ahead_rows: int = 0,
+        forward_costs: tuple[ForwardCost, ...] = (),
     ) -> None:
         self.role = role
         self.loaded = loaded
         self.engine = engine
         self.max_sessions = max_sessions
         self.run_ahead_rows = run_ahead_rows
+        self.forward_costs = forward_costs
         self.num_sessions = 0
         self._leases = leases
         self._boot_id = uuid.uuid4().hex
@@ -89,6 +92,7 @@ class ServedModel:
             boot_id=self._boot_id,
             active_sessions=self.num_sessions,
             free_kv_tokens=pool.free_tokens,
+            forward_costs=self.forward_costs,
         )
 
     @asynccontextmanager

@@ -111,6 +111,7 @@ class Replica:
         import torch
 
         from specgate.runtime.engine.engine import Engine
+        from specgate.runtime.engine.forward_costs import measure_forwards
         from specgate.runtime.engine.serving_path import why_slow
         from specgate.runtime.loading import load, pick_device, pick_dtype
         from specgate.service.model import ServedModel
@@ -125,9 +126,11 @@ class Replica:
         self._adapt(runner)
         if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
             on_notice(slow)
+        forward_costs = measure_forwards(runner)
         engine = Engine(runner, _limits(config, device.type), on_failure=_die)
         engine.start()
-        return ServedModel(self._role, loaded, engine, config.max_sessions, self.leases, config.run_ahead_rows)
+        leases, rows = self.leases, config.run_ahead_rows
+        return ServedModel(self._role, loaded, engine, config.max_sessions, leases, rows, forward_costs)
 
 
 def _server_options(config: ServiceConfig) -> ServerOptions:

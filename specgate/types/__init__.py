@@ -1,6 +1,7 @@
 """The nouns that both services and the orchestrator share. Frozen, validated where they are made."""
 
-from specgate.types.model import Attention, Dtype, ModelInfo, dtype_on
+from specgate.types.model import Attention, Dtype, ForwardCost, ModelInfo, dtype_on
+from specgate.types.records import RoundPlan, RoundRecord, RoundTiming
 from specgate.types.rounds import (
     ALWAYS_SOLO,
     MAX_GAMMA,
@@ -46,8 +47,12 @@ __all__ = [
     "FinishReason",
     "FollowUp",
     "FollowUps",
+    "ForwardCost",
     "ModelInfo",
     "Proposal",
+    "RoundPlan",
+    "RoundRecord",
+    "RoundTiming",
     "SamplingParams",
     "SessionSpec",
     "SparseDistribution",

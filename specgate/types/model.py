@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from specgate.errors import InvalidArgument
 
@@ -39,9 +40,19 @@ class Attention(StrEnum):
     SDPA = "sdpa"
 
 
+class ForwardCost(NamedTuple):
+    """What one forward of one session took with so many ``rows``, measured when the service loaded."""
+
+    rows: int
+    forward_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a service says of itself; ``boot_id`` changes with every start."""
+    """What a service says of itself; ``boot_id`` changes with every start.
+
+    ``forward_costs`` come with rising numbers of rows; empty where the service does not tell.
+    """
 
     model: str
     role: str
@@ -59,3 +70,4 @@ class ModelInfo:
     boot_id: str
     active_sessions: int = 0
     free_kv_tokens: int = 0
+    forward_costs: tuple[ForwardCost, ...] = ()

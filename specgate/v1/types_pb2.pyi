@@ -127,7 +127,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens")
+    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -151,6 +151,7 @@ class GetModelInfoResponse(_message.Message):
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     FREE_KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_COSTS_FIELD_NUMBER: _ClassVar[int]
     model: str
     role: str
     architecture: str
@@ -167,4 +168,13 @@ class GetModelInfoResponse(_message.Message):
     boot_id: str
     active_sessions: int
     free_kv_tokens: int
-    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ...) -> None: ...
+    forward_costs: _containers.RepeatedCompositeFieldContainer[ForwardCost]
+    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ...) -> None: ...
+
+class ForwardCost(_message.Message):
+    __slots__ = ("rows", "forward_us")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_US_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    forward_us: int
+    def __init__(self, rows: _Optional[int] = ..., forward_us: _Optional[int] = ...) -> None: ...

@@ -14,7 +14,8 @@ from orchestrator.bench.load.arrivals import closed_loop
 from orchestrator.bench.load.trace import Clock, RequestTimeline, TimedGeneration, trace
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.auto.cooperative_steps import between_events
+from orchestrator.generation.pacing import between_events
+from orchestrator.policy.auto.costs import ToldCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
 
@@ -23,6 +24,8 @@ class Starter(Protocol):
     """What starts generations, and the learner that they teach."""
 
     learner: Learner
+
+    def told_costs(self) -> ToldCosts: ...
 
     def generate(self, request: GenerationRequest) -> TimedGeneration: ...
 
@@ -102,7 +105,8 @@ async def measure_case(
     Raises:
         SpecgateError: a request broke off.
     """
-    outcome, learner = CaseResult(case, {choice.name: [] for choice in choices}), Learner(between_events)
+    outcome = CaseResult(case, {choice.name: [] for choice in choices})
+    learner = Learner(starter.told_costs, between_events)
     for number, choice in turns(choices, num_blocks, num_warm_up):
         requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
         starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally

@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.bench.gates.cases import AUTO
 from orchestrator.bench.gates.measure import CaseResult
 from orchestrator.bench.replay.compare import ALONE
-from orchestrator.policy.auto.agreement import BUCKET_EDGES
+from orchestrator.policy.auto.history import BUCKET_EDGES
 from specgate.errors import InvalidArgument
 
 POSITIONS = (1, 2, 4)

@@ -9,10 +9,10 @@ from statistics import median
 from orchestrator.bench.gates.measure import Starter
 from orchestrator.bench.load.arrivals import closed_loop
 from orchestrator.bench.load.trace import trace
+from orchestrator.bench.replay.machine import SimulatedMachine
 from orchestrator.bench.replay.recording import record
 from orchestrator.bench.replay.trace import RoundTrace
 from orchestrator.decode.request import GenerationRequest, GenerationStats
-from orchestrator.policy.auto.machine import SimulatedMachine
 from orchestrator.policy.gates import Gate
 
 NARROW, WIDE = 2, 8

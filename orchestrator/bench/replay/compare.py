@@ -7,9 +7,9 @@ from orchestrator.bench.replay.replay import Gate, Observe, Replay, ReplayResult
 from orchestrator.bench.replay.trace import RoundTrace
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.auto.observation import Observation
 from orchestrator.policy.gates import AUTO_GAMMA, AlwaysDraft, Policy, TargetAlone, TargetConfidence
 from orchestrator.policy.gates import Gate as GateName
+from specgate.types import RoundRecord
 
 ALONE = "target alone"
 THRESHOLDS = (0.3, 0.5, 0.7)
@@ -58,7 +58,8 @@ def replay_fixed(trace: RoundTrace, concurrency: int, policy: Policy) -> ReplayR
 def compare(trace: RoundTrace, concurrency: int, gates: Mapping[str, Policy]) -> tuple[Comparison, Comparison]:
     """Return how ``auto``, starting from nothing, does against ``gates``: after a quarter of the tokens; over all."""
     results = {name: replay_fixed(trace, concurrency, policy) for name, policy in gates.items()}
-    learned = Replay(trace, concurrency, auto_gate(Learner())).run()
+    told = trace.machine.told_costs()
+    learned = Replay(trace, concurrency, auto_gate(Learner(lambda: told))).run()
     warmup_tokens = round(WARMUP_SHARE * sum(map(len, trace.texts)))
     return _compare(learned, results, warmup_tokens), _compare(learned, results, 0)
 
@@ -69,5 +70,5 @@ def _compare(learned: ReplayResult, results: Mapping[str, ReplayResult], after_t
     return Comparison(learned.tokens_per_s(after_tokens), rates[ALONE], rates[best], best)
 
 
-def _ignore(seen: Observation) -> None:
+def _ignore(record: RoundRecord) -> None:
     """Learn nothing."""

@@ -7,15 +7,15 @@ a solo run is left out, as are prefills.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from orchestrator.bench.replay.machine import Clock, Device, Forward
 from orchestrator.bench.replay.trace import RoundTrace, TracedText
-from orchestrator.policy.auto.machine import Clock, Device, Forward
-from orchestrator.policy.auto.observation import Observation, PreviousRound
-from orchestrator.policy.gates import Policy, RoundPlan
+from orchestrator.policy.gates import Policy
 from specgate.errors import InvalidArgument
+from specgate.types import NO_PROPOSAL, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
 
-Observe = Callable[[Observation], None]
+Observe = Callable[[RoundRecord], None]
 Gate = Callable[[], tuple[Policy, Observe]]
 """Makes the policy of one session, and says whom to tell of its verdicts."""
 
@@ -26,11 +26,7 @@ class Progressing:
 
     text: TracedText
     length: int = 0
-    previous_round: PreviousRound | None = None
-
-    @property
-    def fully_accepted(self) -> bool:
-        return self.previous_round is None or self.previous_round.whole
+    fully_accepted: bool = True
 
     @property
     def remaining(self) -> int:
@@ -131,14 +127,17 @@ class _Session:
         plan = self._policy.plan(self._progress)
         _Round(self, plan, min(plan.gamma, self._progress.remaining - 1)).draft()
 
-    def commit(self, seen: Observation, num_tokens: int) -> None:
-        progress, previous_round = self._progress, self._progress.previous_round
+    def commit(self, plan: RoundPlan, gamma: int, verdict: Verdict, timing: RoundTiming) -> None:
+        progress = self._progress
+        num_tokens = verdict.num_accepted + 1
+        proposal = Proposal((0,) * gamma, draft_us=0) if gamma else NO_PROPOSAL
+        confidence = progress.confidence
         progress.length += num_tokens
-        progress.previous_round = (
-            None if seen.streamed else PreviousRound(seen.proposed, seen.accepted == seen.proposed)
-        )
         self._replay.emitted(num_tokens)
-        self._observe(replace(seen, previous_round=previous_round, finished=not progress.remaining))
+        finished = not progress.remaining
+        record = RoundRecord(plan, proposal, verdict, num_tokens, confidence, timing, finished)
+        progress.fully_accepted = record.fully_accepted
+        self._observe(record)
 
     @property
     def replay(self) -> Replay:
@@ -191,23 +190,25 @@ class _Round:
         back_us = self._back_us = self._replay.next_one_way_us()
         progress, gamma = self._session.progress, self._gamma
         accepted = progress.text.survivors(progress.length, gamma)
-        seen = Observation(
-            before=progress.confidence,
-            after=progress.text.confidences[progress.length + accepted],
-            proposed=gamma,
-            judged=min(accepted + 1, gamma),
-            accepted=accepted,
-            chosen=self._plan.chosen,
-            accepted_confidences=progress.text.confidences[progress.length : progress.length + accepted],
-            draft_us=round(self._drafted_us),
+        timing = RoundTiming(round(self._clock.now_us + back_us - self._start_us))
+        self._session.commit(self._plan, gamma, self._verdict(forward, accepted), timing)
+        self._go_on()
+
+    def _verdict(self, forward: Forward, accepted: int, *, solo: bool = False) -> Verdict:
+        progress = self._session.progress
+        confidences = progress.text.confidences[progress.length : progress.length + accepted + 1]
+        return Verdict(
+            0,
+            num_accepted=accepted,
+            token_id=0,
+            confidence=confidences[-1],
+            solo=solo,
             verify_us=round(self._clock.now_us - self._lap_us),
-            round_us=round(self._clock.now_us + back_us - self._start_us),
             batch_sessions=forward.sessions,
             batch_rows=forward.rows,
             forward_us=round(forward.us),
+            accepted_confidences=confidences[:-1],
         )
-        self._session.commit(seen, accepted + 1)
-        self._go_on()
 
     def _go_on(self) -> None:
         progress, plan = self._session.progress, self._plan
@@ -221,17 +222,5 @@ class _Round:
         self._replay.verifier.submit(1, self._commit_solo)
 
     def _commit_solo(self, forward: Forward) -> None:
-        progress = self._session.progress
-        seen = Observation(
-            before=progress.confidence,
-            after=progress.text.confidences[progress.length],
-            streamed=True,
-            warm=self._plan.keeps_warm,
-            chosen=self._plan.chosen_alone,
-            verify_us=round(self._clock.now_us - self._lap_us),
-            batch_sessions=forward.sessions,
-            batch_rows=forward.rows,
-            forward_us=round(forward.us),
-        )
-        self._session.commit(seen, 1)
+        self._session.commit(self._plan, 0, self._verdict(forward, 0, solo=True), RoundTiming())
         self._go_on()

@@ -4,8 +4,8 @@ import math
 import random
 from dataclasses import dataclass
 
+from orchestrator.bench.replay.machine import SimulatedMachine
 from orchestrator.bench.replay.trace import RoundTrace, TracedText
-from orchestrator.policy.auto.machine import SimulatedMachine
 
 FORWARD_US = 8000.0
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
-from orchestrator.policy.auto.machine import SimulatedMachine
+from orchestrator.bench.replay.machine import SimulatedMachine
 from specgate.errors import InvalidArgument
 
 

@@ -1,162 +1,128 @@
-"""What one gateway has learned of all its sessions, and the choices that follow. One event loop, no threads."""
+"""What one gateway has learned of all its sessions, and the policies of those whose gate is ``auto``. No threads."""
 
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from orchestrator.policy.auto.choice import MAX_SOLO_TOKENS, Table
-from orchestrator.policy.auto.cooperative_steps import CooperativeSteps, at_once
-from orchestrator.policy.auto.costs import Costs
-from orchestrator.policy.auto.mode_state import ModeState
-from orchestrator.policy.auto.observation import Mode, Observation
-from orchestrator.policy.auto.plan_table import search
+from orchestrator.policy.auto.choice import Found, search
+from orchestrator.policy.auto.costs import Costs, Prices, ToldCosts
+from orchestrator.policy.auto.history import History
 from orchestrator.policy.auto.policy import Auto
-from orchestrator.policy.auto.prices import Prices
 from orchestrator.policy.gates import Asked, Gate
+from specgate.types import RoundRecord, Verification
 
-PROBE_BUDGET, FIRST_PROBE_BUDGET, FIRST_VERDICTS = 0.01, 0.02, 512
-"""Of the time: what may be lost by drafting where it does not seem to pay; more for the first verdicts of a mode."""
 MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
-PROBE_HORIZON = 3.0
-"""Probes that may be saved up, so that a long time without one does not end in a row of them."""
-MIN_SOLO_TOKENS = 16
-VERDICTS_A_TOKEN = 8
-"""A solo run may be one token longer for so many verdicts that were seen."""
-ROUND_TRIP_SHARE, FIRST_ROUND_TRIP_SHARE = 0.01, 0.02
-"""Of a solo run's time, what coming back to ask may cost; the latter while little is known, which may be wrong."""
+VERDICTS_A_SEARCH = 16
+"""Of each session, between two searches, which take some milliseconds each."""
+EXPLORED = 0.01
+"""Of the time: what may be lost by drafting where it does not seem to pay."""
+LEAST_LOSS = 0.02
+"""Of a forward, by a probe: that nothing seems to be lost is no reason to probe always."""
+
+Pace = Callable[[Iterator[None]], None]
+"""Takes all steps of some work, sooner or later."""
+
+
+def at_once(steps: Iterator[None]) -> None:
+    """Take all steps now."""
+    for _ in steps:
+        pass
+
+
+def mode_of(request: Asked) -> tuple[Verification, int]:
+    """Return what requests have in common whose drafts survive alike: verification, and temperature in quarters."""
+    if request.sampling.greedy:
+        return Verification.SHARED_NOISE, 0
+    return request.verification, min(max(round(request.sampling.temperature * 4), 1), 8)
 
 
 class Learner:
-    """Learns from the rounds of all sessions; plans for those whose gate is ``auto``.
-
-    How drafts survive is known per mode. What rounds cost depends on the two models, not on the mode.
+    """Learns from the rounds of all sessions. What they cost hangs on the two models, how drafts survive on the mode.
 
     Args:
-        pace: of the searches for tables.
+        told: returns what the services told of their costs by now.
+        pace: of the searches.
     """
 
-    def __init__(self, pace: CooperativeSteps = at_once) -> None:
-        self.costs = Costs()
+    def __init__(self, told: Callable[[], ToldCosts] = ToldCosts, pace: Pace = at_once) -> None:
+        self._costs = Costs(told)
         self._pace = pace
-        self._modes: dict[Mode, ModeState] = {}
-        self._prices: Prices | None = None
+        self._modes: dict[tuple[Verification, int], ModeLearner] = {}
         self._sessions = count()
 
     def policy(self, request: Asked) -> Auto:
         """Return the policy of one session."""
-        return Auto(self, _mode(request), min(request.max_gamma, MAX_CHOICE))
+        return Auto(self._mode(request), min(request.max_gamma, MAX_CHOICE))
 
-    def observer(self, request: Asked) -> "SessionObserver | None":
+    def observer(self, request: Asked) -> "Observer | None":
         """Return whom to tell of a session's verdicts; None where they would teach nothing.
 
         ``draft_confidence`` ends a draft where it is unsure: the tokens that are left survive better than others.
         """
-        if request.gate is Gate.DRAFT_CONFIDENCE:
-            return None
-        gamma = min(request.max_gamma, MAX_CHOICE)
-        return SessionObserver(self, _mode(request), next(self._sessions), gamma)
+        return None if request.gate is Gate.DRAFT_CONFIDENCE else Observer(self._mode(request), next(self._sessions))
 
-    def observe(self, mode: Mode, session: int, seen: Observation, *, max_gamma: int = 0) -> None:
-        """Learn from one verdict, of a request that allows ``max_gamma``."""
-        known = self.knowledge(mode)
-        known.num_verdicts += 1
-        self.costs.observe(seen, session, announced=mode.is_announced)
-        known.history.add(session, seen)
-        if seen.previous_round is not None and seen.proposed:
-            known.readiness.observe(seen.previous_round, is_there=seen.prepared > 0)
-        session_us = seen.verify_us if seen.streamed else seen.round_us
-        budget = FIRST_PROBE_BUDGET if known.num_verdicts < FIRST_VERDICTS else PROBE_BUDGET
-        known.credit_us += budget * session_us
-        # A prompt that ran along is in no promise.
-        is_measure = seen.settled and (seen.batch_rows or not seen.forward_us)
-        in_use = known.tables.get(max_gamma)
-        if in_use is None or known.num_verdicts < in_use.counts_from:
-            return
-        if is_measure and seen.chosen == in_use.table.number:
-            in_use.tally.add(seen.accepted + 1, session_us + seen.read_us)
+    def _mode(self, request: Asked) -> "ModeLearner":
+        return self._modes.setdefault(mode_of(request), ModeLearner(self._costs, self._pace))
 
-    def leave(self, mode: Mode, session: int) -> None:
-        """Count a session no more; what its text taught stays."""
-        self.costs.leave(session)
-        self.knowledge(mode).history.leave(session)
 
-    def knowledge(self, mode: Mode) -> ModeState:
-        """Return what is known of a mode."""
-        if mode not in self._modes:
-            self._modes[mode] = ModeState()
-        return self._modes[mode]
+class ModeLearner:
+    """Of the requests of one mode. See ``policy.Choices``."""
 
-    def table(self, mode: Mode, max_gamma: int) -> Table | None:
-        """Return the choices of this moment; None while no cost is known."""
-        known = self.knowledge(mode)
-        in_use = known.tables.get(max_gamma)
-        is_due = in_use is None or in_use.is_due(known.num_verdicts)
-        if is_due and max_gamma not in known.searched and (prices := self.costs.now(announced=mode.is_announced)):
-            self._prices = prices
-            steps = search(known, max_gamma, prices)
-            next(steps)
-            self._pace(steps)
-            in_use = known.tables.get(max_gamma)
-        if in_use is None:
-            return None
-        # A trial that is over goes on for as long as the search takes, no longer.
-        is_over = in_use.resume is not None and in_use.is_due(known.num_verdicts)
-        return in_use.table._replace(most_solo=1) if is_over else in_use.table
+    def __init__(self, costs: Costs, pace: Pace) -> None:
+        self.costs = costs
+        self._pace = pace
+        self._history = History()
+        self._found: dict[int, Found] = {}
+        """In use, by the most draft tokens that a request allows."""
+        self._searched_at: dict[int, int] = {}
+        self._num_verdicts = 0
+        self._credit_us = 0.0
 
-    def standing(self, mode: Mode, max_gamma: int) -> Table | None:
-        """Return the choices in use, without asking whether there are better ones."""
-        in_use = self.knowledge(mode).tables.get(max_gamma)
-        return in_use.table if in_use is not None else None
+    def observe(self, session: int, record: RoundRecord) -> None:
+        """Learn from one verdict; an empty one says nothing."""
+        if record.num_tokens:
+            self._num_verdicts += 1
+            self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
+            self._history.add(record)
+            self.costs.observe(session, record)
 
-    def coming_round(self, mode: Mode) -> int:
-        """Return the number that ``next_round`` gives next."""
-        return self.knowledge(mode).num_rounds + 1
+    def found(self, max_gamma: int, *, renew: bool = True) -> Found | None:
+        """See ``policy.Choices``."""
+        last = self._found.get(max_gamma)
+        num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
+        is_due = last is None or (renew and num_new >= VERDICTS_A_SEARCH * self.costs.sessions)
+        if is_due and (prices := self.costs.now()) is not None:
+            self._searched_at[max_gamma] = self._num_verdicts
+            # The first one is waited for: there is nothing to go on with meanwhile.
+            (self._pace if last else at_once)(self._search(prices, max_gamma, last))
+        return self._found.get(max_gamma)
 
-    def next_round(self, mode: Mode) -> int:
-        """Return the number of a mode's round that is planned now, over all its sessions."""
-        known = self.knowledge(mode)
-        known.num_rounds += 1
-        return known.num_rounds
-
-    def solo_run(self) -> int:
-        """Return how many tokens a solo run may have: few, so that it ends soon, and enough to be worth the asking."""
-        if self._prices is None:
-            return MIN_SOLO_TOKENS
-        prices = self._prices
-        trip = prices.overhead_us / (prices.forward(1) + prices.solo_us) + prices.wait
-        least = max(round(trip / FIRST_ROUND_TRIP_SHARE), MIN_SOLO_TOKENS)
-        num_verdicts = sum(known.num_verdicts for known in self._modes.values())
-        most = min(max(num_verdicts // VERDICTS_A_TOKEN, least), MAX_SOLO_TOKENS)
-        return min(max(round(trip / ROUND_TRIP_SHARE), least), most)
-
-    def book_probe(self, mode: Mode, loss_us: float, floor_us: float) -> bool:
-        """Return whether a probe that loses ``loss_us`` is within the budget, and if so book it.
-
-        ``floor_us`` is the least that a probe is booked with: an estimate of no loss is no reason to probe always.
-        """
-        known, price_us = self.knowledge(mode), max(loss_us, floor_us)
-        known.credit_us = min(known.credit_us, PROBE_HORIZON * price_us)
-        if known.credit_us < price_us:
+    def book_probe(self, max_gamma: int, loss_us: float, num_unread: int) -> bool:
+        """See ``policy.Choices``."""
+        prices = self.costs.now()
+        if prices is None or not prices.can_pay(max_gamma):
             return False
-        known.credit_us -= price_us
-        return True
+        price_us = max(loss_us, LEAST_LOSS * prices.forward_us(1)) + self.costs.draft_prompt_us(num_unread)
+        is_due = self._credit_us >= price_us
+        # What was saved up is gone, so that a long time without a probe does not end in a row of them.
+        self._credit_us = 0.0 if is_due else self._credit_us
+        return is_due
+
+    def _search(self, prices: Prices, max_gamma: int, last: Found | None) -> Generator[None]:
+        choice = last.choice if last else None
+        self._found[max_gamma] = yield from search(self._history.tokens(), prices, max_gamma, choice)
 
 
 @dataclass(frozen=True, slots=True)
-class SessionObserver:
-    """Tells a learner of one session. See ``observation.Observer``."""
+class Observer:
+    """Tells of one session's records, until it leaves. That is safe to call twice."""
 
-    learner: Learner
-    mode: Mode
+    mode: ModeLearner
     session: int
-    max_gamma: int
 
-    def __call__(self, seen: Observation, /) -> None:
-        self.learner.observe(self.mode, self.session, seen, max_gamma=self.max_gamma)
+    def __call__(self, record: RoundRecord, /) -> None:
+        self.mode.observe(self.session, record)
 
     def leave(self) -> None:
-        self.learner.leave(self.mode, self.session)
-
-
-def _mode(request: Asked) -> Mode:
-    return Mode.of(request.verification, request.sampling)
+        self.mode.costs.leave(self.session)

@@ -1,18 +1,10 @@
-"""When work is done that takes longer than a round may wait for it: at once, or in steps between events."""
+"""Work that takes longer than a round may wait for it, in steps between events."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-CooperativeSteps = Callable[[Iterator[None]], None]
-"""Takes all steps of some work, sooner or later."""
 START_S = 0.002
 """What the round sends out that is planned now is on its way by then."""
-
-
-def at_once(steps: Iterator[None]) -> None:
-    """Take all steps now."""
-    for _ in steps:
-        pass
 
 
 def between_events(steps: Iterator[None]) -> None:

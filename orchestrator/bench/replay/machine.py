@@ -7,7 +7,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from specgate.types import check_range
+from orchestrator.policy.auto.costs import ToldCosts
+from specgate.types import MAX_GAMMA, ForwardCost, check_range
 
 
 class Forward(NamedTuple):
@@ -41,6 +42,11 @@ class SimulatedMachine:
         for name in self.__slots__:
             check_range(name, getattr(self, name), 0.0, 1e9)
         check_range("forward_us", self.forward_us, 1.0, 1e9)
+
+    def told_costs(self) -> ToldCosts:
+        """Return what services on it would tell of themselves."""
+        target = (ForwardCost(rows, round(self.forward_us + self.row_us * (rows - 1))) for rows in (1, MAX_GAMMA))
+        return ToldCosts(tuple(target), (ForwardCost(1, round(self.draft_us)),))
 
 
 @dataclass(slots=True)

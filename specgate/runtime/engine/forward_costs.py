@@ -1,0 +1,56 @@
+"""What forwards take, measured when a service has loaded, so that nobody has to find out on a user's request."""
+
+import time
+from statistics import median
+
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.kv_pages import KVSequence
+from specgate.runtime.scheduler import Rows
+from specgate.types import ForwardCost
+
+WIDTHS = (1, 2, 3, 4, 6, 9, 17)
+"""Rows: a token alone, and those of a proposal of up to 16 tokens. Not on a line on a CPU, nearly alike on a GPU."""
+CONTEXT_TOKENS = 32
+"""That all rows look back at: short, since what a longer text adds to a forward is small beside its weights."""
+MOST_REPEATS, BUDGET_S = 7, 1.0
+"""Of each width, one after the other so that a neighbour's noise hits all; fewer where a model takes long for that."""
+
+
+def measure_forwards(runner: ModelRunner) -> tuple[ForwardCost, ...]:
+    """Return the median microseconds of a forward of one sequence, by its rows; the pages are free again after it.
+
+    Widths that do not fit into the pages or the context are left out.
+    """
+    length = min(
+        runner.loaded.context_length, runner.pool.num_pages * runner.pool.page_size, CONTEXT_TOKENS + WIDTHS[-1]
+    )
+    widths = [width for width in WIDTHS if width < length]
+    if not widths:
+        return ()
+    sequence = runner.pool.open([0] * length, length)
+    try:
+        runner.pool.extend(sequence, length)
+        head = max(length - widths[-1], 1) - sequence.num_cached
+        if head > 0:
+            runner.forward([Rows(sequence, head, 0)])
+        start = sequence.num_cached = max(length - widths[-1], 1)
+        times: list[list[float]] = []
+        begin_s = time.perf_counter()
+        while len(times) <= 1 or (len(times) <= MOST_REPEATS and time.perf_counter() - begin_s < BUDGET_S):
+            times.append([_forward_us(runner, sequence, start, width) for width in widths])
+    finally:
+        runner.pool.free(sequence)
+    # The first ones of a process take longer.
+    return tuple(
+        ForwardCost(width, max(round(median(each)), 1))
+        for width, each in zip(widths, zip(*times[1:], strict=True), strict=True)
+    )
+
+
+def _forward_us(runner: ModelRunner, sequence: KVSequence, start: int, width: int) -> float:
+    begin_s = time.perf_counter()
+    logits = runner.forward([Rows(sequence, width, width)])
+    # Reading one number waits for the device.
+    float(logits[0][0, 0])
+    sequence.num_cached = start
+    return (time.perf_counter() - begin_s) * 1e6

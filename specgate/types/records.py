@@ -1,0 +1,81 @@
+"""A round as one value: what was planned, proposed and decided, and how long it took."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specgate.types.rounds import Proposal, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """What one round asks of both services. ``gamma`` 0 asks the drafter for nothing.
+
+    ``gamma``, ``max_solo_tokens`` and ``prepare`` are tokens, ``stop_below`` and ``solo_below`` raw probabilities.
+    ``stop_below``: a draft ends after its own first token of less. ``solo_below``: while the target's last token had
+    less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
+    ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
+    ``keeps_warm``: the drafter follows a solo run token by token; else some tokens at a time, so that its work takes
+    little away from the target.
+    """
+
+    gamma: int = 0
+    stop_below: float = 0.0
+    solo_below: float = 0.0
+    max_solo_tokens: int = 0
+    prepare: int = 0
+    keeps_warm: bool = True
+
+
+class RoundTiming(NamedTuple):
+    """``round_us`` is the time since the verdict before, or since the first plan; 0 for a solo token.
+
+    ``read_us`` are not in it: the proposal was there, and whoever reads the text was busy with it. A time that is not
+    ``typical`` holds something else than a round: a prompt, another service's prompt, a drafter that was lost.
+    """
+
+    round_us: int = 0
+    read_us: int = 0
+    typical: bool = True
+
+
+_NO_TIME = RoundTiming()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One committed verdict. ``proposal`` is empty for a solo token.
+
+    ``num_tokens`` of the verdict's tokens are committed: fewer than it decided where the text ends within them.
+    ``confidence`` is the target's, in [0, 1], in the last token committed before; None before the first one.
+    ``finished``: it is the last one of its session.
+    """
+
+    plan: RoundPlan
+    proposal: Proposal
+    verdict: Verdict
+    num_tokens: int
+    confidence: float | None = None
+    timing: RoundTiming = _NO_TIME
+    finished: bool = False
+
+    @property
+    def num_accepted(self) -> int:
+        """Draft tokens that are committed."""
+        return min(self.verdict.num_accepted, self.num_tokens)
+
+    @property
+    def num_judged(self) -> int:
+        """Draft tokens up to and including the first rejection: what follows says nothing of the draft."""
+        rejected = self.num_accepted < self.num_tokens and self.num_accepted < len(self.proposal)
+        return self.num_accepted + rejected
+
+    @property
+    def solo(self) -> bool:
+        """Whether no draft token was judged."""
+        return not len(self.proposal)
+
+    @property
+    def fully_accepted(self) -> bool:
+        """Whether the whole draft stands. A solo token counts so; a draft that was asked for and never came does not."""
+        lost = self.plan.gamma > 0 and self.solo and not self.verdict.solo
+        return self.num_accepted == len(self.proposal) and not lost
