@@ -21,7 +21,7 @@ FIRST_AGREEMENT = (0.5, 0.57, 0.65, 0.73, 0.8)
 """By bucket, of a draft that nobody has seen: high enough that one which can pay is tried."""
 PRIOR_COUNT = 6.0
 """Judged tokens until what is seen of a bucket, or of all, weighs as much as what was expected."""
-MOST_TOKENS, PRIOR_TOKENS = 768, 64
+MOST_TOKENS, PRIOR_TOKENS = 768, 32
 """Remembered; and of which nothing is known, to begin with, so that a few lucky ones decide nothing."""
 _LUCK_STEP = 0.7548776662466927
 """Its multiples, less their whole parts, are spread evenly (Roberts, 2018): chance that is the same for all plans."""

@@ -13,8 +13,8 @@ from specgate.types import RoundRecord, Verification
 
 MAX_CHOICE = 16
 """Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
-VERDICTS_A_SEARCH = 16
-"""Of each session, between two searches, which take some milliseconds each."""
+VERDICTS_A_SEARCH, FIRST_VERDICTS = 16, 4
+"""Of each session, between two searches, which take some milliseconds each; sooner while little is known."""
 EXPLORED = 0.01
 """Of the time: what may be lost by drafting where it does not seem to pay."""
 LEAST_LOSS = 0.02
@@ -91,7 +91,8 @@ class ModeLearner:
         """See ``policy.Choices``."""
         last = self._found.get(max_gamma)
         num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
-        is_due = last is None or (renew and num_new >= VERDICTS_A_SEARCH * self.costs.sessions)
+        enough = VERDICTS_A_SEARCH if self._num_verdicts > VERDICTS_A_SEARCH else FIRST_VERDICTS
+        is_due = last is None or (renew and num_new >= enough * self.costs.sessions)
         if is_due and (prices := self.costs.now()) is not None:
             self._searched_at[max_gamma] = self._num_verdicts
             # The first one is waited for: there is nothing to go on with meanwhile.

@@ -1,0 +1,84 @@
+"""The rule: which plan is found on a text at given prices."""
+
+from collections.abc import Generator
+
+import pytest
+
+from orchestrator.policy.auto.choice import Choice, Found, Outcome, cycle_us, rate, search, simulate
+from orchestrator.policy.auto.costs import Prices
+from orchestrator.policy.auto.history import NUM_BUCKETS, History, TokenHistory
+from specgate.types import ALWAYS_SOLO, ForwardCost
+from tests.orchestrator.policy.auto.support import SURE, UNSURE, a_round
+
+FLAT = (ForwardCost(1, 1000), ForwardCost(17, 1000))
+CHEAP = Prices(FLAT, 1.0, 50.0, 50.0, 50.0)
+TOP = NUM_BUCKETS - 1
+EASY_TEXT = TokenHistory([TOP] * 300, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0] * 30)
+MIXED = TokenHistory([TOP] * 10 + [0] * 10, [*range(9, -1, -1), *[0] * 10])
+
+
+def found(text: TokenHistory, prices: Prices, last: Choice | None = None, max_gamma: int = 8) -> Found:
+    def run() -> Generator[None, None, None]:
+        results.append((yield from search(text, prices, max_gamma, last)))
+
+    results: list[Found] = []
+    assert len(list(run())) > 0
+    return results[0]
+
+
+def test_a_text_is_cut_into_rounds() -> None:
+    assert simulate(MIXED, Choice(0, 4, 4)) == Outcome(20, 12, 0, 48)
+    assert simulate(MIXED, Choice(1, 4, 4)) == Outcome(20, 2, 10, 8)
+    assert simulate(MIXED, Choice(NUM_BUCKETS, 4, 4)) == Outcome(20, 0, 20, 0)
+    # Behind a whole draft and where the target is sure the text is easy.
+    assert simulate(MIXED, Choice(1, 1, 4)) == Outcome(20, 2, 10, 8)
+
+
+def test_the_best_choice_by_hand() -> None:
+    assert found(EASY_TEXT, CHEAP).choice == Choice(0, 4, 4)  # Runs of ten tokens are two rounds.
+    assert found(MIXED, CHEAP).choice.closed in (1, 2, 3, 4)
+    assert not found(MIXED, CHEAP._replace(token_us=5000.0)).choice.drafts
+    never = TokenHistory([TOP] * 100, [0] * 100)
+    alone = found(never, CHEAP)
+    assert alone.choice.solo_below == ALWAYS_SOLO
+    assert alone.rate == pytest.approx(1 / 1000)
+    # A round of one token that is never accepted: its overhead and its draft token for nothing.
+    assert alone.probe_us == pytest.approx(100)
+
+
+def test_the_choice_in_use_stays_unless_another_is_much_better() -> None:
+    best = found(EASY_TEXT, CHEAP).choice
+    near = min(
+        (Choice(0, gamma, gamma) for gamma in range(1, 8)),
+        key=lambda one: abs(rate(EASY_TEXT, one, CHEAP) / rate(EASY_TEXT, best, CHEAP) - 1),
+    )
+    stays = rate(EASY_TEXT, near, CHEAP) * 1.01 > rate(EASY_TEXT, best, CHEAP)
+    assert found(EASY_TEXT, CHEAP, near).choice == (near if stays else best)
+    assert found(EASY_TEXT, CHEAP, Choice(NUM_BUCKETS, 1, 1)).choice == best
+
+
+def test_sessions_that_share_forwards_wait_for_each_other() -> None:
+    alone, drafts = Outcome(100, 0, 100, 0), Outcome(100, 50, 0, 200)
+    crowd = CHEAP._replace(sessions=8)
+    # Eight solo sessions are in every forward together.
+    assert cycle_us(alone, crowd) == pytest.approx(1000 + 7 * 50, rel=0.02)
+    assert cycle_us(drafts, CHEAP) < cycle_us(drafts, crowd) < 3 * cycle_us(drafts, CHEAP)
+
+
+def test_what_is_remembered_says_how_drafts_fare() -> None:
+    history = History()
+    assert len(set(history.agreement())) == NUM_BUCKETS
+    for _ in range(60):
+        history.add(a_round(4, 4, SURE))
+        history.add(a_round(2, 0, UNSURE))
+    assert history.agreement()[TOP] > 0.95
+    assert history.agreement()[0] < 0.1
+    text = history.tokens()
+    assert text.runs[-6:] == [5, 4, 3, 2, 1, 0] or text.runs[-6:-1] == [4, 3, 2, 1, 0]
+
+
+def test_a_useless_draft_is_known_in_buckets_where_it_was_not_tried() -> None:
+    history = History()
+    for _ in range(30):
+        history.add(a_round(2, 0, SURE))
+    assert max(history.agreement()) < 0.2

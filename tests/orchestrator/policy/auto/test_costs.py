@@ -1,0 +1,82 @@
+"""Prices: what was told, what verdicts say, and who shares the verifier."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.policy.auto.costs import Costs, Prices, ToldCosts, forward_us
+from specgate.types import ForwardCost, RoundRecord, RoundTiming
+from tests.orchestrator.policy.auto.support import DRAFT_US, FORWARD_US, OVERHEAD_US, ROW_US, a_round, solo, told
+
+
+def prices(*records: RoundRecord, costs: ToldCosts | None = None, times: int = 60) -> Prices:
+    learned = Costs(lambda: costs or told())
+    for record in records * times:
+        learned.observe(0, record)
+    found = learned.now()
+    assert found is not None
+    return found
+
+
+def test_told_widths_are_read_on_straight_lines() -> None:
+    costs = (ForwardCost(1, 100), ForwardCost(4, 130), ForwardCost(8, 330))
+    assert [forward_us(costs, rows) for rows in (1, 2, 4, 6, 8, 10)] == [100, 110, 130, 230, 330, 430]
+    assert forward_us((ForwardCost(1, 100),), 11) == 200
+
+
+def test_nothing_is_known_before_anything_was_told_or_seen() -> None:
+    costs = Costs(ToldCosts)
+    assert costs.now() is None
+    assert costs.draft_prompt_us(100) == 0
+    costs.observe(0, a_round())
+    assert costs.now() is not None
+
+
+def test_told_costs_hold_until_verdicts_say_otherwise() -> None:
+    at_first, later = prices(times=0), prices(a_round(2), a_round(6), pace_solo := solo())
+    assert at_first.forward_us(1) == FORWARD_US
+    assert at_first.token_us == pytest.approx(DRAFT_US)
+    assert pace_solo.solo
+    assert later.forward_us(5) == pytest.approx(FORWARD_US + 4 * ROW_US, rel=0.02)
+    assert later.overhead_us == pytest.approx(OVERHEAD_US, rel=0.1)
+    assert later.token_us == pytest.approx(DRAFT_US, rel=0.05)
+
+
+@pytest.mark.parametrize("pace", [0.5, 2.0])
+def test_a_machine_that_slows_down_or_speeds_up_is_followed(pace: float) -> None:
+    found = prices(a_round(2, pace=pace), a_round(6, pace=pace), times=120)
+    assert found.forward_us(1) == pytest.approx(pace * FORWARD_US, rel=0.1)
+    assert found.token_us == pytest.approx(pace * DRAFT_US, rel=0.1)
+
+
+def test_without_told_costs_they_are_learned_from_rounds() -> None:
+    found = prices(a_round(1), a_round(6), costs=ToldCosts(), times=120)
+    assert found.forward_us(5) == pytest.approx(FORWARD_US + 4 * ROW_US, rel=0.15)
+    assert found.token_us == pytest.approx(DRAFT_US, rel=0.1)
+
+
+def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
+    usual = prices(a_round(4))
+    late = replace(a_round(4), timing=RoundTiming(10**7))
+    assert prices(*[a_round(4)] * 40, late, times=1).overhead_us < usual.overhead_us + FORWARD_US
+    with_prompt = replace(late, timing=RoundTiming(10**7, typical=False))
+    assert prices(*[a_round(4)] * 60, with_prompt, times=1) == prices(a_round(4))
+
+
+def test_sessions_are_counted_as_they_come_share_and_leave() -> None:
+    costs = Costs(told)
+    for session in range(3):
+        costs.observe(session, a_round(batch=2))
+    assert costs.sessions == 3
+    costs.leave(2)
+    costs.leave(2)
+    costs.observe(1, replace(a_round(), finished=True))
+    assert costs.sessions == 2  # A forward was shared with one of another gateway.
+    for _ in range(300):
+        costs.observe(0, a_round())
+    assert costs.sessions == 1
+
+
+def test_a_draft_can_pay_only_if_it_would_where_it_always_agreed() -> None:
+    assert prices(times=0).can_pay(8)
+    assert not prices(costs=told(draft_us=FORWARD_US), times=0).can_pay(8)

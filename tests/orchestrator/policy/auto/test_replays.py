@@ -1,0 +1,15 @@
+"""``auto`` on simulated traces: near the best fixed choice, whatever the draft is worth and whatever it costs."""
+
+import pytest
+
+from orchestrator.bench.replay.compare import compare, fixed_gates
+from orchestrator.bench.replay.synthetic import KINDS, machine, trace
+
+
+@pytest.mark.parametrize("sessions", [1, 8])
+@pytest.mark.parametrize("ratio", [0.09, 0.33, 1.0])
+@pytest.mark.parametrize("kind", ["greedy, good draft", "warm, poor draft", "useless draft"])
+def test_it_is_near_the_best_fixed_choice(kind: str, ratio: float, sessions: int) -> None:
+    warm, cold = compare(trace(KINDS[kind], machine(ratio), 24, 128), sessions, fixed_gates())
+    assert warm.ratio > 0.9
+    assert cold.ratio > 0.9
