@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
 from orchestrator.decode.ports import OnAnnouncement
-from orchestrator.services.announced import MOST_A_ROUND, Announced
 from orchestrator.services.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
 from specgate.rpc.convert import draft_response_from_pb, draft_round_to_pb
