@@ -8,6 +8,7 @@ import torch
 from drafter_svc.run_ahead import guesses
 from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
+from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, DraftToken
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import noise, sampling
@@ -30,13 +31,21 @@ class DraftSession:
         spec: what the session was opened with.
         pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
+        sharpness: of the guesses, shared by sessions whose targets choose alike.
 
     Raises:
         InvalidArgument: the prompt does not fit into the draft model's context.
         KVCacheFull: no pages.
     """
 
-    def __init__(self, spec: SessionSpec, pool: PagePool, vocab_size: int, context_length: int) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        pool: PagePool,
+        vocab_size: int,
+        context_length: int,
+        sharpness: Sharpness | None = None,
+    ) -> None:
         self.spec = spec
         self.capacity = min(spec.max_length, context_length)
         committed = spec.committed_token_ids
@@ -52,7 +61,8 @@ class DraftSession:
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
-        self.ahead = RunAhead(spec, pool, self.capacity, self.extend, self._candidates)
+        self.sharpness = sharpness or Sharpness()
+        self.ahead = RunAhead(spec, pool, self.capacity, self.extend, self._candidates, self.sharpness)
 
     def free(self) -> None:
         self.ahead.free()
@@ -145,7 +155,8 @@ class DraftSession:
         start = len(draft.sequence) - len(draft.tokens)
         prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
         choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix)
-        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=self.spec.rejects)
+        rejects, beta = self.spec.rejects, self.sharpness.beta
+        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=rejects, sharpness=beta)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from drafter_svc.drafter import Drafting, DraftSession
 from drafter_svc.run_ahead.budget import RunAheadBudget
+from drafter_svc.run_ahead.sharpness import SharpnessByMode
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_ahead import announcement_to_pb
@@ -26,11 +27,13 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
     def __init__(self, model: ServedModel) -> None:
         self._model = model
         self._budget = RunAheadBudget(model.run_ahead_rows)
+        self._sharpness = SharpnessByMode()
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
         """Answer ``open``, then every round that asks for tokens, and guess what the next one asks."""
         spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
-        async with self._model.open(spec, DraftSession) as session, Outbox(context.write) as outbox:
+        make = partial(DraftSession, sharpness=self._sharpness.of(spec.sampling))
+        async with self._model.open(spec, make) as session, Outbox(context.write) as outbox:
             await outbox.send(pb.DraftResponse(opened=True))
             await self._model.engine.run(session.warm())
             vocab_size, engine = self._model.known_vocab_size(spec), self._model.engine

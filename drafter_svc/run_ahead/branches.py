@@ -1,6 +1,6 @@
 """The branches of one proposal: what its verdict is likely to commit, each with the next draft behind it."""
 
-from collections.abc import Callable, Generator, Set
+from collections.abc import Callable, Generator, Sequence, Set
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -69,6 +69,8 @@ class BranchSet:
     def __init__(self, tools: Tools, proposed: Draft, terms: Terms) -> None:
         self.proposed = proposed
         self.terms = terms
+        self.rows: Sequence[Sequence[Candidate]] = ()
+        """What the target may choose, by position from the proposal's first token on; () until that was looked at."""
         self.branches: dict[Ids, Branch] = {}
         """By the tokens of their outcomes, the likeliest first."""
         self._tools = tools
@@ -130,9 +132,9 @@ class BranchSet:
             logits = [*logits, (yield from logits_of(trunk, 1))]
         if order.announce is not None:
             self._announcer = Announcer(position, order.announce)
-        rows = tools.candidates(torch.cat(logits), draft)
+        self.rows = tools.candidates(torch.cat(logits), draft)
         acceptance = tools.acceptance.rate if tools.acceptance is not None else None
-        guesses = likeliest(rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
+        guesses = likeliest(self.rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
         for outcome, chance in guesses.items():
             self._open(outcome, chance, trunk, position, order.submit)
         if trunk is not draft.sequence:

@@ -15,12 +15,14 @@ _NOISY = 64
 """Of each position, the likeliest tokens among which the best perturbed ones are looked for."""
 
 
-def candidates(logits: torch.Tensor, choosing: Choosing, *, rejects: bool) -> list[list[Candidate]]:
+def candidates(
+    logits: torch.Tensor, choosing: Choosing, *, rejects: bool, sharpness: float = 1.0
+) -> list[list[Candidate]]:
     """Return the best candidates of each row, the best first, with their chances.
 
     In ``shared_noise`` the target will rank by scores with the same noise; in greedy by its own, which are like the
-    draft's. Either way a token that leads by so much is chosen about as often as the softmax of the scores says. In
-    ``rejection`` the target draws from what we do not know, and the chances are the draft's probabilities.
+    draft's. Either way a token that leads by so much is chosen about as often as the softmax of ``sharpness`` times the
+    scores says. In ``rejection`` the target draws from what we do not know: chances are the draft's probabilities.
 
     Args:
         logits: [rows, vocabulary], adjusted by bias and penalties.
@@ -32,7 +34,7 @@ def candidates(logits: torch.Tensor, choosing: Choosing, *, rejects: bool) -> li
         values, ids = scores.topk(min(MAX_CANDIDATES, scores.shape[-1]))
     else:
         values, ids = _noisiest(scores, choosing)
-    rows = zip(ids.tolist(), values.softmax(-1).tolist(), strict=True)
+    rows = zip(ids.tolist(), (values if rejects else values * sharpness).softmax(-1).tolist(), strict=True)
     return [[Candidate(*pair) for pair in zip(*row, strict=True) if pair[1] > 0] for row in rows]
 
 

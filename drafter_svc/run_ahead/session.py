@@ -22,6 +22,7 @@ from drafter_svc.run_ahead.announcer import Announce
 from drafter_svc.run_ahead.branches import Branch, BranchSet, Candidates, Extend, Ids, Order, Submit, Tools
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
 from drafter_svc.run_ahead.payoff import Payoff
+from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefix_length
@@ -40,13 +41,21 @@ class RunAhead:
     Args:
         capacity: of the session's sequence, in tokens.
         extend, candidates: how the session drafts, and what it thinks of the target.
+        sharpness: learns from what the target took of these candidates.
     """
 
     def __init__(
-        self, spec: SessionSpec, pool: PagePool, capacity: int, extend: Extend, candidates: Candidates
+        self,
+        spec: SessionSpec,
+        pool: PagePool,
+        capacity: int,
+        extend: Extend,
+        candidates: Candidates,
+        sharpness: Sharpness,
     ) -> None:
         self._rejects = spec.rejects
         self._acceptance = AcceptanceRate()
+        self._sharpness = sharpness
         self._account = Payoff()
         self._is_guessing = True
         self._pool = pool
@@ -138,6 +147,9 @@ class RunAhead:
             return
         drafted = self._proposed.token_ids
         self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
+        if not self._rejects and self._branch_sets:
+            for row, token_id in zip(self._branch_sets[0].rows, outcome, strict=False):
+                self._sharpness.learn(row, token_id)
 
     def _expect(self, terms: Terms, prepare: int) -> None:
         """Say on which terms the next round will be drafted."""

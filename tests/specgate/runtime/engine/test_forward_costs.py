@@ -1,0 +1,44 @@
+"""What a service measures of its own forwards once it has loaded."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from specgate.runtime.engine.forward_costs import WIDTHS, measure_forwards
+from tests.support.models import make_runner, write_llama
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("model") / "llama"
+    write_llama(folder, seed=1)
+    return folder
+
+
+def test_forwards_are_timed_by_their_rows_and_nothing_is_left_open(folder: Path) -> None:
+    runner = make_runner(folder, kv_tokens=512, page_size=16)
+    costs = measure_forwards(runner)
+    assert tuple(one.rows for one in costs) == WIDTHS
+    assert all(one.forward_us > 0 for one in costs)
+    assert runner.pool.num_free == runner.pool.num_pages
+    runner.pool.check_integrity()
+
+
+def test_a_slow_model_tells_that_it_is_slow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is the runner that serves: a service that is slowed down for a measurement is measured so."""
+    runner = make_runner(folder, kv_tokens=512, page_size=16)
+    forward = runner.forward
+
+    def slow_forward(batch):
+        time.sleep(0.02)
+        return forward(batch)
+
+    monkeypatch.setattr(runner, "forward", slow_forward)
+    assert all(one.forward_us >= 20_000 for one in measure_forwards(runner))
+
+
+@pytest.mark.parametrize(("kv_tokens", "most"), [(16, 9), (1, 0)])
+def test_widths_that_do_not_fit_are_left_out(folder: Path, kv_tokens: int, most: int) -> None:
+    costs = measure_forwards(make_runner(folder, kv_tokens=kv_tokens, page_size=min(kv_tokens, 16)))
+    assert tuple(one.rows for one in costs) == tuple(width for width in WIDTHS if width <= most)
