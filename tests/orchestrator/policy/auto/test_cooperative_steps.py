@@ -1,4 +1,4 @@
-"""Long work in short steps."""
+"""A search for a table in short steps, between which other things happen."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,20 +8,16 @@ import pytest
 
 from orchestrator.policy.auto.cooperative_steps import at_once, between_events
 from orchestrator.policy.auto.learner import Learner
-from tests.orchestrator.policy.auto.support import REQUEST, Progress, a_round, taught
+from tests.orchestrator.policy.auto.support import GAMMAS, REQUEST, SURE, Progress, a_round, taught
+
+SEEN = [a_round(gamma, gamma, before=SURE) for gamma in GAMMAS * 20]
 
 
-def work(log: list[str], num_steps: int = 3) -> Iterator[None]:
-    for step in range(num_steps):
+def work(log: list[str]) -> Iterator[None]:
+    for step in range(3):
         log.append(f"step {step}")
         yield
     log.append("end")
-
-
-def test_at_once() -> None:
-    log: list[str] = []
-    at_once(work(log))
-    assert log == ["step 0", "step 1", "step 2", "end"]
 
 
 async def test_events_come_between_steps() -> None:
@@ -37,30 +33,22 @@ async def test_events_come_between_steps() -> None:
 
 
 async def test_what_is_searched_for_is_used_once_it_is_found() -> None:
-    learner = Learner(between_events)
-    taught(*[a_round(gamma, gamma, before=0.99) for gamma in (3, 1, 5, 2, 8, 4)] * 20, learner=learner)
-    policy = learner.policy(REQUEST)
-    first = [policy.plan(Progress(0.99)) for _ in range(3)]
-    assert not any(plan.chosen for plan in first)
-    for _ in range(100):
-        await asyncio.sleep(0.01)
-        if policy.plan(Progress(0.99)).chosen:
-            return
-    pytest.fail("no table")
+    policy = taught(*SEEN, learner=Learner(between_events)).policy(REQUEST)
+    assert not any(policy.plan(Progress(SURE)).chosen for _ in range(3))
+    async with asyncio.timeout(5):
+        while not policy.plan(Progress(SURE)).chosen:  # noqa: ASYNC110 - there is nothing that could tell us
+            await asyncio.sleep(0.01)
 
 
 def test_a_search_that_fails_is_not_the_last_one() -> None:
-    class Failing(Exception):
-        pass
+    def fail_once(steps: Iterator[None]) -> None:
+        failures.append(next(steps))
+        if len(failures) == 1:
+            raise ZeroDivisionError
+        at_once(steps)
 
-    def fail(steps: Iterator[None]) -> None:
-        next(steps)
-        raise Failing
-
-    seen = [a_round(gamma, gamma) for gamma in (3, 1, 5, 2, 8, 4)] * 20
-    learner = taught(*seen, learner=Learner(fail))
-    policy = learner.policy(REQUEST)
-    with pytest.raises(Failing):
-        policy.plan(Progress(0.99))
-    learner._pace = at_once
-    assert policy.plan(Progress(0.99)).chosen
+    failures: list[None] = []
+    policy = taught(*SEEN, learner=Learner(fail_once)).policy(REQUEST)
+    with pytest.raises(ZeroDivisionError):
+        policy.plan(Progress(SURE))
+    assert policy.plan(Progress(SURE)).chosen

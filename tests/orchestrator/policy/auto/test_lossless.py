@@ -8,29 +8,12 @@ from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.auto.observation import Observation, PreviousRound
-from orchestrator.policy.gates import Progress, RoundPlan, WithinLimits
+from orchestrator.policy.gates import RoundPlan
 from specgate.types import Proposal, SparseDistribution, Verdict
+from tests.orchestrator.decode.support import within
 from tests.orchestrator.policy.auto.support import REQUEST
 from tests.support.decoding import emitted, make_spec, run, target_alone
 from tests.support.fakes import FakeDrafter, FakeVerifier
-
-
-class Present:
-    available = True
-    may_return = False
-    context_length = 10_000
-
-
-class Watched:
-    """A policy that notes its plans."""
-
-    def __init__(self, learner: Learner) -> None:
-        self.plans: list[RoundPlan] = []
-        self._policy = WithinLimits(learner.policy(REQUEST), Present())
-
-    def plan(self, session: Progress) -> RoundPlan:
-        self.plans.append(self._policy.plan(session))
-        return self.plans[-1]
 
 
 def a_session(learner: Learner, max_tokens: int = 400) -> Session:
@@ -38,17 +21,17 @@ def a_session(learner: Learner, max_tokens: int = 400) -> Session:
     return Session(spec, OutputText(None, ()), clock=lambda: 0.0, observer=learner.observer(REQUEST))
 
 
+@pytest.mark.parametrize("announces", [False, True])
 @pytest.mark.parametrize("agreement", [0.0, 0.5, 1.0])
-async def test_the_text_is_the_targets(agreement: float) -> None:
+async def test_the_text_is_the_targets(agreement: float, announces: bool) -> None:
     learner = Learner()
     for _ in range(2):
         session = a_session(learner)
-        spec = session.opening_spec
-        drafter, verifier = FakeDrafter(spec, agreement=agreement), FakeVerifier(spec)
-        policy = Watched(learner)
-        deltas = await run(session, drafter, verifier, policy)
+        spec, stats = session.opening_spec, session.stats
+        drafter = FakeDrafter(spec, agreement=agreement, announces=announces)
+        deltas = await run(session, drafter, FakeVerifier(spec), within(learner.policy(REQUEST)))
         assert emitted(deltas) == target_alone(spec)
-        assert len({plan.gamma for plan in policy.plans}) > 1
+        assert len(set(stats.draft_lengths)) + (stats.solo_tokens > 0) > 1
 
 
 HISTORY = st.lists(

@@ -1,5 +1,8 @@
 """What a session tells the learner of its verdicts."""
 
+from dataclasses import replace
+from itertools import count
+
 import pytest
 
 from orchestrator.decode.output_text import OutputText
@@ -10,19 +13,16 @@ from specgate.types import Proposal, Verdict
 from tests.support.decoding import Seen, make_spec
 
 
-class Ticks:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        self.now_s += 0.5
-        return self.now_s
+def watched(max_tokens: int = 40) -> tuple[Session, Seen]:
+    """Return a session whose every step takes half a second, and what its observer is told."""
+    seen = Seen()
+    ticks = count(0.5, 0.5)
+    return Session(make_spec(max_tokens), OutputText(None, ()), clock=lambda: next(ticks), observer=seen), seen
 
 
 def observed(*commits: tuple[Proposal, Verdict], max_tokens: int = 40, keeps_warm: bool = True) -> list[Observation]:
     """One round a commit, but for solo verdicts, which belong to the round before."""
-    seen = Seen()
-    session = Session(make_spec(max_tokens), OutputText(None, ()), clock=Ticks(), observer=seen)
+    session, seen = watched(max_tokens)
     for proposal, verdict in commits:
         if not verdict.solo:
             session.draft_request(RoundPlan(len(proposal), keeps_warm=keeps_warm))
@@ -42,20 +42,14 @@ def test_a_round_is_told_whole() -> None:
     ]  # fmt: skip
 
 
-def test_solo_tokens_are_streamed_and_judge_nothing() -> None:
-    draft = Proposal((11, 12), draft_us=7)
-    first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)))
-    assert (first.judged, first.accepted, first.streamed) == (2, 2, False)
-    assert second == Observation(
-        before=0.1, after=0.7, streamed=True, warm=True, verify_us=3, previous_round=PreviousRound(2, True, 2)
-    )
-
-
 @pytest.mark.parametrize("keeps_warm", [True, False])
-def test_it_is_told_whether_a_drafter_worked_beside_a_solo_token(keeps_warm: bool) -> None:
+def test_solo_tokens_are_streamed_and_judge_nothing(keeps_warm: bool) -> None:
     draft, told = Proposal((11, 12), draft_us=7), Verdict(1, 0, 21, 0.7, solo=True, verify_us=3)
     first, second = observed((draft, Verdict(1, 2, 20, 0.1)), (draft, told), keeps_warm=keeps_warm)
-    assert (first.warm, second.warm) == (False, keeps_warm)
+    assert (first.judged, first.accepted, first.streamed, first.warm) == (2, 2, False, False)
+    # It is told whether a drafter worked beside it.
+    expected = Observation(before=0.1, after=0.7, streamed=True, warm=keeps_warm, verify_us=3)
+    assert second == replace(expected, previous_round=PreviousRound(2, True, 2))
 
 
 def test_a_round_without_a_proposal_had_its_round_trip() -> None:
@@ -80,15 +74,14 @@ def test_what_was_there_and_what_was_before_are_told() -> None:
 
 
 def test_a_proposal_that_was_lost_did_not_stand() -> None:
-    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks())
+    session, _ = watched()
     session.draft_request(RoundPlan(3))
     session.commit(Proposal(), Verdict(1, 0, 20, 0.5))
     assert not session.fully_accepted
 
 
 def test_what_streams_behind_a_round_was_chosen_for_itself() -> None:
-    seen = Seen()
-    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks(), observer=seen)
+    session, seen = watched()
     session.draft_request(RoundPlan(2, solo_below=0.5, max_solo_tokens=4, chosen=0, chosen_alone=7))
     session.commit(Proposal((11, 12)), Verdict(1, 2, 20, 0.1))
     session.commit(Proposal((11, 12)), Verdict(1, 0, 21, 0.7, solo=True))
@@ -105,8 +98,7 @@ def test_behind_solo_tokens_there_was_no_round() -> None:
 
 def test_a_round_that_lost_its_verifier_is_no_measure() -> None:
     """It waited for another one to be found, and to read the text."""
-    seen = Seen()
-    session = Session(make_spec(40), OutputText(None, ()), clock=Ticks(), observer=seen)
+    session, seen = watched()
     for number in (1, 2, 3, 4):
         session.draft_request(RoundPlan(2))
         session.stats.verifier_failovers += number == 3
