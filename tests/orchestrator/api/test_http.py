@@ -105,6 +105,7 @@ async def test_gamma_and_threshold_belong_to_the_gate(site: Site) -> None:
     site.room.request_queue.defaults = Defaults(gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3)
     for given, told in (
         ({}, ("draft_confidence", 5, 0.3)),
+        ({"gate": "draft_confidence"}, ("draft_confidence", 5, 0.3)),
         ({"gate": "target_confidence"}, ("target_confidence", 5, 0.5)),
         ({"gate": "target_confidence", "gate_threshold": 0.75}, ("target_confidence", 5, 0.75)),
         ({"gate": "auto"}, ("auto", 8, 0.0)),
