@@ -18,11 +18,6 @@ DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
 SCRIPTS = ("two_gpus.sh", "two_nodes.sh")
 
 
-def serve_config() -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load((DEPLOY / "local.yaml").read_text())
-    return config
-
-
 def test_specgate_yaml_is_the_defaults() -> None:
     assert load_settings(DEPLOY / "specgate.yaml") == Settings()
 
@@ -51,41 +46,37 @@ def test_two_nodes_yaml_puts_the_two_models_on_different_nodes_that_reach_each_o
     assert all(f"--labels role={label} " in script for label in labels)
 
 
-def test_local_yaml_is_a_configuration_of_ray_serve() -> None:
+def test_local_yaml_is_a_configuration_of_ray_serve_with_settings_that_exist() -> None:
     schema = pytest.importorskip("ray.serve.schema")
-    deployed = schema.ServeDeploySchema.model_validate(serve_config())
+    deployed = schema.ServeDeploySchema.model_validate(yaml.safe_load((DEPLOY / "local.yaml").read_text()))
     assert deployed.http_options.host == "127.0.0.1"
-    assert [app.import_path for app in deployed.applications] == ["orchestrator.app:build"]
-
-
-def test_local_yaml_passes_settings_that_exist() -> None:
-    (app,) = serve_config()["applications"]
-    assert settings_of(app["args"]).model_name == app["args"]["model_name"]
-
-
-@pytest.mark.parametrize("script", [*SCRIPTS, "common.sh"])
-def test_scripts_are_bash(script: str) -> None:
-    subprocess.run(["bash", "-n", DEPLOY / script], check=True, timeout=10)
+    (app,) = deployed.applications
+    assert app.import_path == "orchestrator.app:build"
+    assert settings_of(app.args).model_name == app.args["model_name"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_is_the_comment_at_the_top(script: str) -> None:
     told = subprocess.run([DEPLOY / script, "--help"], check=True, timeout=10, capture_output=True, text=True).stdout
     assert f"deploy/{script} " in told
+    # What --help does not come to can at least be read by bash.
+    subprocess.run(["bash", "-n", DEPLOY / script], check=True, timeout=10)
     assert "set -euo pipefail" not in told
+
+
+def refusal_of(script: str, *words: str) -> str:
+    done = subprocess.run([DEPLOY / script, *words], check=False, timeout=30, capture_output=True, text=True)
+    assert done.returncode == 1
+    return done.stderr
 
 
 @pytest.mark.parametrize(
     ("script", "word"), [("two_gpus.sh", "--such"), ("two_gpus.sh", "--target"), ("two_nodes.sh", "such")]
 )
 def test_a_wrong_word_is_named(script: str, word: str) -> None:
-    refused = subprocess.run([DEPLOY / script, word], check=False, timeout=10, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert word in refused.stderr
+    assert word in refusal_of(script, word)
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this host may have two cards")
 def test_two_gpus_without_cards_offers_the_cpu() -> None:
-    refused = subprocess.run([DEPLOY / "two_gpus.sh"], check=False, timeout=30, capture_output=True, text=True)
-    assert refused.returncode == 1
-    assert "--cpu" in refused.stderr
+    assert "--cpu" in refusal_of("two_gpus.sh")

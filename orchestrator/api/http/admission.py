@@ -89,8 +89,8 @@ def _generation_request(
     defaults = request_queue.defaults
     said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
     gate = defaults.gate if params.gate is None else params.gate
-    # A threshold belongs to its gate: the default one says nothing to a gate that the client chose.
-    threshold = defaults.gate_threshold if params.gate is None else None
+    # A threshold belongs to its gate: the default one says nothing to another gate.
+    threshold = defaults.gate_threshold if gate is defaults.gate else None
     return GenerationRequest(
         prompt_token_ids=prompt,
         sampling=SamplingParams(**said),

@@ -1,13 +1,24 @@
-"""The site that most tests of the HTTP door ask."""
+"""The site that most tests of the HTTP door ask, and certificates for both doors."""
 
+import shutil
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from tests.orchestrator.api.http_serving import Site, open_site
+from tests.specgate.rpc.certificates import Certificates
 
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     async with open_site() as site:
         yield site
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl command")
+    return Certificates(tmp_path, openssl)

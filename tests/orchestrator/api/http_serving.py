@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.decode.text import TextTokenizer
+from orchestrator.decode.text import IncrementalText, TextTokenizer
 from specgate.types import SessionSpec, TokenLogprobs, Verdict
 from tests.orchestrator.api.queues import Room, expected, open_room
 from tests.support.fakes import FakeVerifier
@@ -26,28 +26,49 @@ CHAT = "/v1/chat/completions"
 PROMPT = [5, 17, 3]
 MESSAGES = [{"role": "user", "content": "Hi"}]
 TURN = "<|turn|>"
+TURNS = f"{TURN}user:Hi{TURN}assistant:"
+"""``MESSAGES`` as the model reads them."""
 CHAT_TEMPLATE = """\
 {%- if messages[0].role == 'assistant' %}{{ raise_exception('a user speaks first') }}{% endif %}
 {%- for message in messages %}{{ '<|turn|>' + message.role + ':' + message.content }}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|turn|>assistant:' }}{% endif %}"""
 
 
-def ascii_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> TextTokenizer:
+def ascii_tokenizer(
+    chat_template: str | None = CHAT_TEMPLATE, kind: type[TextTokenizer] = TextTokenizer
+) -> TextTokenizer:
     """One token a printable character: as many ids as the fake model has."""
     vocab = {"<|end|>": 0} | {chr(code): code - 31 for code in range(32, 127)} | {TURN: 96}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     backend.decoder = decoders.Fuse()
     backend.add_special_tokens(["<|end|>", TURN])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=chat_template)
-    return TextTokenizer(tokenizer)
+    return kind(tokenizer)
 
 
 TOKENIZER = ascii_tokenizer()
 
 
+class Buggy(TextTokenizer):
+    """Has a bug that shows when a text ends."""
+
+    class _Text(IncrementalText):
+        def flush(self) -> str:
+            raise ValueError("a secret")
+
+    def incremental(self) -> IncrementalText:
+        return self._Text(self)
+
+
 def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
     """What the fake target alone says after ``prompt``."""
     return expected(GenerationRequest(prompt, max_tokens=max_tokens))
+
+
+def said_to(text: str, max_tokens: int) -> str:
+    """What it says in the words of ``TOKENIZER``."""
+    ids = TOKENIZER.encode(text, add_special_tokens=False)
+    return TOKENIZER.decode(said(ids, max_tokens))
 
 
 class Telling(FakeVerifier):

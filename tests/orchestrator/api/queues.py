@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from orchestrator.api.grpc.service import GrpcDoor
 from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.settings.listen import Listen
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -19,6 +22,8 @@ from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeModel, FakeVerifie
 
 PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
 """A busy machine adds no faults of its own."""
+Hanging = partial(FakeVerifier, faults={2: Fault.HANG})
+"""Two verdicts, then none any more."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,20 @@ async def open_room(
         await stack.enter_async_context(orchestrator)
         request_queue = RequestQueue(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
         yield Room(request_queue, verifier, drafter)
+
+
+@asynccontextmanager
+async def open_door(
+    *args: Any, drain_s: float = 0.0, listen: Listen | None = None, **room: Any
+) -> AsyncIterator[tuple[Room, GrpcDoor]]:
+    """A room that is reached over gRPC."""
+    async with open_room(*args, **room) as opened:
+        door = GrpcDoor(opened.request_queue, listen or Listen(), drain_s=drain_s)
+        await door.start()
+        try:
+            yield opened, door
+        finally:
+            await door.drain()
 
 
 def dying_after(num_verdicts: int) -> Callable[[SessionSpec], FakeVerifier]:

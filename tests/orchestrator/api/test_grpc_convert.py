@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_from_pb, stats_to_pb
+from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_from_pb
 from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
@@ -17,47 +17,27 @@ DEFAULTS = Defaults(
 )
 
 
-def request(**params: Any) -> GenerationRequest:
+def request(defaults: Defaults = DEFAULTS, **params: Any) -> GenerationRequest:
     # Over the wire: a float32 is not the number that was written.
     sent = pb.GenerationParams(**params).SerializeToString()
-    return request_from_pb(pb.GenerationParams.FromString(sent), DEFAULTS)
+    return request_from_pb(pb.GenerationParams.FromString(sent), defaults)
 
 
 def test_what_is_absent_is_the_servers_default() -> None:
-    assert request() == GenerationRequest(
-        (), SamplingParams(), 9, None, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3,
+    unsaid = GenerationRequest(
+        (), SamplingParams(temperature=1.0), 9, None, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3,
         verification=Verification.REJECTION,
     )  # fmt: skip
-
-
-def test_gamma_is_the_gates_own_where_nothing_was_configured() -> None:
-    unsaid = request_from_pb(pb.GenerationParams(), Defaults())
-    assert (unsaid.gate, unsaid.max_gamma) == (Gate.AUTO, AUTO_GAMMA)
-    fixed = request_from_pb(pb.GenerationParams(gate=pb.GATE_TARGET_CONFIDENCE), Defaults())
-    assert (fixed.gate, fixed.max_gamma) == (Gate.TARGET_CONFIDENCE, FIXED_GAMMA)
-
-
-def test_absent_and_empty_sampling_are_the_same() -> None:
-    assert request(sampling=types_pb2.SamplingParams()) == request()
-    assert request().sampling.temperature == 1.0
+    assert request() == request(sampling=types_pb2.SamplingParams()) == unsaid
     assert request(sampling=types_pb2.SamplingParams(temperature=0)).sampling.greedy
 
 
 def test_what_is_given_is_taken() -> None:
     given = request(
-        sampling=types_pb2.SamplingParams(temperature=0.1, top_k=5),
-        max_tokens=7,
-        seed=0,
-        stop=["a", "b"],
-        stop_token_ids=[4],
-        ignore_eos=True,
-        gamma=0,
-        gate=pb.GATE_TARGET_CONFIDENCE,
-        gate_threshold=0.1,
-        verification=types_pb2.VERIFICATION_SHARED_NOISE,
-        logprobs=0,
-        cache_salt="ours",
-    )
+        sampling=types_pb2.SamplingParams(temperature=0.1, top_k=5), max_tokens=7, seed=0, stop=["a", "b"],
+        stop_token_ids=[4], ignore_eos=True, gamma=0, gate=pb.GATE_TARGET_CONFIDENCE, gate_threshold=0.1,
+        verification=types_pb2.VERIFICATION_SHARED_NOISE, logprobs=0, cache_salt="ours",
+    )  # fmt: skip
     assert given == GenerationRequest(
         (), SamplingParams(temperature=0.1, top_k=5), 7, 0, ("a", "b"), frozenset({4}), True, 0,
         Gate.TARGET_CONFIDENCE, 0.1, Verification.SHARED_NOISE, 0, "ours",
@@ -65,55 +45,41 @@ def test_what_is_given_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "gate", "threshold"),
+    ("value", "gate", "threshold", "own_gamma"),
     [
-        (pb.GATE_UNSPECIFIED, Gate.DRAFT_CONFIDENCE, 0.3),
-        (pb.GATE_DRAFT_CONFIDENCE, Gate.DRAFT_CONFIDENCE, 0.3),
-        (pb.GATE_TARGET_CONFIDENCE, Gate.TARGET_CONFIDENCE, 0.5),
-        (pb.GATE_NONE, Gate.NONE, 0.0),
+        (pb.GATE_DRAFT_CONFIDENCE, Gate.DRAFT_CONFIDENCE, 0.3, FIXED_GAMMA),
+        (pb.GATE_TARGET_CONFIDENCE, Gate.TARGET_CONFIDENCE, 0.5, FIXED_GAMMA),
+        (pb.GATE_NONE, Gate.NONE, 0.0, FIXED_GAMMA),
+        (pb.GATE_AUTO, Gate.AUTO, 0.0, AUTO_GAMMA),
     ],
 )
-def test_the_default_threshold_belongs_to_the_default_gate(value: pb.Gate, gate: Gate, threshold: float) -> None:
+def test_the_default_threshold_belongs_to_the_default_gate_and_a_configured_gamma_to_all(
+    value: pb.Gate, gate: Gate, threshold: float, own_gamma: int
+) -> None:
+    assert pb.Gate.Name(value) == f"GATE_{gate.name}"
     asked = request(gate=value)
-    assert (asked.gate, asked.threshold) == (gate, threshold)
+    assert (asked.gate, asked.threshold, asked.max_gamma) == (gate, threshold, 3)
+    assert request(gate=value, gamma=2).max_gamma == 2
+    assert request(Defaults(), gate=value).max_gamma == own_gamma
 
 
-def test_every_gate_has_its_name_on_the_wire() -> None:
-    assert {f"GATE_{gate.name}" for gate in Gate} == set(pb.Gate.keys()) - {"GATE_UNSPECIFIED"}
-    assert {request(gate=pb.Gate.Value(f"GATE_{gate.name}")).gate for gate in Gate} == set(Gate)
-
-
-def test_a_configured_gamma_holds_for_every_gate() -> None:
-    assert request(gate=pb.GATE_AUTO).gamma == request(gate=pb.GATE_NONE).gamma == 3
-    assert request(gate=pb.GATE_AUTO, gamma=2).gamma == 2
-
-
-SOURCES = tuple(TokenSource)
-DELTAS = (
-    Delta((1, 2), SOURCES[:2], "ab", (TokenLogprobs(-0.5, ((1, -0.5), (3, -1.0))), TokenLogprobs(-2.0))),
-    Delta((3, 4), SOURCES[2:], "c", (TokenLogprobs(-1.0), TokenLogprobs(-3.0)), FinishReason.STOP),
-)
-STATS = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-
-
-def test_statistics_and_reason_go_with_the_last_delta() -> None:
-    first, last = (delta_to_pb(delta, STATS) for delta in DELTAS)
-    assert (first.text, list(first.token_ids)) == ("ab", [1, 2])
-    assert list(first.logprobs[0].top_token_ids) == [1, 3]
+def test_deltas_go_out_one_by_one_or_in_one_sum() -> None:
+    sources = tuple(TokenSource)
+    stats = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    logprobs = (TokenLogprobs(-0.5, ((1, -0.5), (3, -1.0))), TokenLogprobs(-2.0))
+    deltas = (
+        Delta((1, 2), sources[:2], "ab", logprobs),
+        Delta((3, 4), sources[2:], "c", logprobs, FinishReason.STOP),
+    )
+    whole, (first, last) = deltas_to_pb(deltas, stats), [delta_to_pb(delta, stats) for delta in deltas]
+    assert (whole.text, list(whole.token_ids)) == (first.text + last.text, [1, 2, 3, 4]) == ("abc", [1, 2, 3, 4])
+    assert [*first.logprobs, *last.logprobs] == list(whole.logprobs)
+    assert [entry.logprob for entry in whole.logprobs] == [-0.5, -2.0, -0.5, -2.0]
+    assert list(whole.logprobs[0].top_token_ids) == [1, 3]
+    assert [pb.TokenSource.Name(source).removeprefix("TOKEN_SOURCE_").lower() for source in whole.sources] == [*sources]
+    # Statistics and reason go with the last one; every count has its own field.
     assert not first.HasField("stats")
     assert first.finish_reason == types_pb2.FINISH_REASON_UNSPECIFIED
-    assert last.stats == stats_to_pb(STATS)
-    assert last.finish_reason == types_pb2.FINISH_REASON_STOP
-
-
-def test_the_whole_is_the_sum_of_its_deltas() -> None:
-    whole = deltas_to_pb(DELTAS, STATS)
-    assert (whole.text, list(whole.token_ids), whole.finish_reason) == ("abc", [1, 2, 3, 4], 1)
-    assert [entry.logprob for entry in whole.logprobs] == [-0.5, -2.0, -1.0, -3.0]
-    assert [pb.TokenSource.Name(source).removeprefix("TOKEN_SOURCE_").lower() for source in whole.sources] == [*SOURCES]
-
-
-def test_every_count_has_its_own_field() -> None:
-    sent = stats_to_pb(STATS)
-    values = [getattr(sent, field.name) for field in sent.DESCRIPTOR.fields]
-    assert values == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert (last.stats, last.finish_reason) == (whole.stats, types_pb2.FINISH_REASON_STOP)
+    counts = [getattr(last.stats, field.name) for field in last.stats.DESCRIPTOR.fields]
+    assert counts == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11]

@@ -22,34 +22,24 @@ def test_acceptance_as_vllm_counts_it() -> None:
         "num_draft_tokens": 17,
         "num_spec_tokens": 3,
     }
+    nothing = speculative_decoding(REQUEST, GenerationStats())
+    assert (nothing["mean_acceptance_length"], nothing["draft_acceptance_rate"]) == (1.0, 0.0)
 
 
-def test_nothing_drafted() -> None:
-    told = speculative_decoding(REQUEST, GenerationStats())
-    assert (told["mean_acceptance_length"], told["draft_acceptance_rate"]) == (1.0, 0.0)
-    assert told["acceptance_histogram"] == [0, 0, 0, 0]
-    assert told["acceptance_histogram_by_draft_length"] == {}
-
-
-def test_times() -> None:
-    now = iter([10.0, 10.5, 11.0, 11.25, 12.0])
-    timing = Timing(lambda: next(now))
+@pytest.mark.parametrize(
+    ("ticks", "told"),
+    [
+        ([10.0, 10.5, 11.0, 11.25, 12.0], [500.0, 1000.0, 500.0, 200.0, 4.0]),
+        # Before a first and a second token there are no gaps; and a clock may be too coarse for a rate.
+        ([10.0, 10.0, 10.0], [0.0, 0.0, 0.0, None, None]),
+    ],
+    ids=["three deltas", "one"],
+)
+def test_times(ticks: list[float], told: list[float | None]) -> None:
+    timing = Timing(iter(ticks).__next__)
     timing.let_in()
-    for _ in range(3):
+    for _ in ticks[2:]:
         timing.delta()
-    assert timing.summary(num_tokens=6) == {
-        "time_to_first_token_ms": 500.0,
-        "generation_time_ms": 1000.0,
-        "queue_time_ms": 500.0,
-        "mean_itl_ms": 200.0,
-        "tokens_per_second": 4.0,
-    }
-
-
-def test_times_of_one_token() -> None:
-    now = iter([10.0, 10.0, 10.0])
-    timing = Timing(lambda: next(now))
-    timing.let_in()
-    timing.delta()
-    told = timing.summary(num_tokens=1)
-    assert (told["mean_itl_ms"], told["tokens_per_second"]) == (None, None)
+    names = ("time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second")
+    num_tokens = 6 if len(ticks) > 3 else 1
+    assert timing.summary(num_tokens) == dict(zip(names, told, strict=True))

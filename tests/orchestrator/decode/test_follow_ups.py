@@ -21,7 +21,7 @@ from orchestrator.policy.gates import (
     TargetConfidence,
 )
 from specgate.types import AnnouncedProposal, Announcement, FollowUps, Proposal, Verdict
-from tests.orchestrator.decode.test_loop import within
+from tests.orchestrator.decode.support import within
 from tests.support.decoding import Seen, emitted, make_session, make_spec, run, target_alone
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import VOCAB_SIZE, FakeDrafter, FakeVerifier, Fault
@@ -53,26 +53,9 @@ async def test_a_closed_gate_is_not_passed() -> None:
     assert min(before) >= 0.6
 
 
-async def test_a_policy_that_foresees_nothing_has_nothing_followed() -> None:
-    class Silent:
-        def plan(self, session: Progress) -> RoundPlan:
-            return RoundPlan(3)
-
-        def plan_ahead(self, session: Progress) -> None:
-            return None
-
-    session, verifier = make_session(SPEC), FakeVerifier(SPEC)
-    await run(session, FakeDrafter(SPEC, announces=True), verifier, within(Silent()))
-    assert session.stats.followed == 0
-    assert verifier.expected is None
-
-
 async def test_the_target_is_at_most_one_round_ahead_of_the_reader() -> None:
-    session, drafter, verifier = (
-        make_session(SPEC),
-        FakeDrafter(SPEC, agreement=1.0, announces=True),
-        FakeVerifier(SPEC),
-    )
+    session, verifier = make_session(SPEC), FakeVerifier(SPEC)
+    drafter = FakeDrafter(SPEC, agreement=1.0, announces=True)
     async with aclosing(decode(session, drafter, verifier, within(AlwaysDraft(3)))) as deltas:
         async for _ in deltas:
             for _ in range(5):
@@ -145,31 +128,25 @@ def test_of_one_place_is_told_once() -> None:
     assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
 
 
-@pytest.mark.parametrize("outcome", [(3, 6), (0, VOCAB_SIZE), (0, -1)])
-def test_an_outcome_that_cannot_be_is_not_told(outcome: tuple[int, int]) -> None:
-    foreseen, session = foresight()
-    told = foreseen.tell(Proposal((4, 5)), announce(session, outcome, (0, 3)))
-    assert told is not None
-    assert [one.token_id for one in told.proposals] == [3]
+IMPOSSIBLE = [(3, 6), (0, VOCAB_SIZE), (0, -1)]
 
 
-def test_an_announcement_that_is_late_is_not_told() -> None:
-    foreseen, session = foresight()
-    assert foreseen.tell(Proposal((4, 5)), announce(session, (0, 3), position=-1)) is None
-
-
-def test_nothing_is_told_behind_the_end() -> None:
-    foreseen, session = foresight(max_tokens=3)
-    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (1, 6), (0, 3)))
-    assert told is not None
-    # A verdict emits one token more than was drafted.
-    assert [(one.num_accepted, one.draft_token_ids) for one in told.proposals] == [(0, (7,))]
-
-
-def test_nothing_is_told_where_the_target_is_alone() -> None:
-    foreseen, session = foresight()
-    foreseen._policy = TargetAlone()
-    assert foreseen.tell(Proposal((4, 5)), announce(session, (0, 3))) is None
+@pytest.mark.parametrize(
+    ("policy", "fields", "outcomes", "position", "told"),
+    [
+        *((ALWAYS_TWO, {}, (outcome, (0, 3)), 0, [(0, (7, 8))]) for outcome in IMPOSSIBLE),
+        # A verdict emits one token more than was drafted.
+        (ALWAYS_TWO, {"max_tokens": 3}, ((2, 6), (1, 6), (0, 3)), 0, [(0, (7,))]),
+        (ALWAYS_TWO, {}, ((0, 3),), -1, None),
+        (TargetAlone(), {}, ((0, 3),), 0, None),
+    ],
+    ids=[*map(str, IMPOSSIBLE), "behind_the_end", "late", "target_alone"],
+)
+def test_what_cannot_be_is_not_told(policy: Policy, fields: dict[str, int], outcomes, position: int, told) -> None:
+    foreseen, session = foresight(policy, **fields)
+    follow_ups = foreseen.tell(Proposal((4, 5)), announce(session, *outcomes, position=position))
+    found = follow_ups and [(one.num_accepted, one.draft_token_ids) for one in follow_ups.proposals]
+    assert found == told
 
 
 def test_all_that_is_told_has_one_gate() -> None:

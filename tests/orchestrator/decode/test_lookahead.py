@@ -13,40 +13,34 @@ from orchestrator.policy.auto.observation import Observation
 from orchestrator.policy.gates import AlwaysDraft, Progress, RoundPlan, TargetConfidence
 from specgate.errors import ServiceUnavailable
 from specgate.types import DraftRequest, Proposal, Verdict
-from tests.support.decoding import Seen, emitted, make_session, make_spec, run, target_alone
+from tests.orchestrator.decode.support import parties
+from tests.support.decoding import Seen, emitted, make_spec, target_alone
 from tests.support.fakes import FakeDrafter, FakeModel, FakeVerifier, Fault
 
 SPEC, MODEL = make_spec(60), FakeModel()
 
 
-def parties(**faults: Fault) -> tuple[Session, FakeDrafter, FakeVerifier]:
-    numbered = {int(name.removeprefix("at_")): fault for name, fault in faults.items()}
-    return make_session(SPEC), FakeDrafter(SPEC, MODEL, faults=numbered), FakeVerifier(SPEC, MODEL)
+async def settled() -> None:
+    """Let everything happen that waits for nothing."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("policy", [AlwaysDraft(3), TargetConfidence(3, 0.6)])
-async def test_the_drafter_knows_every_token_before_the_reader(policy) -> None:
-    session, drafter, verifier = parties()
+async def test_the_drafter_knows_every_token_before_the_reader_and_no_round_is_begun_behind_the_end(policy) -> None:
+    session, drafter, verifier = parties(SPEC)
     async for _ in decode(session, drafter, verifier, policy):
         if not session.finished:
             assert len(drafter.told) == session.length
             assert drafter.requests[-1].round == session.round
     assert session.finished
-
-
-async def test_the_next_proposal_is_drafted_while_the_reader_is_busy() -> None:
-    session, drafter, verifier = parties()
-    async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
-        await anext(deltas)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert drafter.num_proposals == 2
-        assert len(verifier.requests) == 1
+    assert session.round == len(verifier.requests)
+    assert {request.round for request in drafter.requests} == set(range(1, session.round + 1))
 
 
 async def test_the_target_is_asked_before_the_learner_hears_of_the_round_before() -> None:
     """What it does with that takes a part of a millisecond."""
-    _, drafter, verifier = parties()
+    _, drafter, verifier = parties(SPEC)
     asked_before: list[int] = []
 
     class Watching(Seen):
@@ -64,14 +58,8 @@ async def test_the_target_is_asked_before_the_learner_hears_of_the_round_before(
     assert asked_before == [min(number + 2, num_rounds) for number in range(num_rounds)]
 
 
-async def test_no_round_is_begun_behind_the_end() -> None:
-    session, drafter, verifier = parties()
-    await run(session, drafter, verifier, AlwaysDraft(3))
-    assert len(drafter.requests) == len(verifier.requests)
-
-
 async def test_a_plan_is_made_of_what_is_committed() -> None:
-    session, drafter, verifier = parties()
+    session, drafter, verifier = parties(SPEC)
     seen = []
 
     class Watching:
@@ -85,41 +73,36 @@ async def test_a_plan_is_made_of_what_is_committed() -> None:
     assert seen == expected[:-1]
 
 
-async def test_a_reader_that_leaves_leaves_no_task_behind() -> None:
-    session, drafter, verifier = parties(at_1=Fault.HANG)
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_reader_that_leaves_or_is_cancelled_leaves_no_task_behind(is_cancelled: bool) -> None:
+    session, drafter, verifier = parties(SPEC, faults={1: Fault.HANG})
     tasks = asyncio.all_tasks()
     async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
         await anext(deltas)
         assert len(asyncio.all_tasks()) == len(tasks) + 1
+        if is_cancelled:
+            reading = asyncio.create_task(anext(deltas))
+            await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait((reading,))
+            assert reading.cancelled()
+            assert asyncio.all_tasks() == tasks
     assert asyncio.all_tasks() == tasks
 
 
-async def test_a_reader_that_is_cancelled_leaves_no_task_behind() -> None:
-    session, drafter, verifier = parties(at_1=Fault.HANG)
-    tasks = asyncio.all_tasks()
-    running = asyncio.create_task(run(session, drafter, verifier, AlwaysDraft(3)))
-    while drafter.num_proposals < 2:  # noqa: ASYNC110 - there is nothing that could tell us
-        await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.wait((running,))
-    assert running.cancelled()
-    assert asyncio.all_tasks() == tasks
-
-
-async def test_a_drafter_that_fails_is_told_in_its_own_round() -> None:
-    session, drafter, verifier = parties(at_1=Fault.DIE)
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_drafter_that_fails_is_told_in_its_own_round_and_is_no_noise_if_nobody_came_for_it(
+    waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    session, drafter, verifier = parties(SPEC, faults={1: Fault.DIE})
     async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
         first = await anext(deltas)
         assert emitted([first]) == target_alone(SPEC)[: len(first.token_ids)]
-        with pytest.raises(ServiceUnavailable, match="the fake died"):
-            await anext(deltas)
-
-
-async def test_a_failure_that_nobody_came_for_is_no_noise(caplog: pytest.LogCaptureFixture) -> None:
-    session, drafter, verifier = parties(at_1=Fault.DIE)
-    async with aclosing(decode(session, drafter, verifier, AlwaysDraft(3))) as deltas:
-        await anext(deltas)
-        await asyncio.sleep(0)
+        if waits:
+            with pytest.raises(ServiceUnavailable, match="the fake died"):
+                await anext(deltas)
+        else:
+            await asyncio.sleep(0)
     assert not caplog.records
 
 
@@ -149,16 +132,13 @@ async def test_a_round_does_not_take_longer_because_its_reader_does(
         start_s = clock.now_s
         may_answer.clear()
         await rounds.follow(Verdict(number, token_id=4))
-        waiting = None
         for moment, event in sorted([(draft_s, "drafted"), (reader_s, "back")]):
             clock.now_s = start_s + moment
             if event == "drafted":
                 may_answer.set()
             else:
                 waiting = asyncio.create_task(rounds.next())
-            for _ in range(5):
-                await asyncio.sleep(0)
-        assert waiting is not None
+            await settled()
         _, proposal = await waiting
         session.commit(proposal, Verdict(number + 1, token_id=4))
     assert session.stats.round_us == [round_s * 1e6] * 3

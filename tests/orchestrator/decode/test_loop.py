@@ -11,30 +11,16 @@ from orchestrator.decode.session import Session
 from orchestrator.policy.gates import (
     AlwaysDraft,
     DraftConfidence,
-    Policy,
     Progress,
     RoundPlan,
     TargetAlone,
     TargetConfidence,
-    WithinLimits,
 )
 from orchestrator.services.reattach import NoDrafter
 from specgate.types import FinishReason, TokenSource
-from tests.support.decoding import PROMPT, Seen, emitted, make_session, make_spec, run, target_alone
-from tests.support.fakes import EOS_TOKEN_ID, FakeDrafter, FakeModel, FakeVerifier
-
-
-class Drafts:
-    """A drafter's state for planning: always there."""
-
-    def __init__(self, context_length: int = 1 << 20) -> None:
-        self.available = True
-        self.may_return = False
-        self.context_length = context_length
-
-
-def within(policy: Policy, context_length: int = 1 << 20) -> Policy:
-    return WithinLimits(policy, Drafts(context_length))
+from tests.orchestrator.decode.support import parties, within
+from tests.support.decoding import PROMPT, Seen, emitted, make_spec, run, target_alone
+from tests.support.fakes import EOS_TOKEN_ID
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5, 8, 64])
@@ -52,9 +38,9 @@ def within(policy: Policy, context_length: int = 1 << 20) -> Policy:
     ids=["none", "target", "target_always", "draft"],
 )
 async def test_text_is_the_targets_own(gamma, agreement, max_tokens, eos_rate, gate) -> None:
-    spec, model = make_spec(max_tokens), FakeModel(eos_rate)
-    session, drafter = make_session(spec), FakeDrafter(spec, model, agreement)
-    deltas = await run(session, drafter, FakeVerifier(spec, model), within(gate(gamma)))
+    spec = make_spec(max_tokens)
+    session, drafter, verifier = parties(spec, agreement, eos_rate)
+    deltas = await run(session, drafter, verifier, within(gate(gamma)))
 
     expected = target_alone(spec, eos_rate)
     assert emitted(deltas) == expected
@@ -65,8 +51,7 @@ async def test_text_is_the_targets_own(gamma, agreement, max_tokens, eos_rate, g
 
 
 async def test_statistics_and_sources_add_up() -> None:
-    spec, model = make_spec(200), FakeModel()
-    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model, 0.8), FakeVerifier(spec, model)
+    session, drafter, verifier = parties(make_spec(200), agreement=0.8)
     deltas = await run(session, drafter, verifier, within(TargetConfidence(4, 0.3)))
 
     stats, sources = session.stats, [source for delta in deltas for source in delta.sources]
@@ -79,51 +64,42 @@ async def test_statistics_and_sources_add_up() -> None:
     assert stats.drafted == stats.accepted + counts[TokenSource.RECOVERED]
     assert stats.rounds == counts[TokenSource.RECOVERED] + counts[TokenSource.BONUS]
     assert stats.target_forwards == len(deltas) == verifier.num_verdicts
+    assert stats.batch_widths == {1: stats.target_forwards}
+    assert sum(times * num for (_, num), times in stats.outcomes.items()) == stats.accepted
     assert len(stats.draft_us) == len(stats.verify_us) == len(stats.round_us) == stats.rounds
     assert set(stats.draft_us) == {50}
     assert set(stats.verify_us) == {100}
     assert stats.prompt_tokens == len(PROMPT)
+    # 0 is the answer to the opening.
+    assert [request.round for request in verifier.requests] == list(range(1, len(verifier.requests) + 1))
+    assert {request.round for request in drafter.requests} <= {request.round for request in verifier.requests}
 
 
-async def test_closed_gate_streams_solo_tokens_in_one_round() -> None:
-    spec, model = make_spec(60), FakeModel()
-    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model), FakeVerifier(spec, model)
-    await run(session, drafter, verifier, within(TargetConfidence(4, 0.6)))
-
-    # The run ends where the target is sure again, so no round ever begins behind a closed gate.
-    assert all(len(request.proposal) for request in verifier.requests[:-1])
-    assert session.stats.solo_tokens > 10
-
-
-async def test_drafter_hears_of_every_solo_token_at_once() -> None:
-    spec, model = make_spec(60), FakeModel()
-    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model), FakeVerifier(spec, model)
+async def test_a_closed_gate_streams_solo_tokens_in_one_round_and_the_drafter_hears_of_each_at_once() -> None:
+    session, drafter, verifier = parties(make_spec(60))
     known = []
-    policy = within(TargetConfidence(4, 0.6))
-    async for delta in decode(session, drafter, verifier, policy):
+    async for delta in decode(session, drafter, verifier, within(TargetConfidence(4, 0.6))):
         if delta.sources == (TokenSource.SOLO,) and (session.confidence or 0.0) < 0.6 and not session.finished:
             known.append(len(drafter.told) == session.length)
     assert len(known) > 10
     assert all(known)
+    # The run ends where the target is sure again, so no round ever begins behind a closed gate.
+    assert all(len(request.proposal) for request in verifier.requests[:-1])
 
 
-class NotKeptWarm:
+class NotKeptWarm(TargetConfidence):
     """A policy whose drafter need not be ready when a solo run ends."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
     def plan(self, session: Progress) -> RoundPlan:
-        return replace(self._policy.plan(session), keeps_warm=False)
+        return replace(super().plan(session), keeps_warm=False)
 
 
 async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_asked() -> None:
-    spec, model = make_spec(60), FakeModel()
-    drafter, verifier = FakeDrafter(spec, model), FakeVerifier(spec, model)
-    seen = Seen()
+    spec, seen = make_spec(60), Seen()
+    _, drafter, verifier = parties(spec)
     session = Session(spec, OutputText(None), observer=seen)
     deltas, num_heard = [], set[int]()
-    async for delta in decode(session, drafter, verifier, NotKeptWarm(within(TargetConfidence(4, 0.6)))):
+    async for delta in decode(session, drafter, verifier, within(NotKeptWarm(4, 0.6))):
         deltas.append(delta)
         if delta.sources == (TokenSource.SOLO,) and (session.confidence or 0.0) < 0.6 and not session.finished:
             num_heard.add(session.length - len(drafter.told))
@@ -136,8 +112,8 @@ async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_a
 
 
 async def test_target_alone_is_one_round() -> None:
-    spec, model = make_spec(30), FakeModel()
-    session, verifier = make_session(spec), FakeVerifier(spec, model)
+    spec = make_spec(30)
+    session, _, verifier = parties(spec)
     deltas = await run(session, NoDrafter(), verifier, TargetAlone())
     assert emitted(deltas) == target_alone(spec)
     assert len(verifier.requests) == 1
@@ -147,8 +123,8 @@ async def test_target_alone_is_one_round() -> None:
 
 @pytest.mark.parametrize("context_length", [3, 4, 5, 10, 20])
 async def test_no_draft_passes_the_draft_models_context(context_length: int) -> None:
-    spec, model = make_spec(40), FakeModel()
-    session, drafter, verifier = make_session(spec), FakeDrafter(spec, model, 1.0), FakeVerifier(spec, model)
+    spec = make_spec(40)
+    session, drafter, verifier = parties(spec, agreement=1.0)
     deltas = await run(session, drafter, verifier, within(AlwaysDraft(4), context_length))
 
     assert emitted(deltas) == target_alone(spec)
@@ -159,21 +135,11 @@ async def test_no_draft_passes_the_draft_models_context(context_length: int) -> 
 
 async def test_verifier_is_left_alone_after_the_end() -> None:
     """A stop that only the session knows of ends the loop in the middle of a solo run."""
-    spec, model = make_spec(40), FakeModel()
-    session, verifier = make_session(spec), FakeVerifier(spec, model)
+    spec = make_spec(40)
+    session, _, verifier = parties(spec)
     stop_at = target_alone(spec)[9]
     session.opening_spec = make_spec(40, stop_token_ids=frozenset({stop_at}))
     deltas = await run(session, NoDrafter(), verifier, TargetAlone())
     assert emitted(deltas) == target_alone(session.opening_spec)
     assert deltas[-1].finish_reason is FinishReason.STOP
     assert verifier.num_verdicts == len(deltas)
-
-
-async def test_rounds_count_up() -> None:
-    spec, model = make_spec(50), FakeModel()
-    drafter, verifier = FakeDrafter(spec, model), FakeVerifier(spec, model)
-    await run(make_session(spec), drafter, verifier, within(TargetConfidence(3, 0.5)))
-    rounds = [request.round for request in verifier.requests]
-    assert rounds[0] == 1  # 0 is the answer to the opening
-    assert all(later == earlier + 1 for earlier, later in pairwise(rounds))
-    assert {request.round for request in drafter.requests} <= set(rounds)

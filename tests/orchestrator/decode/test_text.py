@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer
@@ -14,26 +15,44 @@ from specgate.tokenizer import COMPONENTS, fingerprint, first_difference, load_t
 TEXT = "the café's 🦊 said 日本語,\n\tand ran\u200d. naïve"
 
 
+class Slow:
+    """What the facade needs of a tokenizer that is written in Python."""
+
+    backend_tokenizer = None
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def decode(self, ids: list[int], **_: object) -> str:
+        return self._tokenizer.decode(ids)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"a": 0, "b": 1}
+
+
 def test_encode_and_decode(byte_level: TextTokenizer) -> None:
     ids = byte_level.encode(TEXT)
-    assert byte_level.decode(ids) == TEXT
+    assert byte_level.decode(ids) == byte_level.decode((*ids, 0)) == TEXT
     assert all(0 <= token_id < byte_level.vocab_size for token_id in ids)
     assert byte_level.eos_token_id == 0
-    assert byte_level.decode((*ids, 0)) == TEXT
+    # One token alone: special ones too, and parts of a character.
+    assert (byte_level.decode([0]), byte_level.token_text(0)) == ("", "<|end|>")
+    assert "|".join(map(byte_level.token_text, byte_level.encode("the fox"))) == "the| fox"
+    assert "\ufffd" in byte_level.token_text(byte_level.encode("🦊")[0])
 
 
-def test_no_step_shows_half_a_character(byte_level: TextTokenizer) -> None:
-    decoder = byte_level.incremental()
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_no_step_shows_half_a_character(byte_level: TextTokenizer, is_slow: bool) -> None:
+    tokenizer = TextTokenizer(Slow(byte_level)) if is_slow else byte_level
+    decoder = tokenizer.incremental()
     pieces = [decoder.step((token_id,)) for token_id in byte_level.encode(TEXT)]
     assert "".join(pieces) == TEXT
     assert "\ufffd" not in "".join(pieces)
     assert "" in pieces
     assert decoder.flush() == ""
-
-
-def test_flush_shows_what_is_no_character(byte_level: TextTokenizer) -> None:
+    # At the end what is no character is shown, once.
     ids = byte_level.encode("a🦊")[:-1]
-    decoder = byte_level.incremental()
+    decoder = tokenizer.incremental()
     assert decoder.step(ids) == "a"
     assert decoder.flush() == byte_level.decode(ids)[1:] != ""
     assert decoder.flush() == ""
@@ -45,19 +64,14 @@ def test_random_tokens_add_up(byte_level: TextTokenizer, seed: int) -> None:
     rng = random.Random(seed)
     ids = [rng.randrange(byte_level.vocab_size) for _ in range(rng.randrange(1, 60))]
     decoder, text = byte_level.incremental(), ""
-    while_left = list(ids)
-    while while_left:
-        size = rng.randrange(1, 5)
-        text += decoder.step(while_left[:size])
-        while_left = while_left[size:]
+    for start in range(0, len(ids), size := rng.randrange(1, 5)):
+        text += decoder.step(ids[start : start + size])
     assert text + decoder.flush() == byte_level.decode(ids)
 
 
 def test_sentencepiece_adds_up(sentencepiece: TextTokenizer) -> None:
-    backend = sentencepiece.backend
-    ids = [
-        backend.token_to_id(token) for token in ("▁the", "▁fox", "<0x0A>", "s", "<0xF0>", "<0x9F>", "<0xA6>", "<0x8A>")
-    ]
+    tokens = ("▁the", "▁fox", "<0x0A>", "s", "<0xF0>", "<0x9F>", "<0xA6>", "<0x8A>")
+    ids = [sentencepiece.backend.token_to_id(token) for token in tokens]
     decoder = sentencepiece.incremental()
     pieces = [decoder.step((token_id,)) for token_id in ids]
     assert pieces == ["the", " fox", "\n", "s", "", "", "", "🦊"]
@@ -76,39 +90,10 @@ def test_sentencepiece_nonsense_never_raises(sentencepiece: TextTokenizer, seed:
     assert all(piece in text for piece in kept)
 
 
-class SlowTokenizer:
-    """What the facade needs of a tokenizer that is written in Python."""
-
-    backend_tokenizer = None
-
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def decode(self, ids: list[int], **_: object) -> str:
-        return self._tokenizer.decode(ids)
-
-    def get_vocab(self) -> dict[str, int]:
-        return {"a": 0, "b": 1}
-
-
-def test_tokenizer_without_a_backend(byte_level: TextTokenizer) -> None:
-    slow = TextTokenizer(SlowTokenizer(byte_level))
-    ids = byte_level.encode(TEXT)
-    decoder = slow.incremental()
-    pieces = [decoder.step((token_id,)) for token_id in ids]
-    assert "".join(pieces) == TEXT
-    assert all("\ufffd" not in piece for piece in pieces)
-    assert list(slow.fingerprint) == ["vocabulary"]
-
-
-def test_folder_without_a_tokenizer(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    assert TextTokenizer.load(str(tmp_path)) is None
-
-
-def test_broken_tokenizer_is_told(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text("{")
+def test_a_folder_without_a_tokenizer_has_none_and_a_broken_one_is_told(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert TextTokenizer.load(str(tmp_path)) is None
+    (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ModelLoadError, match=tmp_path.name):
         load_tokenizer(str(tmp_path))
 
@@ -123,11 +108,6 @@ def changed(folder: Path, to: Path, change) -> dict[str, str]:
     tokenizer = load_tokenizer(str(to))
     assert tokenizer is not None
     return fingerprint(tokenizer)
-
-
-def test_fingerprint_has_all_components(byte_level: TextTokenizer) -> None:
-    assert tuple(byte_level.fingerprint) == COMPONENTS
-    assert all(len(digest) == 64 for digest in byte_level.fingerprint.values())
 
 
 def swap_two_tokens(content) -> None:
@@ -155,32 +135,22 @@ def test_first_difference_is_named(
     assert first_difference(byte_level.fingerprint, changed(tokenizer_folder, tmp_path, change)) == component
 
 
-def test_nothing_known_is_no_difference(byte_level: TextTokenizer) -> None:
+def test_fingerprints_name_their_components_and_what_one_side_does_not_know_is_no_difference(
+    byte_level: TextTokenizer,
+) -> None:
+    assert tuple(byte_level.fingerprint) == COMPONENTS
+    assert all(len(digest) == 64 for digest in byte_level.fingerprint.values())
+    assert list(TextTokenizer(Slow(byte_level)).fingerprint) == ["vocabulary"]
     assert first_difference({}, byte_level.fingerprint) is None
     assert first_difference(byte_level.fingerprint, {}) is None
 
 
-def test_merges_of_older_files_are_the_same_merges(byte_level: TextTokenizer) -> None:
-    class Backend:
-        def __init__(self, merges: list[object]) -> None:
-            self.merges = merges
+def test_merges_of_older_files_are_the_same_merges() -> None:
+    def tokenizer_of(merge: object) -> SimpleNamespace:
+        text = json.dumps({"model": {"vocab": {"a b": 0}, "merges": [merge]}})
+        return SimpleNamespace(backend_tokenizer=SimpleNamespace(to_str=lambda: text))
 
-        def to_str(self) -> str:
-            return json.dumps({"model": {"vocab": {"a b": 0}, "merges": self.merges}})
-
-    class Holder:
-        def __init__(self, merges: list[object]) -> None:
-            self.backend_tokenizer = Backend(merges)
-
-    old, new = Holder(["a b"]), Holder([["a", "b"]])
-    assert fingerprint(old) == fingerprint(new)
-
-
-def test_one_token_alone(byte_level: TextTokenizer) -> None:
-    assert byte_level.decode([0]) == ""
-    assert byte_level.token_text(0) == "<|end|>"
-    assert "|".join(map(byte_level.token_text, byte_level.encode("the fox"))) == "the| fox"
-    assert "\ufffd" in byte_level.token_text(byte_level.encode("🦊")[0])
+    assert fingerprint(tokenizer_of("a b")) == fingerprint(tokenizer_of(["a", "b"]))
 
 
 CHAT_TEMPLATE = """\

@@ -9,12 +9,10 @@ import yaml
 
 from orchestrator.api.settings.keys import all_keys, nearest_key
 from orchestrator.api.settings.settings import Defaults, Settings, load_settings, parse_set, settings_of, to_yaml
-from orchestrator.cli import main as cli
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
-
-Cli = Callable[..., tuple[int, str, str]]
+from tests.support.orchestrating import Cli
 
 
 @pytest.fixture
@@ -27,16 +25,6 @@ def file(tmp_path: Path) -> Callable[[str | bytes], Path]:
     return write
 
 
-@pytest.fixture
-def orchestrator(capsys: pytest.CaptureFixture[str]) -> Cli:
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.run(list(argv))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
 def test_nothing_given_is_the_bundled_pair_on_loopback() -> None:
     settings = load_settings()
     assert settings == Settings()
@@ -45,11 +33,7 @@ def test_nothing_given_is_the_bundled_pair_on_loopback() -> None:
     doors = (settings.gateway.http, settings.gateway.grpc)
     assert [(door.host, door.port) for door in doors] == [("127.0.0.1", 8000), ("127.0.0.1", 8001)]
     assert settings.defaults == Defaults(
-        gamma=None,
-        gate=Gate.AUTO,
-        gate_threshold=None,
-        verification=Verification.SHARED_NOISE,
-        max_tokens=128,
+        gamma=None, gate=Gate.AUTO, gate_threshold=None, verification=Verification.SHARED_NOISE, max_tokens=128
     )
 
 
@@ -60,24 +44,17 @@ def test_flags_go_over_the_file_and_the_file_over_the_defaults(file: Any) -> Non
     assert (settings.defaults.gamma, settings.defaults.max_tokens) == (2, 128)
     assert (settings.gateway.http.port, settings.gateway.grpc.port) == (9000, 8001)
     assert settings.verifier.model == Settings().verifier.model
-
-
-@pytest.mark.parametrize("content", ["", "# nothing\n", "---\n"])
-def test_an_empty_file_changes_nothing(file: Any, content: str) -> None:
-    assert load_settings(file(content)) == Settings()
+    assert load_settings(file("# nothing\n")) == Settings()
 
 
 def test_no_drafter(file: Any) -> None:
     path = file("drafter: null\n")
     assert load_settings(path).drafter is None
     assert load_settings(overrides={"drafter": None}).drafter is None
-    # Who says something of the drafter wants one.
-    again = load_settings(path, {"drafter.replicas": 2}).drafter
+    # Who says something of the drafter wants one. A section that is off by default begins with its own defaults, too.
+    again = load_settings(path, {"drafter.replicas": 2, "drafter.autoscaling.max_replicas": 3}).drafter
     assert (again.replicas, again.model) == (2, Settings().drafter.model)
-
-
-def test_a_section_that_is_off_by_default_begins_with_its_own_defaults() -> None:
-    scaled = load_settings(overrides={"drafter.autoscaling.max_replicas": 3}).drafter.autoscaling
+    scaled = again.autoscaling
     assert (scaled.min_replicas, scaled.max_replicas, scaled.target_sessions) == (1, 3, 8)
 
 
@@ -91,23 +68,14 @@ def test_a_section_that_is_off_by_default_begins_with_its_own_defaults() -> None
         ({"gamma": 3}, "gamma", "did you mean defaults.gamma?"),
         ({"xyzzy": 3}, "xyzzy", "is not a setting"),
         ({"verifier": {"replicas": 0}}, "verifier.replicas", "greater than or equal to 1; it is 0"),
-        ({"verifier": {"replicas": "two"}}, "verifier.replicas", "it is 'two'"),
         ({"verifier": {"device": "tpu"}}, "verifier.device", "it is 'tpu'"),
-        ({"verifier": {"device": "cuda:x"}}, "verifier.device", "it is 'cuda:x'"),
         ({"verifier": 3}, "verifier", "it is 3"),
-        ({"verifier": None}, "verifier", "it is None"),
         ({"verifier": {"endpoints": "h:1"}}, "verifier.endpoints", "it is 'h:1'"),
         ({"gateway": {"grpc": {"port": 65536}}}, "gateway.grpc.port", "it is 65536"),
         ({"defaults": {"gate": "maybe"}}, "defaults.gate", "'none', 'target_confidence', 'draft_confidence' or 'auto'"),
-        ({"defaults": {"gamma": 65}}, "defaults.gamma", "it is 65"),
         ({"drain_s": float("inf")}, "drain_s", "finite"),
-        ({"drain_s": float("nan")}, "drain_s", "it is nan"),
         ({"gateway": {"http": {"host": "0.0.0.0"}}}, "gateway.http", "host '0.0.0.0' is beyond loopback"),
-        (
-            {"verifier": {"autoscaling": {"min_replicas": 3}}},
-            "verifier.autoscaling",
-            "min_replicas 3 is above max_replicas 1",
-        ),
+        ({"verifier": {"autoscaling": {"min_replicas": 3}}}, "verifier.autoscaling", "3 is above max_replicas 1"),
         ({1: 2}, "1", "Keys should be strings"),
     ],
 )
@@ -127,21 +95,18 @@ def test_beyond_loopback_with_consent_or_tls() -> None:
     assert gateway.grpc.tls.key == Path("k.pem")
 
 
+NO_MAPPING = ["- 1\n- 2\n", "[]", "0", "just words"]
+NO_YAML = ["verifier: [1", "a: b: c", "drain_s: 2026-13-01", "[" * 100_000, b"\x80\x04\x95\xff\x00", b"\x00\x01\x02"]
+CODE = "!!python/object/apply:os.getcwd []"
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("- 1\n- 2\n", "holds no mapping of settings"),
-        ("[]", "holds no mapping of settings"),
-        ("0", "holds no mapping of settings"),
-        ("just words", "holds no mapping of settings"),
-        ("verifier: [1", "is not YAML: "),
-        ("a: b: c", "is not YAML: "),
-        ("drain_s: 2026-13-01", "is not YAML: "),
-        ("!!python/object/apply:os.getcwd []", "is not YAML: "),
-        ("[" * 100_000, "is not YAML: "),
-        (b"\x80\x04\x95\xff\x00", "is not YAML: "),
-        (b"\x00\x01\x02", "is not YAML: "),
+        *((content, "holds no mapping of settings") for content in NO_MAPPING),
+        *((content, "is not YAML: ") for content in (*NO_YAML, CODE)),
     ],
+    ids=lambda content: repr(content)[:30],
 )
 def test_a_file_that_is_no_configuration(file: Any, content: str | bytes, problem: str) -> None:
     path = file(content)
@@ -196,40 +161,27 @@ def test_every_key_is_known_and_nearest_to_itself() -> None:
     assert [nearest_key(Settings, key.split(".")) for key in keys] == keys
 
 
-def test_the_command_prints_what_would_be_used(orchestrator: Cli, file: Any) -> None:
+def test_the_command_prints_what_would_be_used(orchestrator: Cli, file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file("verifier: {replicas: 3}\n")
-    code, shown, told = orchestrator("config", "print", "--config", str(path), "--set", "drafter=null")
+    command = ["config", "print", "--config", str(path), "--set", "drafter=null"]
+    code, shown, told = orchestrator(*command)
     assert (code, told) == (0, "")
     assert settings_of(yaml.safe_load(shown)) == load_settings(path, {"drafter": None})
-
-
-def test_the_command_colours_on_a_terminal(orchestrator: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With colours on a terminal, and not cut at its edge.
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
-    _, shown, _ = orchestrator("config", "print")
+    _, shown, _ = orchestrator(*command)
     assert "\x1b[" in shown
-    # Not cut at the terminal's edge.
     assert str(Path("demo_pair") / "target") in shown
 
 
-def test_the_command_checks_a_file(orchestrator: Cli, file: Any) -> None:
+def test_the_command_checks_a_file_and_tells_what_is_wrong(orchestrator: Cli, file: Any) -> None:
     path = file("drain_s: 5\n")
     assert orchestrator("config", "check", str(path)) == (0, f"{path}: every key and value is fine\n", "")
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        # Both are flags of other commands, which is of no concern here.
-        ("gamma: 3", "gamma: is not a setting; did you mean defaults.gamma?"),
-        ("verifier: 3", "verifier: Input should be a valid dictionary or instance of ServiceSettings; it is 3"),
-    ],
-)
-def test_the_command_tells_what_is_wrong(orchestrator: Cli, file: Any, content: str, told: str) -> None:
-    path = file(content)
+    # A flag of other commands, which is of no concern here.
+    path = file("gamma: 3")
     for command in (["check", str(path)], ["print", "--config", str(path)]):
-        assert orchestrator("config", *command) == (2, "", f"orchestrator: {told}\n")
-
-
-def test_the_command_names_a_wrong_pair(orchestrator: Cli) -> None:
+        code, shown, told = orchestrator("config", *command)
+        assert (code, shown) == (2, "")
+        assert told.startswith("orchestrator: gamma: is not a setting")
     assert orchestrator("config", "print", "--set", "x") == (2, "", "orchestrator: --set: 'x' is not KEY=VALUE\n")
