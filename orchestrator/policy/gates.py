@@ -193,7 +193,8 @@ class WithinLimits:
             return plan if drafts else replace(plan, keeps_warm=False)
         if drafts:
             return replace(plan, gamma=self._within(plan.gamma, session))
-        self.drafter.want()
+        if fits:
+            self.drafter.want()
         waits = fits and self.drafter.may_return
         return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
 

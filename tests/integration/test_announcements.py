@@ -12,7 +12,7 @@ import pytest
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
-from orchestrator.services.announced import MOST_A_ROUND, Announced
+from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams
 from tests.support.models import KnownModel, run_task
 from tests.support.sessions import GREEDY, PROMPT, VOCAB_SIZE, known_model, make_spec

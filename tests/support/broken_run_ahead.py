@@ -17,7 +17,9 @@ class WithAhead(DraftSession):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.ahead = self.ahead_type(self.spec, self._pool, self.capacity, self.extend, self._candidates, self.sharpness)
+        self.ahead = self.ahead_type(
+            self.spec, self._pool, self.capacity, self.extend, self._candidates, self.sharpness
+        )
 
 
 class AdoptsAnother(WithAhead):

@@ -6,22 +6,11 @@ from orchestrator.decode.ports import Drafter, Verifier
 from orchestrator.decode.request import Delta
 from orchestrator.decode.session import Session
 from orchestrator.decode.text import IncrementalText
-from orchestrator.policy.auto.observation import Observation
 from orchestrator.policy.gates import Policy
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeModel
 
 PROMPT = (5, 17, 3)
-
-
-class Seen(list[Observation]):
-    """An observer that remembers what it was told."""
-
-    def __call__(self, seen: Observation, /) -> None:
-        self.append(seen)
-
-    def leave(self) -> None:
-        """Ask nothing."""
 
 
 def make_spec(

@@ -46,7 +46,7 @@ class Learner:
     """
 
     def __init__(self, told: Callable[[], ToldCosts] = ToldCosts, pace: Pace = at_once) -> None:
-        self._costs = Costs(told)
+        self.costs = Costs(told)
         self._pace = pace
         self._modes: dict[tuple[Verification, int], ModeLearner] = {}
         self._sessions = count()
@@ -63,7 +63,7 @@ class Learner:
         return None if request.gate is Gate.DRAFT_CONFIDENCE else Observer(self._mode(request), next(self._sessions))
 
     def _mode(self, request: Asked) -> "ModeLearner":
-        return self._modes.setdefault(mode_of(request), ModeLearner(self._costs, self._pace))
+        return self._modes.setdefault(mode_of(request), ModeLearner(self.costs, self._pace))
 
 
 class ModeLearner:

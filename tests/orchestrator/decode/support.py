@@ -17,6 +17,9 @@ class Drafts:
         self.may_return = False
         self.context_length = context_length
 
+    def want(self) -> None:
+        """It is there."""
+
 
 def within(policy: Policy, context_length: int = 1 << 20) -> Policy:
     return WithinLimits(policy, Drafts(context_length))

@@ -7,22 +7,14 @@ from functools import partial
 
 import pytest
 
-from orchestrator.decode.follow_ups import Foresight
+from orchestrator.decode.lookahead import Foresight
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import (
-    AlwaysDraft,
-    DraftConfidence,
-    Policy,
-    Progress,
-    RoundPlan,
-    TargetAlone,
-    TargetConfidence,
-)
-from specgate.types import AnnouncedProposal, Announcement, FollowUps, Proposal, Verdict
+from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Policy, Progress, TargetAlone, TargetConfidence
+from specgate.types import AnnouncedProposal, Announcement, FollowUps, Proposal, RoundPlan, RoundRecord, Verdict
 from tests.orchestrator.decode.support import within
-from tests.support.decoding import Seen, emitted, make_session, make_spec, run, target_alone
+from tests.support.decoding import emitted, make_session, make_spec, run, target_alone
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import VOCAB_SIZE, FakeDrafter, FakeVerifier, Fault
 from tests.support.faults import HUNG_DRAFT, Run, verifier
@@ -44,11 +36,10 @@ async def test_the_text_is_the_targets_own(gate: Policy, agreement: float) -> No
 
 async def test_a_closed_gate_is_not_passed() -> None:
     """Behind an unsure verdict the target goes on alone, whatever it was told might come."""
-    gate, seen = TargetConfidence(3, 0.6), Seen()
-    session = Session(SPEC, OutputText(None), observer=seen)
+    gate, records = TargetConfidence(3, 0.6), list[RoundRecord]()
+    session = Session(SPEC, OutputText(None), on_record=records.append)
     await run(session, FakeDrafter(SPEC, announces=True), FakeVerifier(SPEC), within(gate))
-    session.leave()
-    before = [one.before for one in seen if one.proposed and one.before is not None]
+    before = [one.confidence for one in records if not one.solo and one.confidence is not None]
     assert before
     assert min(before) >= 0.6
 

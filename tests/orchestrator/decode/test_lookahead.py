@@ -5,16 +5,14 @@ from contextlib import aclosing
 
 import pytest
 
-from orchestrator.decode.lookahead import Rounds
-from orchestrator.decode.loop import decode
+from orchestrator.decode.loop import Rounds, decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from orchestrator.policy.auto.observation import Observation
-from orchestrator.policy.gates import AlwaysDraft, Progress, RoundPlan, TargetConfidence
+from orchestrator.policy.gates import AlwaysDraft, Progress, TargetConfidence
 from specgate.errors import ServiceUnavailable
-from specgate.types import DraftRequest, Proposal, Verdict
+from specgate.types import DraftRequest, Proposal, RoundPlan, Verdict
 from tests.orchestrator.decode.support import parties
-from tests.support.decoding import Seen, emitted, make_spec, target_alone
+from tests.support.decoding import emitted, make_spec, target_alone
 from tests.support.fakes import FakeDrafter, FakeModel, FakeVerifier, Fault
 
 SPEC, MODEL = make_spec(60), FakeModel()
@@ -36,26 +34,6 @@ async def test_the_drafter_knows_every_token_before_the_reader_and_no_round_is_b
     assert session.finished
     assert session.round == len(verifier.requests)
     assert {request.round for request in drafter.requests} == set(range(1, session.round + 1))
-
-
-async def test_the_target_is_asked_before_the_learner_hears_of_the_round_before() -> None:
-    """What it does with that takes a part of a millisecond."""
-    _, drafter, verifier = parties(SPEC)
-    asked_before: list[int] = []
-
-    class Watching(Seen):
-        def __call__(self, seen: Observation, /) -> None:
-            super().__call__(seen)
-            asked_before.append(len(verifier.requests))
-
-    observer = Watching()
-    session = Session(SPEC, OutputText(None), observer=observer)
-    async for _ in decode(session, drafter, verifier, AlwaysDraft(3)):
-        await asyncio.sleep(0)
-    session.leave()
-    num_rounds = len(verifier.requests)
-    assert len(observer) == num_rounds
-    assert asked_before == [min(number + 2, num_rounds) for number in range(num_rounds)]
 
 
 async def test_a_plan_is_made_of_what_is_committed() -> None:

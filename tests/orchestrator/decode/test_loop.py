@@ -8,18 +8,11 @@ import pytest
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import (
-    AlwaysDraft,
-    DraftConfidence,
-    Progress,
-    RoundPlan,
-    TargetAlone,
-    TargetConfidence,
-)
+from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Progress, TargetAlone, TargetConfidence
 from orchestrator.services.reattach import NoDrafter
-from specgate.types import FinishReason, TokenSource
+from specgate.types import FinishReason, RoundPlan, RoundRecord, TokenSource
 from tests.orchestrator.decode.support import parties, within
-from tests.support.decoding import PROMPT, Seen, emitted, make_spec, run, target_alone
+from tests.support.decoding import PROMPT, emitted, make_spec, run, target_alone
 from tests.support.fakes import EOS_TOKEN_ID
 
 
@@ -95,9 +88,9 @@ class NotKeptWarm(TargetConfidence):
 
 
 async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_asked() -> None:
-    spec, seen = make_spec(60), Seen()
+    spec, records = make_spec(60), list[RoundRecord]()
     _, drafter, verifier = parties(spec)
-    session = Session(spec, OutputText(None), observer=seen)
+    session = Session(spec, OutputText(None), on_record=records.append)
     deltas, num_heard = [], set[int]()
     async for delta in decode(session, drafter, verifier, within(NotKeptWarm(4, 0.6))):
         deltas.append(delta)
@@ -106,9 +99,9 @@ async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_a
     assert emitted(deltas) == target_alone(spec)
     assert max(num_heard) > 2
     # What it had to read first is no measure of a draft.
-    drafted = [one for before, one in pairwise(seen) if one.proposed and before.streamed]
+    drafted = [one for before, one in pairwise(records) if not one.solo and before.verdict.solo]
     assert drafted
-    assert not any(one.settled for one in drafted)
+    assert not any(one.timing.typical for one in drafted)
 
 
 async def test_target_alone_is_one_round() -> None:

@@ -12,20 +12,20 @@ import pytest
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
-from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.auto.observation import Mode
+from orchestrator.policy.auto.costs import Costs, ToldCosts
 from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TokenizerMismatch, TooManySessions
-from specgate.types import FinishReason, SamplingParams, SessionSpec
+from specgate.types import FinishReason, ForwardCost, SamplingParams, SessionSpec
 from tests.support.decoding import PROMPT
 from tests.support.fake_services import FakeService, serving, unused_endpoint
 from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeDrafter, FakeModel, FakeVerifier
 
 PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
 """A busy machine adds no faults of its own."""
-REQUEST = GenerationRequest(PROMPT, max_tokens=60, seed=7)
+REQUEST = GenerationRequest(PROMPT, max_tokens=60, seed=7, gate=Gate.NONE)
+"""``auto`` would soon ask no drafter that is as slow beside its target as a fake."""
 
 
 def expected(request: GenerationRequest, eos_rate: float = 0.0) -> tuple[int, ...]:
@@ -244,7 +244,7 @@ def holding(num_tokens: int) -> Callable[[SessionSpec], FakeDrafter]:
     return make
 
 
-LONG = GenerationRequest(tuple(range(1, 31)), seed=7, max_tokens=20)
+LONG = GenerationRequest(tuple(range(1, 31)), seed=7, max_tokens=20, gate=Gate.NONE)
 
 
 async def test_a_drafter_that_holds_less_than_others(served: Served) -> None:
@@ -353,21 +353,21 @@ async def test_closing_it_from_another_task_ends_one_that_waits(closes: str) -> 
 
 
 async def test_a_learner_that_breaks_keeps_no_session_open(served: Served) -> None:
-    class Breaking(Learner):
+    class Breaking(Costs):
         breaks = True
 
-        def leave(self, mode: Mode, session: int) -> None:
+        def leave(self, session: int) -> None:
             if self.breaks:
                 raise ZeroDivisionError
 
-    served.orchestrator.learner = learner = Breaking()
+    served.orchestrator.learner.costs = costs = Breaking(ToldCosts)
     generation = served.orchestrator.generate(REQUEST)
     deltas = aiter(generation)
     await anext(deltas)
     with pytest.raises(ZeroDivisionError):
         await generation.aclose()
     await served.freed()
-    learner.breaks = False
+    costs.breaks = False
     assert await rest_of(deltas) == []
 
 
@@ -388,5 +388,16 @@ async def test_auto_learns_from_the_rounds_of_all_requests_and_those_that_broke_
     prices = served.orchestrator.learner.costs.now()
     assert prices is not None
     # What the fake says of its forwards came over the wire.
-    assert prices.forward(1) == pytest.approx(90, rel=0.1)
+    assert 50 < prices.forward_us(1) < 110
     assert prices.sessions == 1
+
+
+DEAR = (ForwardCost(1, 1000), ForwardCost(8, 1400))
+
+
+@pytest.mark.parametrize(("gate", "num_sessions"), [(Gate.AUTO, 0), (Gate.NONE, 1)])
+async def test_a_drafter_that_told_that_it_is_too_dear_reads_no_prompt(gate: Gate, num_sessions: int) -> None:
+    async with pair(forward_costs=DEAR) as served:
+        stats = await answered(served.orchestrator, replace(REQUEST, gate=gate))
+        assert len(served.drafter.sessions) == num_sessions
+        assert (stats.rounds > 0) == (num_sessions > 0)

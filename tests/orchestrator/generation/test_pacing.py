@@ -1,16 +1,12 @@
-"""A search for a table in short steps, between which other things happen."""
+"""A search for a better choice in short steps, between which other things happen."""
 
 import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
 
-import pytest
-
-from orchestrator.policy.auto.cooperative_steps import at_once, between_events
+from orchestrator.generation.pacing import between_events
 from orchestrator.policy.auto.learner import Learner
-from tests.orchestrator.policy.auto.support import GAMMAS, REQUEST, SURE, Progress, a_round, taught
-
-SEEN = [a_round(gamma, gamma, before=SURE) for gamma in GAMMAS * 20]
+from tests.orchestrator.policy.auto.support import REQUEST, SURE, Progress, a_round, an_observer, told
 
 
 def work(log: list[str]) -> Iterator[None]:
@@ -33,22 +29,12 @@ async def test_events_come_between_steps() -> None:
 
 
 async def test_what_is_searched_for_is_used_once_it_is_found() -> None:
-    policy = taught(*SEEN, learner=Learner(between_events)).policy(REQUEST)
-    assert not any(policy.plan(Progress(SURE)).chosen for _ in range(3))
+    learner = Learner(told, between_events)
+    policy, observer = learner.policy(REQUEST), an_observer(learner)
+    gamma = policy.plan(Progress(SURE)).gamma
+    for _ in range(60):
+        observer(a_round(gamma, 0))
+    assert policy.plan(Progress(SURE)).gamma == gamma
     async with asyncio.timeout(5):
-        while not policy.plan(Progress(SURE)).chosen:  # noqa: ASYNC110 - there is nothing that could tell us
+        while policy.plan(Progress(SURE)).gamma == gamma:  # noqa: ASYNC110 - there is nothing that could tell us
             await asyncio.sleep(0.01)
-
-
-def test_a_search_that_fails_is_not_the_last_one() -> None:
-    def fail_once(steps: Iterator[None]) -> None:
-        failures.append(next(steps))
-        if len(failures) == 1:
-            raise ZeroDivisionError
-        at_once(steps)
-
-    failures: list[None] = []
-    policy = taught(*SEEN, learner=Learner(fail_once)).policy(REQUEST)
-    with pytest.raises(ZeroDivisionError):
-        policy.plan(Progress(SURE))
-    assert policy.plan(Progress(SURE)).chosen

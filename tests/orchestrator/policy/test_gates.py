@@ -12,14 +12,13 @@ from orchestrator.policy.gates import (
     AlwaysDraft,
     DraftConfidence,
     Gate,
-    RoundPlan,
     TargetAlone,
     TargetConfidence,
     WithinLimits,
     make_policy,
 )
 from orchestrator.services.reattach import NoDrafter
-from specgate.types import ALWAYS_SOLO
+from specgate.types import ALWAYS_SOLO, RoundPlan
 
 
 @dataclass
@@ -35,6 +34,10 @@ class Drafts:
     available: bool = True
     may_return: bool = False
     context_length: int = 1000
+    wanted: bool = False
+
+    def want(self) -> None:
+        self.wanted = True
 
 
 def test_none_always_drafts() -> None:
@@ -83,14 +86,17 @@ def test_absent_drafter_is_looked_for_again_soon() -> None:
     policy = WithinLimits(AlwaysDraft(5), absent)
     expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=ABSENT_DRAFTER_SOLO_TOKENS, keeps_warm=False)
     assert policy.plan(Progress()) == expected
+    assert absent.wanted
     assert policy.plan(Progress(remaining=7)).max_solo_tokens == 7
     absent.available = True
     assert policy.plan(Progress()).gamma == 5
 
 
 def test_closed_gate_needs_no_drafter() -> None:
-    policy = WithinLimits(TargetConfidence(5, 0.5), Drafts(available=False))
+    absent = Drafts(available=False)
+    policy = WithinLimits(TargetConfidence(5, 0.5), absent)
     assert policy.plan(Progress(0.2)) == RoundPlan(solo_below=0.5, max_solo_tokens=30, keeps_warm=False)
+    assert not absent.wanted
 
 
 @pytest.mark.parametrize("length", [10, 100])

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.policy.gates import AlwaysDraft, RoundPlan
+from orchestrator.policy.gates import AlwaysDraft
 from specgate.errors import (
     InvalidArgument,
     ServiceUnavailable,
@@ -16,7 +16,7 @@ from specgate.errors import (
     TokenizerMismatch,
     UnsupportedArchitecture,
 )
-from specgate.types import SessionSpec
+from specgate.types import RoundPlan, SessionSpec
 from tests.support.decoding import emitted, make_spec, target_alone
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeDrafter, Fault

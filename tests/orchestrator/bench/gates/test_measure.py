@@ -13,7 +13,7 @@ from orchestrator.bench.gates.tally import NUM_POSITIONS
 from orchestrator.bench.load.trace import Arrival, RequestTimeline
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.auto.agreement import NUM_BUCKETS
+from orchestrator.policy.auto.history import NUM_BUCKETS
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
 from specgate.errors import ServiceUnavailable

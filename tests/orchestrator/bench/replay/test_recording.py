@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.bench.replay.machine import SimulatedMachine
 from orchestrator.bench.replay.recording import record, text_of
 from orchestrator.bench.replay.trace import RoundTrace, TracedText, read_trace, write_trace
 from orchestrator.decode.request import Delta, GenerationRequest
-from orchestrator.policy.auto.machine import SimulatedMachine
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.types import TokenLogprobs, TokenSource, Verification

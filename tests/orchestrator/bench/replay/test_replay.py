@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 
 from orchestrator.bench.replay.compare import auto_gate, replay_fixed
+from orchestrator.bench.replay.machine import Clock, Device, Forward, SimulatedMachine
 from orchestrator.bench.replay.replay import Replay, ReplayResult
 from orchestrator.bench.replay.synthetic import KINDS, machine, trace
 from orchestrator.bench.replay.trace import RoundTrace, TracedText
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.auto.machine import Clock, Device, Forward, SimulatedMachine
 from orchestrator.policy.gates import AlwaysDraft, TargetAlone, TargetConfidence
 from specgate.errors import InvalidArgument
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.services.announced import MOST_A_ROUND, Announced
+from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
 from specgate.errors import InvalidArgument
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal
 

@@ -1,0 +1,79 @@
+"""What a session says of each verdict: plan, proposal, verdict and timing as one value."""
+
+from itertools import count
+
+from orchestrator.decode.output_text import OutputText
+from orchestrator.decode.session import Session
+from specgate.types import NO_PROPOSAL, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
+from tests.support.decoding import make_spec
+
+
+def watched(max_tokens: int = 40) -> tuple[Session, list[RoundRecord]]:
+    """Return a session whose every step takes half a second, and what it says."""
+    records: list[RoundRecord] = []
+    ticks = count(0.5, 0.5)
+    return Session(make_spec(max_tokens), OutputText(None), lambda: next(ticks), records.append), records
+
+
+def recorded(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[RoundRecord]:
+    """One round a commit, but for solo verdicts, which belong to the round before."""
+    session, records = watched(max_tokens)
+    for proposal, verdict in commits:
+        if not verdict.solo:
+            session.draft_request(RoundPlan(len(proposal)))
+        session.commit(proposal, verdict)
+    return records
+
+
+def test_a_round_is_one_value() -> None:
+    draft, verdict = Proposal((11, 12, 13), draft_us=7), Verdict(1, 1, 20, 0.25, verify_us=9)
+    (record,) = recorded((draft, verdict))
+    assert record == RoundRecord(RoundPlan(3), draft, verdict, 2, None, RoundTiming(500_000, 0, typical=False))
+    assert (record.num_judged, record.num_accepted, record.solo, record.fully_accepted) == (2, 1, False, False)
+
+
+def test_solo_tokens_judge_nothing() -> None:
+    draft = Proposal((11, 12))
+    first, second = recorded((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True)))
+    assert (first.num_judged, first.num_accepted, first.fully_accepted) == (2, 2, True)
+    assert (second.proposal, second.num_judged, second.confidence) == (NO_PROPOSAL, 0, 0.1)
+    assert (second.solo, second.fully_accepted, second.timing) == (True, True, RoundTiming())
+
+
+def test_a_round_without_a_proposal_had_its_round_trip() -> None:
+    _, second = recorded((Proposal(), Verdict(1, 0, 20, 0.1)), (Proposal(), Verdict(2, 0, 21, 0.2)))
+    assert (second.solo, second.timing) == (True, RoundTiming(500_000))
+
+
+def test_the_last_verdict_says_so_and_counts_what_was_kept() -> None:
+    (record,) = recorded((Proposal((11, 12, 13)), Verdict(1, 3, 20, 0.5)), max_tokens=2)
+    assert (record.finished, record.num_tokens, record.num_judged, record.num_accepted) == (True, 2, 2, 2)
+
+
+def test_an_empty_verdict_changes_nothing_but_is_said() -> None:
+    session, records = watched()
+    session.draft_request(RoundPlan(1))
+    session.commit(Proposal((11,)), Verdict(1, 0, 20, 0.5))
+    session.draft_request(RoundPlan(1))
+    session.commit(Proposal((12,)), Verdict(2))
+    assert [one.num_tokens for one in records] == [1, 0]
+    assert not session.fully_accepted
+
+
+def test_a_draft_that_was_asked_for_and_never_came_does_not_stand() -> None:
+    session, records = watched()
+    for number in (1, 2):
+        session.draft_request(RoundPlan(3))
+        session.commit(Proposal(), Verdict(number, 0, 20, 0.5))
+    assert not session.fully_accepted
+    assert not records[1].timing.typical
+
+
+def test_a_round_that_lost_its_verifier_is_not_typical() -> None:
+    """It waited for another one to be found, and to read the text."""
+    session, records = watched()
+    for number in (1, 2, 3, 4):
+        session.draft_request(RoundPlan(2))
+        session.stats.verifier_failovers += number == 3
+        session.commit(Proposal((11, 12)), Verdict(number, 1, 20, 0.5))
+    assert [one.timing.typical for one in records] == [False, True, False, True]
