@@ -230,7 +230,7 @@ class PagePool:
         """Take a sequence's pages, which it must fill again to go on; what they hold can still be shared.
 
         Args:
-            spoilt: the contents are not to be trusted, nor is what they may have been copied from.
+            poisoned: the contents are not to be trusted, nor is what they may have been copied from.
         """
         if poisoned:
             self._prefixes.forget_prefix(sequence.salt, sequence.token_ids)

@@ -20,7 +20,7 @@ from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import load
 from specgate.service.model import ServedModel
-from specgate.types import ALWAYS_SOLO, Proposal, SamplingParams, SessionSpec, Verification, VerifyRequest
+from specgate.types import ALWAYS_SOLO, MAX_GAMMA, Proposal, SamplingParams, SessionSpec, Verification, VerifyRequest
 from specgate.v1 import drafter_service_pb2 as dpb
 from specgate.v1 import verifier_service_pb2 as vpb
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
@@ -73,39 +73,44 @@ def spec(prompt_length: int) -> Any:
     return session_spec_to_pb(SessionSpec(prompt, sampling, 1, Verification.SHARED_NOISE, 200))
 
 
-def solo_round(position: int) -> Any:
-    return verify_round_to_pb(VerifyRequest(1, position, Proposal(), ALWAYS_SOLO, 150))
+def verify_round(position: int, num_tokens: int) -> Any:
+    return verify_round_to_pb(VerifyRequest(1, position, Proposal(), ALWAYS_SOLO, num_tokens))
 
 
-async def drop_verify(stub: VerifierServiceStub, stage: str) -> None:
-    call = stub.Verify()
+def draft_round(position: int, num_tokens: int) -> Any:
+    return dpb.DraftRound(round=1, position=position, gamma=min(num_tokens, MAX_GAMMA))
+
+
+IN_A_RUN = ("in a round", "in a solo run", "half-closed in a solo run")
+STAGES = ("before open", "in prefill", "behind an answer", *IN_A_RUN)
+
+
+async def drop(call: Any, message: Any, make_round: Callable[[int, int], Any], stage: str) -> None:
+    """Bring one session of either service as far as ``stage``, and leave it."""
     length = 300 if stage == "in prefill" else 8
     if stage != "before open":
-        await call.write(vpb.VerifyRequest(open=spec(length)))
+        await call.write(message(open=spec(length)))
         await call.read()
-    if stage in ("in a round", "in a solo run", "half-closed in a solo run"):
-        await call.write(vpb.VerifyRequest(round=solo_round(length)))
-    if stage == "in a solo run":
+    if stage in IN_A_RUN:
+        await call.write(message(round=make_round(length, 150)))
+    if stage == "in a solo run" and make_round is verify_round:
         await call.read()
     if stage.startswith("half-closed"):
         await call.done_writing()
         await asyncio.sleep(0.01)
-    call.cancel()
-
-
-async def drop_draft(stub: DrafterServiceStub, stage: str) -> None:
-    call = stub.Draft()
-    length = 300 if stage == "in prefill" else 8
-    if stage != "before open":
-        await call.write(dpb.DraftRequest(open=spec(length)))
-        await call.read()
-    if stage in ("in a round", "in a solo run", "half-closed in a solo run"):
-        await call.write(dpb.DraftRequest(round=dpb.DraftRound(round=1, position=length, gamma=64)))
     if stage == "behind an answer":
-        await call.write(dpb.DraftRequest(round=dpb.DraftRound(round=1, position=length, gamma=4)))
+        await call.write(message(round=make_round(length, 4)))
         await call.read()
         await asyncio.sleep(0.01)
     call.cancel()
+
+
+async def drop_verify(stub: VerifierServiceStub, stage: str) -> None:
+    await unless_full(lambda: drop(stub.Verify(), vpb.VerifyRequest, verify_round, stage))
+
+
+async def drop_draft(stub: DrafterServiceStub, stage: str) -> None:
+    await unless_full(lambda: drop(stub.Draft(), dpb.DraftRequest, draft_round, stage))
 
 
 async def unless_full(drop: Callable[[], Awaitable[None]]) -> None:
@@ -117,9 +122,6 @@ async def unless_full(drop: Callable[[], Awaitable[None]]) -> None:
             if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                 raise
             await asyncio.sleep(0.1)
-
-
-STAGES = ("before open", "in prefill", "in a round", "behind an answer", "in a solo run", "half-closed in a solo run")
 
 
 async def settled(services: tuple[InProcess, InProcess], num_tasks: int) -> None:
@@ -144,10 +146,7 @@ async def test_dropped_sessions_leave_nothing_behind(services: tuple[InProcess, 
 
         async def one(stage: str) -> None:
             async with slots:
-                await asyncio.gather(
-                    unless_full(lambda: drop_verify(verify_stub, stage)),
-                    unless_full(lambda: drop_draft(draft_stub, stage)),
-                )
+                await asyncio.gather(drop_verify(verify_stub, stage), drop_draft(draft_stub, stage))
 
         await asyncio.gather(*(one(rng.choice(STAGES)) for _ in range(NUM_SESSIONS)))
         await settled(services, num_tasks)
@@ -162,12 +161,12 @@ async def test_a_session_opened_after_the_storm_is_served(services: tuple[InProc
     _, verifier = services
     async with open_channel(verifier.server.endpoint) as channel:
         for _ in range(verifier.model.max_sessions + 5):
-            await unless_full(lambda: drop_verify(VerifierServiceStub(channel), "in a round"))
+            await drop_verify(VerifierServiceStub(channel), "in a round")
         await settled(services, 1_000)
         call = VerifierServiceStub(channel).Verify()
         await call.write(vpb.VerifyRequest(open=spec(8)))
         assert (await call.read()).opened
-        await call.write(vpb.VerifyRequest(round=solo_round(8)))
+        await call.write(vpb.VerifyRequest(round=verify_round(8, 150)))
         verdicts = [await call.read() for _ in range(151)]
         assert verdicts[-1].last
         assert len({v.round for v in verdicts}) == 1

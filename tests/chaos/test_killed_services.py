@@ -11,7 +11,12 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.policy.gates import Gate
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import ServiceUnavailable
+from specgate.rpc.channel import open_channel
 from specgate.types import SamplingParams, TokenSource
+from specgate.v1 import types_pb2
+from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.support.orchestrating import connected, run
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
@@ -63,10 +68,13 @@ async def test_a_lost_drafter_leaves_the_target_alone_until_one_is_back(
             nonlocal broken, restored
             if num_tokens >= FAULT_AT and not broken:
                 broken = True
-                drafter.kill() if number is signal.SIGKILL else drafter.signal(number)
+                _break(drafter, number)
             elif num_tokens >= FAULT_AT + 80 and not restored:
                 restored = True
-                await _restore(drafter, number)
+                if number is signal.SIGKILL:
+                    await asyncio.to_thread(drafter.start)
+                else:
+                    drafter.signal(signal.SIGCONT)
             elif restored:
                 # Slow the reader down, so that the drafter is back long before the end.
                 await asyncio.sleep(0.02)
@@ -80,11 +88,11 @@ async def test_a_lost_drafter_leaves_the_target_alone_until_one_is_back(
     assert TokenSource.ACCEPTED in sources[-60:]
 
 
-async def _restore(drafter: Service, number: signal.Signals) -> None:
+def _break(service: Service, number: signal.Signals) -> None:
     if number is signal.SIGKILL:
-        await asyncio.to_thread(drafter.start)
+        service.kill()
     else:
-        drafter.signal(signal.SIGCONT)
+        service.signal(number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
@@ -104,8 +112,7 @@ async def test_a_lost_verifier_is_replaced_with_no_gap_and_no_repeat(
             nonlocal broken
             if num_tokens >= FAULT_AT and not broken:
                 broken = True
-                used = first if await _active_sessions(first) else second
-                used.kill() if number is signal.SIGKILL else used.signal(number)
+                _break(first if await _active_sessions(first) else second, number)
 
         async with connected([drafter], [first, second]) as orchestrator:
             generation, _ = await run_with_fault(orchestrator, fault)
@@ -114,19 +121,12 @@ async def test_a_lost_verifier_is_replaced_with_no_gap_and_no_repeat(
 
 
 async def _active_sessions(service: Service) -> int:
-    from specgate.rpc.channel import open_channel
-    from specgate.v1 import types_pb2
-    from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
-
     async with open_channel(service.endpoint) as channel:
         info = await VerifierServiceStub(channel).GetModelInfo(types_pb2.GetModelInfoRequest())
     return int(info.active_sessions)
 
 
 async def test_with_no_verifier_left_the_error_tells_how_far_it_came() -> None:
-    from orchestrator.services.timeouts import Timeouts
-    from specgate.errors import ServiceUnavailable
-
     with running("verifier", PAIR / "target") as verifier:
         async with connected([], [verifier], Timeouts(failover_s=1.0)) as orchestrator:
             generation = orchestrator.generate(long_request())

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -93,6 +93,7 @@ async def check_capacity(verifier) -> None:
 
 
 async def test_a_lease_opens_one_session_and_ends_with_it(verifier, pool: ServePool, dialer: GrpcDialer) -> None:
+    """Whether it is given back first or never."""
     lease = await pool.lease()
     session = await dialer.open_verifier(lease, SPEC)
     with pytest.raises(LeaseRefused, match="spent"):
@@ -102,11 +103,6 @@ async def test_a_lease_opens_one_session_and_ends_with_it(verifier, pool: ServeP
     pool.release(lease)
     await session.close()
     await check_capacity(verifier)
-
-
-async def test_a_session_that_ends_frees_its_place_though_the_lease_is_kept(
-    verifier, pool: ServePool, dialer: GrpcDialer
-) -> None:
     for _ in range(MAX_SESSIONS):
         session = await dialer.open_verifier(await pool.lease(), SPEC)
         await session.close()
@@ -149,25 +145,19 @@ async def test_nobody_waits_for_a_place_longer_than_allowed(verifier) -> None:
 
 
 @asynccontextmanager
-async def asked_for_readiness(
-    pool: ServePool, handle: DeploymentHandle[Any]
-) -> AsyncIterator[Callable[[], Awaitable[int]]]:
-    """Yield what asks a door over ``pool`` whether it is ready; it looks anew each time."""
+async def door(pool: ServePool, handle: DeploymentHandle[Any]) -> AsyncIterator[httpx2.AsyncClient]:
+    """Yield the client of a door over ``pool`` that asks ``handle`` anew each time whether it is ready."""
     async with await Orchestrator.connect(pool) as orchestrator:
         request_queue = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "leases")
         app = make_app(request_queue, Replicas("verifier", handle).check)
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://door") as client:
-
-            async def status() -> int:
-                return (await client.get("/readyz")).status_code
-
-            yield status
+            yield client
 
 
 async def test_a_busy_system_is_ready(verifier, pool: ServePool) -> None:
-    async with asked_for_readiness(pool, verifier) as readiness:
+    async with door(pool, verifier) as client:
         held = [await pool.lease() for _ in range(MAX_SESSIONS)]
-        assert await readiness() == 200
+        assert (await client.get("/readyz")).status_code == 200
         for lease in held:
             pool.release(lease)
 
@@ -177,8 +167,8 @@ async def test_without_a_replica_that_runs_nothing_is_ready(verifier, pool: Serv
     _run(service_application("verifier", nowhere, drain_s=0.0), name="nowhere", route_prefix=None, _blocking=False)
     try:
         handle = serve.get_deployment_handle("Verifier", "nowhere")
-        async with asked_for_readiness(pool, handle) as readiness:
-            assert await readiness() == 503
+        async with door(pool, handle) as client:
+            assert (await client.get("/readyz")).status_code == 503
         async with pool_of(handle, SHORT_S) as empty:
             with pytest.raises(ServiceUnavailable, match=r"no verifier was free within 0\.5 s"):
                 await empty.lease()
@@ -190,13 +180,10 @@ async def test_without_a_replica_that_runs_nothing_is_ready(verifier, pool: Serv
             await gone.lease()
 
 
-def start_holder(cluster: Cluster) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.orchestrator.cluster.holder", cluster.address, APP, str(MAX_SESSIONS)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_AUTH_MODE": "token"})
-
-
 async def test_a_holder_that_is_killed_loses_its_leases(verifier, ray_cluster: Cluster) -> None:
-    with start_holder(ray_cluster) as holder:
+    command = [sys.executable, "-m", "tests.orchestrator.cluster.holder", ray_cluster.address, APP, str(MAX_SESSIONS)]
+    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as holder:  # noqa: ASYNC220
         assert holder.stdout is not None
         assert await asyncio.to_thread(holder.stdout.readline) == "streaming\n"
         async with pool_of(verifier, SHORT_S) as other:

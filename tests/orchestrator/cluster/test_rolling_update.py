@@ -58,7 +58,7 @@ class Site:
             "drain_s": drain_s,
         }
 
-    async def deploy(self, max_tokens: int) -> None:
+    async def deploy(self, max_tokens: int = 8) -> None:
         """Begin to serve with a default of ``max_tokens``; another one replaces the gateway."""
         application = build({**self._settings, "defaults": {"max_tokens": max_tokens}})
         await asyncio.to_thread(_run, application, name=APP, _blocking=False)
@@ -104,6 +104,13 @@ async def running(verifier: FakeService, num_sessions: int) -> None:
     await eventually(lambda: sum(session.num_verdicts > 0 for session in verifier.sessions) >= num_sessions)
 
 
+async def deployed(cluster: Cluster, verifier: FakeService, drain_s: float) -> Site:
+    site = Site(cluster, verifier, drain_s)
+    await site.deploy()
+    await site.reaches(RUNNING=1)
+    return site
+
+
 def http_tokens(received: list[Any]) -> tuple[int, ...]:
     chunks = [chunk for chunk in received if chunk != "[DONE]"]
     return tuple(one for chunk in chunks for one in chunk["choices"][0].get("token_ids") or ())
@@ -113,9 +120,7 @@ async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
     ray_cluster: Cluster, verifier: FakeService
 ) -> None:
     drain_s = 8.0
-    site = Site(ray_cluster, verifier, drain_s)
-    await site.deploy(max_tokens=8)
-    await site.reaches(RUNNING=1)
+    site = await deployed(ray_cluster, verifier, drain_s)
     old = replicas(APP, "Gateway").keys()
     # HTTP takes more than the drain time; gRPC after it still more than Serve would leave with one drain time alone.
     by_http, by_grpc = int((drain_s + 6) / TOKEN_S), int((drain_s + STOP_GRACE_S + 4) / TOKEN_S)
@@ -138,9 +143,7 @@ async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
 async def test_an_http_stream_that_is_far_too_long_loses_its_connection(
     ray_cluster: Cluster, verifier: FakeService
 ) -> None:
-    site = Site(ray_cluster, verifier, drain_s=0.5)
-    await site.deploy(max_tokens=8)
-    await site.reaches(RUNNING=1)
+    site = await deployed(ray_cluster, verifier, drain_s=0.5)
     http = asyncio.create_task(site.http_stream(400))
     await running(verifier, 1)
     await site.deploy(max_tokens=9)
@@ -150,9 +153,7 @@ async def test_an_http_stream_that_is_far_too_long_loses_its_connection(
 
 
 async def test_a_grpc_stream_that_is_too_long_hears_why(ray_cluster: Cluster, verifier: FakeService) -> None:
-    site = Site(ray_cluster, verifier, drain_s=0.5)
-    await site.deploy(max_tokens=8)
-    await site.reaches(RUNNING=1)
+    site = await deployed(ray_cluster, verifier, drain_s=0.5)
     grpc = asyncio.create_task(site.grpc_stream(400))
     await running(verifier, 1)
     await site.deploy(max_tokens=9)

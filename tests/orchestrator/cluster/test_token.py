@@ -34,19 +34,20 @@ def test_an_interrupted_write_leaves_no_file(home: Path, monkeypatch: pytest.Mon
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
+    # It has written the token, and not yet given it its name.
     monkeypatch.setattr(os, "link", interrupted)
     with pytest.raises(KeyboardInterrupt):
         make_token()
     assert files(home) == []
 
 
-def test_it_is_made_where_the_environment_says(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home / "elsewhere" / "token"))
+@pytest.mark.parametrize(
+    ("variable", "value", "made"),
+    [("RAY_AUTH_TOKEN_PATH", "{home}/elsewhere/token", ["elsewhere/token"]), ("RAY_AUTH_TOKEN", "0" * 64, [])],
+)
+def test_the_environment_is_asked_first(
+    variable: str, value: str, made: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value.format(home=home))
     make_token()
-    assert files(home) == [home / "elsewhere" / "token"]
-
-
-def test_a_token_of_the_environment_needs_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    make_token()
-    assert files(home) == []
+    assert files(home) == [home / name for name in made]

@@ -1,8 +1,11 @@
 """An announced proposal is taken where it is the whole answer, and nowhere else."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
+from orchestrator.decode.lookahead import Announced
 from specgate.errors import InvalidArgument
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal
 
@@ -10,16 +13,19 @@ LAST = (10, 11, 12)
 """What was proposed at position 5, with gamma 3."""
 
 
-def heard(*proposals: tuple[int, int, tuple[int, ...]], position: int = 5, gamma: int = 3) -> Announced:
+def heard(*proposals: tuple[int, int, tuple[int, ...]], first: tuple[DraftRequest, ...] = ()) -> Announced:
+    """What is known once the ``first`` requests were answered, and these proposals announced."""
     announced = Announced()
-    announced.ask(DraftRequest(1, position, (), gamma))
+    for request in first or (DraftRequest(1, 5, (), 3),):
+        announced.ask(request)
     announced.answered(LAST)
-    announced.on_announcement(Announcement(position, tuple(AnnouncedProposal(*one) for one in proposals)))
+    if proposals:
+        announced.on_announcement(Announcement(5, tuple(AnnouncedProposal(*one) for one in proposals)))
     return announced
 
 
-def asked(*token_ids: int, gamma: int = 3, position: int = 5, stop_below: float = 0.0) -> DraftRequest:
-    return DraftRequest(2, position, token_ids, gamma, stop_below)
+def asked(*token_ids: int, gamma: int = 3, **changes: Any) -> DraftRequest:
+    return replace(DraftRequest(2, 5, token_ids, gamma), **changes)
 
 
 def ready(*draft_token_ids: int) -> Proposal:
@@ -27,40 +33,49 @@ def ready(*draft_token_ids: int) -> Proposal:
 
 
 @pytest.mark.parametrize(
-    ("token_ids", "draft_token_ids"), [((7,), (1, 2, 3)), ((10, 11, 8), (4, 5, 6)), ((10, 11, 12, 9), (7, 8, 9))]
+    ("request_", "expected"),
+    [
+        (asked(7), (1, 2, 3)),
+        (asked(10, 11, 8), (4, 5, 6)),
+        (asked(10, 11, 12, 9), (7, 8, 9)),
+        # A shorter one is cut, a longer one is asked for.
+        (asked(7, gamma=2), (1, 2)),
+        (asked(7, gamma=4), None),
+        (asked(7, gamma=0), None),
+        # It came to its end: it is as long as any.
+        (asked(10, 6, gamma=6), (4, 5)),
+        # Other outcomes.
+        (asked(8), None),
+        (asked(10, 7), None),
+        (asked(11, 11, 8), None),
+        (asked(10, 11, 8, 9), None),
+        (asked(), None),
+        # What the session has left behind, and another threshold.
+        (asked(7, position=6), None),
+        (asked(7, stop_below=0.5), None),
+    ],
 )
-def test_an_outcome_that_was_foreseen(token_ids: tuple[int, ...], draft_token_ids: tuple[int, ...]) -> None:
-    announced = heard((0, 7, (1, 2, 3)), (2, 8, (4, 5, 6)), (3, 9, (7, 8, 9)))
-    assert announced.answer(asked(*token_ids)) == ready(*draft_token_ids)
+def test_it_is_taken_where_it_is_the_whole_answer(request_: DraftRequest, expected: tuple[int, ...] | None) -> None:
+    announced = heard((0, 7, (1, 2, 3)), (1, 6, (4, 5)), (2, 8, (4, 5, 6)), (3, 9, (7, 8, 9)))
+    assert announced.answer(request_) == (None if expected is None else ready(*expected))
+    announced.ask(asked(8))
+    assert announced.answer(request_) is None
 
 
-@pytest.mark.parametrize("token_ids", [(8,), (10, 7), (11, 11, 8), (10, 11, 8, 9), ()])
-def test_an_outcome_that_was_not(token_ids: tuple[int, ...]) -> None:
-    assert heard((0, 7, (1, 2, 3)), (2, 8, (4, 5, 6))).answer(asked(*token_ids)) is None
-
-
-def test_what_the_session_has_left_behind_is_not_taken() -> None:
-    assert heard((0, 7, (1, 2, 3))).answer(asked(7, position=6)) is None
-
-
-def test_a_shorter_proposal_is_cut_and_a_longer_one_is_asked_for() -> None:
-    assert heard((0, 7, (1, 2, 3))).answer(asked(7, gamma=2)) == ready(1, 2)
-    assert heard((0, 7, (1, 2, 3))).answer(asked(7, gamma=4)) is None
-
-
-def test_a_draft_that_came_to_its_end_is_as_long_as_any() -> None:
-    assert heard((0, 7, (1, 2))).answer(asked(7, gamma=6)) == ready(1, 2)
-
-
-def test_the_terms_are_those_of_the_last_request_for_tokens() -> None:
-    announced = heard((0, 7, (1, 2)), gamma=2)
-    assert announced.answer(asked(7, gamma=0)) is None
-    announced.on_announcement(Announcement(6, (AnnouncedProposal(0, 8, (1, 2)),)))
-    assert announced.answer(asked(8, gamma=3, position=6)) is None
-
-
-def test_another_threshold_is_another_draft() -> None:
-    assert heard((0, 7, (1, 2, 3))).answer(asked(7, stop_below=0.5)) is None
+@pytest.mark.parametrize(
+    ("first", "drafted", "is_whole"),
+    [
+        ([DraftRequest(1, 5, (), 2)], (1, 2), False),
+        ([DraftRequest(1, 5, (), 3, prepare=6)], (1, 2, 3, 4), True),
+        # A request that says no length has its gamma again; one for no tokens has that of the one before.
+        ([DraftRequest(1, 4, (), 5, prepare=8), DraftRequest(2, 4, (9,), 0)], (1, 2, 3, 4, 5), False),
+    ],
+)
+def test_whether_it_came_to_its_end_is_told_by_the_last_request_for_tokens(
+    first: list[DraftRequest], drafted: tuple[int, ...], is_whole: bool
+) -> None:
+    announced = heard((0, 7, drafted), first=tuple(first))
+    assert announced.answer(asked(7, gamma=8)) == (ready(*drafted) if is_whole else None)
 
 
 def test_more_than_was_proposed_cannot_be_accepted() -> None:
@@ -68,32 +83,11 @@ def test_more_than_was_proposed_cannot_be_accepted() -> None:
         heard((4, 7, (1,))).answer(asked(7))
 
 
-def test_as_long_as_was_said_is_complete() -> None:
-    announced = Announced()
-    announced.ask(DraftRequest(1, 5, (), 3, prepare=6))
-    announced.answered(LAST)
-    announced.on_announcement(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4)),)))
-    assert announced.answer(asked(7, gamma=8)) == ready(1, 2, 3, 4)
-
-
-def test_asking_ends_what_was_announced() -> None:
-    announced = heard((0, 7, (1, 2, 3)))
-    announced.ask(asked(7))
-    assert announced.answer(asked(7)) is None
-
-
-def test_a_request_that_says_no_length_has_its_gamma_again() -> None:
-    announced = Announced()
-    announced.ask(DraftRequest(1, 4, (), 5, prepare=8))
-    announced.ask(DraftRequest(2, 4, (9,), 0))
-    announced.on_announcement(Announcement(5, (AnnouncedProposal(0, 7, (1, 2, 3, 4, 5)),)))
-    assert announced.answer(asked(7, gamma=8)) is None
-
-
 NEAR = Announcement(5, (AnnouncedProposal(3, 9, (1, 2, 3)), AnnouncedProposal(0, 7, (4, 5, 6))), number=1)
 FAR = Announcement(9, (AnnouncedProposal(3, 8, (20, 21, 22)), AnnouncedProposal(1, 8, (23, 24, 25))), True, number=2)
 FIRST = (*LAST, 9)
 BEHIND = DraftRequest(3, 9, (1, 8), 3)
+BEHIND_FAR = ready(23, 24, 25)
 
 
 def further(*announcements: Announcement) -> Announced:
@@ -104,77 +98,61 @@ def further(*announcements: Announcement) -> Announced:
     return announced
 
 
-def test_what_is_further_ahead_is_taken_once_it_comes_true() -> None:
+@pytest.mark.parametrize(
+    ("request_", "is_foreseen"),
+    [
+        (asked(*FIRST), True),
+        # How long the next ones may be says nothing of those that were made.
+        (asked(*FIRST, prepare=4), True),
+        (asked(*FIRST, gamma=2), False),
+        (asked(*FIRST, gamma=4), False),
+        (asked(*FIRST, stop_below=0.5), False),
+        (asked(7), False),
+        (asked(*LAST, 8), False),
+        (asked(10, 9), False),
+    ],
+)
+def test_what_is_further_ahead_is_taken_once_it_comes_true(request_: DraftRequest, is_foreseen: bool) -> None:
     announced = further(NEAR)
     assert not announced.on_announcement(FAR)
-    assert announced.answer(asked(*FIRST)) == ready(1, 2, 3)
-    assert announced.ask(asked(*FIRST)) == FAR
-    assert announced.answer(BEHIND) == ready(23, 24, 25)
+    assert announced.ask(request_) == (FAR if is_foreseen else None)
+    assert announced.was_foreseen == is_foreseen
+    # Nor does what is on its way still say anything behind another outcome.
+    assert is_foreseen or not announced.on_announcement(FAR)
+    assert announced.answer(BEHIND) == (BEHIND_FAR if is_foreseen else None)
+    assert announced.answer(replace(BEHIND, gamma=4)) is None
+    announced.ask(BEHIND)
+    assert not announced.was_foreseen
 
 
-@pytest.mark.parametrize("gamma", [2, 4])
-def test_of_another_length_it_was_not_foreseen(gamma: int) -> None:
-    announced = further(NEAR, FAR)
-    assert announced.ask(asked(*FIRST, gamma=gamma)) is None
-    assert announced.answer(BEHIND) is None
-
-
-@pytest.mark.parametrize("token_ids", [(7,), (*LAST, 8), (10, 9)])
-def test_behind_another_outcome_it_says_nothing(token_ids: tuple[int, ...]) -> None:
-    announced = further(NEAR, FAR)
+@pytest.mark.parametrize(
+    ("token_ids", "answered", "is_taken"),
+    [(FIRST, None, True), (FIRST, (1, 2, 3), True), (FIRST, (1, 2), False), ((7,), None, False)],
+    ids=["foreseen", "overtaken by the same", "overtaken by another answer", "something else"],
+)
+def test_what_it_stands_behind_may_cross_the_request(
+    token_ids: tuple[int, ...], answered: tuple[int, ...] | None, is_taken: bool
+) -> None:
+    announced = further()
     assert announced.ask(asked(*token_ids)) is None
-    # Nor does what is on its way still.
-    assert not announced.on_announcement(FAR)
     assert announced.answer(BEHIND) is None
-
-
-def test_it_may_come_when_its_round_was_asked_for() -> None:
-    announced = further(NEAR)
-    assert announced.ask(asked(*FIRST)) is None
-    assert announced.on_announcement(FAR)
-    assert announced.answer(BEHIND) == ready(23, 24, 25)
-
-
-def test_what_it_stands_behind_may_cross_the_request() -> None:
-    announced = further()
-    assert announced.ask(asked(*FIRST)) is None
-    assert announced.answer(BEHIND) is None
+    if answered is not None:
+        announced.answered(answered)
     assert not announced.on_announcement(NEAR)
-    assert announced.on_announcement(FAR)
-    assert announced.answer(BEHIND) == ready(23, 24, 25)
-    announced.answered((1, 2, 3))
-    assert announced.answer(BEHIND) == ready(23, 24, 25)
+    assert announced.on_announcement(FAR) == is_taken
+    assert announced.answer(BEHIND) == (BEHIND_FAR if is_taken else None)
+    if answered is not None or is_taken:
+        assert announced.proposed == (answered or (1, 2, 3))
 
 
-def test_an_answer_that_overtakes_what_crossed_its_request_is_what_counts() -> None:
-    announced = further()
-    announced.ask(asked(*FIRST))
-    announced.answered((1, 2))
-    assert not announced.on_announcement(NEAR)
-    assert announced.proposed == (1, 2)
-    assert not announced.on_announcement(FAR)
-
-
-def test_nothing_is_lost_where_the_answer_that_overtakes_is_the_same() -> None:
-    announced = further()
-    announced.ask(asked(*FIRST))
-    announced.answered((1, 2, 3))
-    assert not announced.on_announcement(NEAR)
-    assert announced.on_announcement(FAR)
-
-
-def test_what_crossed_the_request_of_something_else_is_forgotten() -> None:
-    announced = further()
-    announced.ask(asked(7))
-    assert not announced.on_announcement(NEAR)
-    assert not announced.on_announcement(FAR)
-
-
-def test_an_answer_that_is_not_what_was_announced_ends_what_stands_behind_it() -> None:
+@pytest.mark.parametrize(("answered", "expected"), [((1, 2, 3), BEHIND_FAR), ((1, 2, 4), None)])
+def test_an_answer_that_is_not_what_was_announced_ends_what_stands_behind_it(
+    answered: tuple[int, ...], expected: Proposal | None
+) -> None:
     announced = further(NEAR, FAR)
     announced.ask(asked(*FIRST))
-    announced.answered((1, 2, 4))
-    assert announced.answer(BEHIND) is None
+    announced.answered(answered)
+    assert announced.answer(BEHIND) == expected
 
 
 def test_an_answer_that_is_still_on_its_way_says_nothing_of_what_stands_behind_it() -> None:
@@ -183,42 +161,22 @@ def test_an_answer_that_is_still_on_its_way_says_nothing_of_what_stands_behind_i
     announced.on_announcement(Announcement(9, FAR.proposals, number=2))
     assert announced.answer(BEHIND) is None
     announced.answered((1, 2, 3))
-    assert announced.answer(BEHIND) == ready(23, 24, 25)
+    assert announced.answer(BEHIND) == BEHIND_FAR
 
 
-def test_what_stands_behind_nothing_is_skipped() -> None:
-    assert not further().on_announcement(FAR)
-    assert not further(Announcement(5, (AnnouncedProposal(2, 9, (1, 2, 3)),))).on_announcement(FAR)
-    assert not further(Announcement(5, ())).on_announcement(FAR)
+@pytest.mark.parametrize("before", [(), (Announcement(5, NEAR.proposals[1:]),), (Announcement(5, ()),)], ids=len)
+def test_what_stands_behind_nothing_is_skipped(before: tuple[Announcement, ...]) -> None:
+    announced = further(*before)
+    assert not announced.on_announcement(FAR)
+    announced.ask(asked(*FIRST))
+    assert announced.answer(BEHIND) is None
 
 
 def test_no_more_is_kept_than_may_be_announced() -> None:
-    announced, position = further(NEAR), 9
-    for number in range(2, 7):
-        announced.on_announcement(Announcement(position, (AnnouncedProposal(0, 8, (1, 2, 3)),), True, number))
-        position += 1
-    assert len(announced._chain) == MOST_A_ROUND
-
-
-def test_on_other_terms_nothing_was_foreseen() -> None:
-    announced = further(NEAR, FAR)
-    assert announced.ask(DraftRequest(2, 5, FIRST, 3, stop_below=0.5)) is None
-
-
-def test_how_long_the_next_ones_may_be_says_nothing_of_those_that_were_made() -> None:
-    announced = further(NEAR, FAR)
-    assert announced.ask(DraftRequest(2, 5, FIRST, 3, prepare=4)) == FAR
-    assert announced.answer(DraftRequest(3, 9, (1, 8), 4)) is None
-    assert announced.answer(BEHIND) == ready(23, 24, 25)
-
-
-def test_it_is_known_whether_a_round_was_foreseen() -> None:
-    announced = further(NEAR)
-    assert not announced.was_foreseen
-    announced.ask(asked(*FIRST))
-    assert announced.was_foreseen
-    announced.ask(BEHIND)
-    assert not announced.was_foreseen
+    chain = [Announcement(7 + n, (AnnouncedProposal(0, 8, (1, 2, 3)),), True, number=n) for n in range(2, 7)]
+    announced = further(NEAR, *chain)
+    assert announced.ask(asked(*FIRST)) == chain[0]
+    assert announced.ask(DraftRequest(3, 9, (8,), 3)) is None
 
 
 def test_what_is_made_anew_and_crosses_a_request_ends_what_was_there() -> None:
@@ -235,6 +193,8 @@ def test_what_is_made_anew_and_crosses_a_request_ends_what_was_there() -> None:
 def test_one_that_was_lost_leaves_what_stands_behind_it_without_a_place(number: int) -> None:
     assert not further(NEAR).on_announcement(FAR._replace(number=number))
     announced = further(NEAR)
-    announced.ask(asked(*FIRST))
+    assert announced.ask(asked(*FIRST)) is None
     assert not announced.on_announcement(FAR._replace(number=number))
+    # The one that belongs there may come when its round was asked for.
     assert announced.on_announcement(FAR)
+    assert announced.answer(BEHIND) == BEHIND_FAR

@@ -22,7 +22,8 @@ from specgate.errors import (
     TooManySessions,
 )
 from specgate.types import Proposal, VerifyRequest
-from tests.support.decoding import emitted, make_spec, target_alone
+from tests.orchestrator.services.support import exact
+from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeVerifier, Fault
 from tests.support.faults import HUNG_DRAFT, HUNG_VERDICT, PATIENT, Run, drafter, verifier
@@ -34,8 +35,7 @@ from tests.support.faults import HUNG_DRAFT, HUNG_VERDICT, PATIENT, Run, drafter
 async def test_verifier_fails_and_another_goes_on(fault: Fault, at: int, gate: float | None) -> None:
     """Before, between and inside rounds: no gap, no repeat."""
     dialer = FakeDialer(verifiers=(verifier(**{f"at{at}": fault}), verifier()))
-    one = Run(dialer, gate=gate, timeouts=HUNG_VERDICT if fault is Fault.HANG else PATIENT)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(dialer, gate=gate, timeouts=HUNG_VERDICT if fault is Fault.HANG else PATIENT))
     first, second = dialer.opened_verifiers
     assert second.spec.output_token_ids == tuple(first.committed[3 : len(second.spec.committed_token_ids)])
     assert one.session.stats.verifier_failovers == one.verifiers.num_failed == 1
@@ -46,8 +46,7 @@ async def test_the_target_alone_fails_over_inside_its_one_round() -> None:
     dialer = FakeDialer(verifiers=(verifier(at7=Fault.DIE), verifier(at5=Fault.HANG), verifier()))
     one = Run(dialer, timeouts=HUNG_VERDICT)
     one.policy, one.drafter = TargetAlone(), NoDrafter()  # type: ignore[assignment]
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    assert one.session.stats.verifier_failovers == 2
+    assert (await exact(one)).session.stats.verifier_failovers == 2
 
 
 async def test_both_fail() -> None:
@@ -55,21 +54,39 @@ async def test_both_fail() -> None:
         drafters=(drafter(at1=Fault.DIE), drafter(at2=Fault.HANG), drafter()),
         verifiers=(verifier(0.01, at3=Fault.DIE), verifier(0.01, at9=Fault.NONSENSE), verifier(0.01)),
     )
-    one = Run(dialer, make_spec(120), gate=0.5, timeouts=HUNG_DRAFT)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(dialer, make_spec(120), gate=0.5, timeouts=HUNG_DRAFT))
     assert one.session.stats.verifier_failovers == 2
 
 
-async def test_out_of_sync_is_opened_anew() -> None:
-    class Forgetful(FakeVerifier):
-        async def verify(self, request):
-            if self.num_verdicts == 2:
-                raise OutOfSync("what was I saying?")
-            async for verdict in FakeVerifier.verify(self, request):
-                yield verdict
+class Forgetful(FakeVerifier):
+    """Is out of sync in its third round."""
 
-    one = Run(FakeDialer(verifiers=(Forgetful, verifier())))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    async def verify(self, request):
+        if self.num_verdicts == 2:
+            raise OutOfSync("what was I saying?")
+        async for verdict in FakeVerifier.verify(self, request):
+            yield verdict
+
+
+class Trailing(FakeVerifier):
+    """Ends its rounds without a last verdict."""
+
+    async def verify(self, request):
+        async for verdict in FakeVerifier.verify(self, request):
+            yield replace(verdict, last=False)
+
+
+class Hasty(FakeVerifier):
+    """Ends the request too soon."""
+
+    async def verify(self, request):
+        async for verdict in FakeVerifier.verify(self, request):
+            yield replace(verdict, last=True, finish_reason="stop")
+
+
+@pytest.mark.parametrize("broken", [Forgetful, Trailing, Hasty])
+async def test_a_verifier_that_is_beside_itself_is_replaced(broken: type[FakeVerifier]) -> None:
+    one = await exact(Run(FakeDialer(verifiers=(broken, verifier()))))
     assert one.session.stats.verifier_failovers == 1
 
 
@@ -83,11 +100,6 @@ async def test_last_verifier_is_lost() -> None:
     assert f"after {len(one.session.output_token_ids)} emitted tokens" in str(caught.value)
     assert one.session.output_token_ids
     assert one.session.stats.verifier_failovers == 0
-
-
-async def test_another_verifier_comes_up_in_time() -> None:
-    one = Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), ServiceUnavailable("loading"), verifier())))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
 
 
 async def test_request_that_kills_every_verifier_stops_killing() -> None:
@@ -106,58 +118,33 @@ async def test_request_that_kills_every_verifier_stops_killing() -> None:
 
 async def test_every_verifier_that_gets_further_counts_as_progress() -> None:
     deaths = 2 * MAX_FAILURES_WITHOUT_PROGRESS
-    one = Run(FakeDialer(verifiers=(*[verifier(at2=Fault.DIE)] * deaths, verifier())))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(FakeDialer(verifiers=(*[verifier(at2=Fault.DIE)] * deaths, verifier()))))
     assert one.session.stats.verifier_failovers == deaths
 
 
-@pytest.mark.parametrize("error", [InvalidArgument("max_tokens", "no"), TokenizerMismatch("merges")])
-async def test_refused_request_is_not_repeated(error: SpecgateError) -> None:
+@pytest.mark.parametrize(
+    ("error", "num_dials"),
+    [
+        (InvalidArgument("max_tokens", "no"), 1),
+        (TokenizerMismatch("merges"), 1),
+        (TooManySessions("full"), MAX_FAILURES_WITHOUT_PROGRESS),
+    ],
+)
+async def test_refused_request_is_not_repeated_and_a_full_verifier_is_told(
+    error: SpecgateError, num_dials: int
+) -> None:
     dialer = FakeDialer(verifiers=(error,))
     with pytest.raises(type(error)):
         await Run(dialer)()
-    assert dialer.num_verifier_dials == 1
+    assert dialer.num_verifier_dials == num_dials
 
 
 @pytest.mark.parametrize("error", [TooManySessions("full"), ServiceUnavailable("draining")])
 async def test_full_or_draining_verifier_is_passed_over(error: SpecgateError) -> None:
-    one = Run(FakeDialer(verifiers=(error, error, verifier())))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    """At the opening, and in the middle of a request."""
+    one = await exact(Run(FakeDialer(verifiers=(error, error, verifier()))))
     assert one.session.stats.verifier_failovers == 0
-
-
-async def test_full_verifiers_are_told() -> None:
-    dialer = FakeDialer(verifiers=(TooManySessions("full"),))
-    with pytest.raises(TooManySessions):
-        await Run(dialer)()
-    assert dialer.num_verifier_dials == MAX_FAILURES_WITHOUT_PROGRESS
-
-
-async def test_no_verifier_at_the_start() -> None:
-    one = Run(FakeDialer())
-    one.verifiers.up = False
-    with pytest.raises(ServiceUnavailable):
-        await one()
-
-
-async def test_round_without_a_last_verdict() -> None:
-    class Trailing(FakeVerifier):
-        async def verify(self, request):
-            async for verdict in FakeVerifier.verify(self, request):
-                yield replace(verdict, last=False)
-
-    one = Run(FakeDialer(verifiers=(Trailing, verifier())))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-
-
-async def test_verifier_that_ends_too_soon_is_replaced() -> None:
-    class Hasty(FakeVerifier):
-        async def verify(self, request):
-            async for verdict in FakeVerifier.verify(self, request):
-                yield replace(verdict, last=True, finish_reason="stop")
-
-    one = Run(FakeDialer(verifiers=(Hasty, verifier())))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), error, verifier()))))
     assert one.session.stats.verifier_failovers == 1
 
 
@@ -170,8 +157,7 @@ async def test_verifiers_that_hang_at_the_opening_leave_time_for_others() -> Non
             return await FakeDialer.open_verifier(self, lease, spec)
 
     dialer = Slow(verifiers=(verifier(at3=Fault.DIE), verifier()))
-    one = Run(dialer, timeouts=Timeouts(failover_s=1.5))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(dialer, timeouts=Timeouts(failover_s=1.5)))
     assert one.verifiers.num_failed == 2
 
 
@@ -195,22 +181,17 @@ async def test_closed_from_another_task() -> None:
     """The verifier is not replaced for what our own closing broke."""
 
     class Closable(FakeVerifier):
-        async def close(self) -> None:
-            self.closed = True
-            waiting.set()
-
         async def verify(self, request):
-            await waiting.wait()
+            while not self.closed:  # noqa: ASYNC110 - a plain flag
+                await asyncio.sleep(0.01)
             raise ServiceUnavailable("closed on our side")
             yield
 
-    waiting = asyncio.Event()
-    dialer = FakeDialer(verifiers=(Closable,))
-    one = Run(dialer)
+    one = Run(FakeDialer(verifiers=(Closable,)))
     async with hanging(one) as task:
         await one.verifier.close()
     assert isinstance(task.exception(), ServiceUnavailable)
-    assert dialer.num_verifier_dials == 1
+    assert one.dialer.num_verifier_dials == 1
 
 
 async def test_closed_while_its_task_is_elsewhere() -> None:

@@ -6,9 +6,11 @@ from collections import Counter
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.pool import StaticPool, grpc_health
+from orchestrator.services.pool import HealthCheck, StaticPool, grpc_health
 from specgate.errors import InvalidArgument, ServiceUnavailable
-from tests.support.fake_services import serving, silent, unused_endpoint
+from specgate.rpc.server import Server
+from specgate.rpc.server_options import ServerOptions
+from tests.support.fake_services import silent
 
 HERE, THERE = "host:1", "host:2"
 
@@ -72,53 +74,39 @@ async def test_all_failed_are_looked_at_once_on_demand() -> None:
     await pool.close()
 
 
-async def test_none_healthy_is_told_with_names() -> None:
-    pool = StaticPool([HERE], Health(), field="--verifier")
+async def broken(endpoint: str) -> bool:
+    raise RuntimeError("no such file")
+
+
+@pytest.mark.parametrize("health", [Health(), broken], ids=["unhealthy", "a check that breaks"])
+async def test_none_healthy_is_told_with_names_and_at_once(health: HealthCheck) -> None:
+    pool = StaticPool([HERE], health, field="--verifier")
     pool.release(await pool.lease(), failed=True)
-    with pytest.raises(ServiceUnavailable, match=f"--verifier: none of {HERE} is healthy"):
-        await pool.lease()
-    start = asyncio.get_running_loop().time()
-    with pytest.raises(ServiceUnavailable):
-        await pool.lease()
-    assert asyncio.get_running_loop().time() - start < 0.1
+    for _ in range(2):
+        async with asyncio.timeout(0.5):
+            with pytest.raises(ServiceUnavailable, match=f"--verifier: none of {HERE} is healthy"):
+                await pool.lease()
     await pool.close()
     await pool.close()
 
 
-async def test_a_check_that_breaks_blocks_nobody() -> None:
-    async def broken(endpoint: str) -> bool:
-        raise RuntimeError("no such file")
-
-    pool = StaticPool([HERE], broken)
-    pool.release(await pool.lease(), failed=True)
-    with pytest.raises(ServiceUnavailable):
-        await pool.lease()
-    await pool.close()
-
-
-@pytest.mark.parametrize("endpoint", ["", "host", ":1", "host:", "host:x", "host:70000", "host:0", "a:b:1"])
-def test_bad_address_names_the_flag(endpoint: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        StaticPool([endpoint], field="--drafter")
-    assert caught.value.field == "--drafter"
-
-
-def test_no_address() -> None:
-    with pytest.raises(InvalidArgument):
-        StaticPool([])
+@pytest.mark.parametrize("endpoints", [[], [""], ["host"], [":1"], ["host:x"], ["host:70000"], ["host:0"], ["a:b:1"]])
+def test_bad_address_names_the_flag(endpoints: list[str]) -> None:
+    with pytest.raises(InvalidArgument, match=r"^--drafter: "):
+        StaticPool(endpoints, field="--drafter")
 
 
 async def test_health_over_grpc() -> None:
-    check = grpc_health(timeout_s=30.0)
-    async with serving("verifier") as service:
-        assert await check(service.endpoint)
-        service.server._admission.phase = type(service.server._admission.phase).DRAINING
-        assert not await check(service.endpoint)
-    assert not await check(unused_endpoint())
+    check, server = grpc_health(timeout_s=30.0), Server("specgate.test.Service", ServerOptions())
+    await server.start()
+    assert not await check(server.endpoint)
+    await server.set_ready()
+    assert await check(server.endpoint)
+    await server.drain()
+    assert not await check(server.endpoint)
 
 
 async def test_stopped_process_is_not_healthy() -> None:
     with silent() as endpoint:
-        start = asyncio.get_running_loop().time()
-        assert not await grpc_health(timeout_s=0.2)(endpoint)
-        assert asyncio.get_running_loop().time() - start < 10.0
+        async with asyncio.timeout(10):
+            assert not await grpc_health(timeout_s=0.2)(endpoint)

@@ -8,46 +8,31 @@ from itertools import pairwise
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.policy.gates import AlwaysDraft
-from specgate.errors import (
-    InvalidArgument,
-    ServiceUnavailable,
-    SpecgateError,
-    TokenizerMismatch,
-    UnsupportedArchitecture,
-)
+from specgate.errors import MISCONFIGURED, InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.types import RoundPlan, SessionSpec
-from tests.support.decoding import emitted, make_spec, target_alone
+from tests.orchestrator.services.support import exact
+from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeDrafter, Fault
 from tests.support.faults import HUNG_DRAFT, PATIENT, Run, drafter, verifier
+
+announcing = partial(FakeDrafter, agreement=0.8, announces=True)
 
 
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("at", [0, 1, 4])
 @pytest.mark.parametrize("gate", [None, 0.5])
-async def test_drafter_fails_and_the_text_is_the_same(fault: Fault, at: int, gate: float | None) -> None:
-    dialer = FakeDialer(drafters=(drafter(**{f"at{at}": fault}), drafter()))
-    one = Run(dialer, gate=gate, timeouts=HUNG_DRAFT if fault is Fault.HANG else PATIENT)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+@pytest.mark.parametrize("announces", [False, True])
+async def test_drafter_fails_and_the_text_is_the_same(
+    fault: Fault, at: int, gate: float | None, announces: bool
+) -> None:
+    """What it announced is used; that it is lost is then found out behind the request's back."""
+    make = partial(FakeDrafter, agreement=0.8, announces=announces)
+    dialer = FakeDialer(drafters=(partial(make, faults={at: fault}), make))
+    one = await exact(Run(dialer, gate=gate, timeouts=HUNG_DRAFT if fault is Fault.HANG else PATIENT))
     assert one.session.stats.drafter_failures == one.drafters.num_failed == 1
     assert one.session.stats.verifier_failovers == 0
-
-
-announcing = partial(FakeDrafter, agreement=0.8, announces=True)
-
-
-@pytest.mark.parametrize("fault", [None, *Fault])
-@pytest.mark.parametrize("at", [1, 4])
-@pytest.mark.parametrize("gate", [None, 0.5])
-async def test_a_drafter_that_announces_and_then_fails(fault: Fault | None, at: int, gate: float | None) -> None:
-    """What it announced is used; that it is lost is found out behind the request's back."""
-    faults = {at: fault} if fault is not None else {}
-    dialer = FakeDialer(drafters=(partial(announcing, faults=faults), announcing))
-    one = Run(dialer, gate=gate, timeouts=HUNG_DRAFT if fault is Fault.HANG else PATIENT)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    assert one.session.stats.drafter_failures == one.drafters.num_failed == len(faults)
-    assert sum(one.session.stats.prepared) >= at
+    assert sum(one.session.stats.prepared) >= (at if announces else 0)
 
 
 async def test_a_round_that_is_planned_while_a_lost_drafter_is_given_back_sees_that_another_may_come() -> None:
@@ -58,8 +43,7 @@ async def test_a_round_that_is_planned_while_a_lost_drafter_is_given_back_sees_t
 
     lost = partial(SlowToClose, agreement=0.8, announces=True, faults={2: Fault.DIE})
     dialer = FakeDialer(drafters=(lost, announcing), verifiers=(verifier(delay_s=0.01),))
-    one = Run(dialer, make_spec(150))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(dialer, make_spec(150)))
     assert dialer.opened_drafters[1].num_proposals > 3
     assert one.session.stats.drafter_failures == 1
 
@@ -67,8 +51,7 @@ async def test_a_round_that_is_planned_while_a_lost_drafter_is_given_back_sees_t
 async def test_late_answers_are_in_nobodys_way() -> None:
     """Rounds are told in order and with all that was committed, solo tokens too, and only misses are waited for."""
     dialer = FakeDialer(drafters=(partial(announcing, delay_s=0.02),), verifiers=(verifier(delay_s=0.001),))
-    one = Run(dialer, gate=0.5)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(dialer, gate=0.5))
     (only,) = dialer.opened_drafters
     assert tuple(only.told) == tuple(one.session.committed[: len(only.told)])
     assert len(only.told) > one.session.length - 12
@@ -79,19 +62,16 @@ async def test_late_answers_are_in_nobodys_way() -> None:
 async def test_what_was_announced_teaches_no_impatience() -> None:
     """A hit takes no time; how long a draft takes is told by its answer."""
     timeouts = replace(PATIENT, first_draft_s=5.0, draft_floor_s=0.05)
-    one = Run(FakeDialer(drafters=(partial(announcing, delay_s=0.04),)), make_spec(40), timeouts=timeouts)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(FakeDialer(drafters=(partial(announcing, delay_s=0.04),)), make_spec(40), timeouts=timeouts))
     assert one.session.stats.drafter_failures == 0
 
 
 async def test_closed_while_an_answer_is_late() -> None:
-    dialer = FakeDialer(drafters=(partial(announcing, faults={1: Fault.HANG}),))
-    one = Run(dialer)
+    one = Run(FakeDialer(drafters=(partial(announcing, faults={1: Fault.HANG}),)))
     await one.drafter.open()
-    await one.drafter.draft(one.session.draft_request(AlwaysDraft(2).plan(one.session)))
-    announced = await one.drafter.draft(one.session.draft_request(AlwaysDraft(2).plan(one.session)))
-    assert announced.from_run_ahead
-    waiting = asyncio.create_task(one.drafter.draft(one.session.draft_request(AlwaysDraft(2).plan(one.session))))
+    await one.drafter.draft(one.session.draft_request(RoundPlan(2)))
+    assert (await one.drafter.draft(one.session.draft_request(RoundPlan(2)))).from_run_ahead
+    waiting = asyncio.create_task(one.drafter.draft(one.session.draft_request(RoundPlan(2))))
     await asyncio.sleep(0.01)
     async with asyncio.timeout(5):
         await one.drafter.close()
@@ -112,38 +92,21 @@ async def test_closed_while_it_waits_for_a_drafter() -> None:
 
 
 async def test_drafter_is_attached_again_in_mid_request() -> None:
-    """And hears of all that was committed while there was none."""
+    """The request goes on while it prefills, and it hears of all that was committed while there was none."""
     dialer = FakeDialer(
-        drafters=(drafter(at2=Fault.DIE), ServiceUnavailable("still down"), drafter()),
+        drafters=(drafter(at2=Fault.DIE), ServiceUnavailable("still down"), partial(FakeDrafter, prefill_s=0.2)),
         verifiers=(verifier(delay_s=0.01),),
     )
-    one = Run(dialer, make_spec(100))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(dialer, make_spec(120)))
     first, second = dialer.opened_drafters
     assert first.num_proposals == 3
     assert second.num_proposals > 3
     assert second.spec.output_token_ids  # opened with what was committed by then
-    assert (
-        tuple(second.told)
-        == one.session.opening_spec.prompt_token_ids
-        + one.session.output_token_ids[: len(second.told) - one.session.num_prompt_tokens]
-    )
+    assert second.told == one.session.committed[: len(second.told)]
     # The first question after the opening is one that nobody waits for.
-    assert second.requests[0].gamma == 1
-    assert one.session.stats.drafter_failures == 1
-
-
-async def test_request_goes_on_while_a_new_drafter_prefills() -> None:
-    """And the drafter then hears of what was committed meanwhile."""
-    dialer = FakeDialer(
-        drafters=(drafter(at2=Fault.DIE), partial(FakeDrafter, prefill_s=0.2)), verifiers=(verifier(delay_s=0.01),)
-    )
-    one = Run(dialer, make_spec(100))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    probe, first = dialer.opened_drafters[1].requests[:2]
-    assert first.token_ids
-    assert first.position == probe.position + len(probe.token_ids)
-    assert dialer.opened_drafters[1].num_proposals > 3
+    probe, asked = second.requests[:2]
+    assert (probe.gamma, asked.position) == (1, probe.position + len(probe.token_ids))
+    assert asked.token_ids
     assert one.session.stats.drafter_failures == 1
 
 
@@ -162,51 +125,32 @@ async def test_attaching_again_waits_longer_and_longer() -> None:
     assert all(gap >= 0.1 * 2**number - 0.01 for number, gap in enumerate(gaps[:5]))
 
 
-async def test_drafter_pool_that_is_down_at_the_start() -> None:
-    one = Run(FakeDialer(verifiers=(verifier(delay_s=0.01),)), make_spec(80))
-    one.drafters.up = False
-    asyncio.get_running_loop().call_later(0.05, setattr, one.drafters, "up", True)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    assert one.session.stats.drafter_failures == 1
-    assert one.session.stats.accepted > 0
-
-
-class SilentDialer(FakeDialer):
-    """Its drafters are stopped processes: they accept and never answer."""
-
-    async def open_drafter(self, lease, spec) -> FakeDrafter:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-
 async def test_stopped_drafter_is_a_dead_one() -> None:
-    one = Run(SilentDialer(), timeouts=replace(PATIENT, connect_drafter_s=0.05, open_s=3600.0))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    """It accepts, and never answers."""
+
+    class Silent(FakeDialer):
+        async def open_drafter(self, lease, spec) -> FakeDrafter:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    one = await exact(Run(Silent(), timeouts=replace(PATIENT, connect_drafter_s=0.05, open_s=3600.0)))
     assert one.session.stats.drafter_failures == 1
     assert one.drafters.num_failed >= 1
 
 
-@pytest.mark.parametrize(
-    "error", [InvalidArgument("seed", "no"), TokenizerMismatch("merges"), UnsupportedArchitecture("no")]
-)
-async def test_misconfigured_drafter_is_told(error: SpecgateError) -> None:
-    with pytest.raises(type(error)):
+@pytest.mark.parametrize("kind", MISCONFIGURED)
+async def test_misconfigured_drafter_is_told(kind: type[SpecgateError]) -> None:
+    error = InvalidArgument("seed", "no") if kind is InvalidArgument else kind("no")
+    with pytest.raises(kind):
         await Run(FakeDialer(drafters=(error,)))()
 
 
-async def test_no_session_past_the_draft_models_context() -> None:
-    dialer = FakeDialer(context_length=3)
-    one = Run(dialer)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    assert dialer.num_drafter_dials == 0
-    assert one.session.stats.drafter_failures == 0
-
-
-async def test_session_is_given_back_at_the_draft_models_context() -> None:
-    dialer = FakeDialer(context_length=20)
-    one = Run(dialer)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
-    assert len(dialer.opened_drafters[0].told) <= 20
+@pytest.mark.parametrize("context_length", [3, 20])
+async def test_no_drafter_is_used_past_its_context(context_length: int) -> None:
+    """And that is no fault: it is given back for good, or not asked for at all."""
+    dialer = FakeDialer(context_length=context_length)
+    one = await exact(Run(dialer))
+    assert [len(drafter.told) <= 20 for drafter in dialer.opened_drafters] == [True] * (context_length > 3)
     assert one.session.stats.drafter_failures == one.drafters.num_failed == 0
     assert not one.drafter.available
     assert not one.drafter.may_return
@@ -223,15 +167,14 @@ async def test_a_text_that_grows_past_a_new_drafter_while_it_is_opened_is_not_it
 
     dialer = Slow(drafters=(drafter(at1=Fault.DIE), drafter()), verifiers=(verifier(delay_s=0.02),), context_length=30)
     one = Run(dialer)
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    await exact(one)
     assert dialer.num_drafter_dials == 2
     assert dialer.opened_drafters[1].requests == []
     assert one.drafters.num_failed == 1
 
 
 async def test_request_ends_while_a_drafter_is_looked_for() -> None:
-    one = Run(FakeDialer(drafters=(ServiceUnavailable("down"),)), make_spec(3))
-    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    one = await exact(Run(FakeDialer(drafters=(ServiceUnavailable("down"),)), make_spec(3)))
     assert not one.drafter.may_return
 
 
@@ -244,3 +187,19 @@ async def test_a_slow_drafter_is_not_taken_for_a_hung_one() -> None:
         assert len(await one.drafter.draft(one.session.draft_request(RoundPlan(gamma)))) == gamma
     await one.drafter.close()
     assert one.session.stats.drafter_failures == 0
+
+
+async def test_a_drafter_that_is_first_wanted_in_mid_request_is_opened_then_and_once() -> None:
+    dialer = FakeDialer(drafters=(drafter(),))
+    one = Run(dialer)
+    assert not one.drafter.may_return
+    one.drafter.want()
+    one.drafter.want()
+    # No back-off: nothing has failed yet.
+    async with asyncio.timeout(0.05):
+        while not one.drafter.available:
+            assert one.drafter.may_return
+            await asyncio.sleep(0)
+    assert (dialer.num_drafter_dials, one.session.stats.drafter_failures) == (1, 0)
+    await one.drafter.close()
+    assert one.drafters.num_leased == 0

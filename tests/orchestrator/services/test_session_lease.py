@@ -1,6 +1,7 @@
 """A leased session is opened within its time and given back once, whatever comes of it."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -36,26 +37,31 @@ class Session:
         self.closed = True
 
 
+async def opening(what: Session | SpecgateError | None, delay_s: float = 0.0) -> Session | None:
+    await asyncio.sleep(delay_s)
+    if isinstance(what, SpecgateError):
+        raise what
+    return what
+
+
+async def leased(
+    pool: Released, opening: Awaitable[Session | None], timeout_s: float = 60.0
+) -> SessionLease[Session] | None:
+    return await SessionLease[Session].open(pool, LEASE, opening, timeout_s, "verifier")
+
+
 async def test_an_open_session_is_given_back_with_its_lease() -> None:
     pool, session = Released(), Session()
-
-    async def opening() -> Session:
-        return session
-
-    leased = await SessionLease[Session].open(pool, LEASE, opening(), 1.0, "verifier")
-    assert leased is not None
+    lease = await leased(pool, opening(session))
+    assert lease is not None
     assert pool.leases == []
-    await leased.give_back(failed=True)
+    await lease.give_back(failed=True)
     assert (pool.leases, session.closed) == ([(LEASE, True)], True)
 
 
 async def test_a_service_that_cannot_hold_the_session_is_not_at_fault() -> None:
     pool = Released()
-
-    async def opening() -> None:
-        return None
-
-    assert await SessionLease[Session].open(pool, LEASE, opening(), 1.0, "drafter") is None
+    assert await leased(pool, opening(None)) is None
     assert pool.leases == [(LEASE, False)]
 
 
@@ -64,27 +70,15 @@ async def test_a_service_that_cannot_hold_the_session_is_not_at_fault() -> None:
 )
 async def test_only_a_refused_request_is_not_the_services_fault(error: SpecgateError, at_fault: bool) -> None:
     pool = Released()
-
-    async def opening() -> Session:
-        raise error
-
     with pytest.raises(type(error)):
-        await SessionLease[Session].open(pool, LEASE, opening(), 1.0, "verifier")
+        await leased(pool, opening(error))
     assert pool.leases == [(LEASE, at_fault)]
 
 
 async def test_one_that_does_not_open_in_time_is_at_fault_and_one_that_is_cancelled_is_not() -> None:
     pool = Released()
-
-    async def opening() -> Session:
-        await asyncio.sleep(60)
-        return Session()
-
     with pytest.raises(ServiceUnavailable, match=r"the verifier at here:1 opened no session within 0\.01 s"):
-        await SessionLease[Session].open(pool, LEASE, opening(), 0.01, "verifier")
-    task = asyncio.create_task(SessionLease[Session].open(pool, LEASE, opening(), 60.0, "verifier"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.wait({task})
+        await leased(pool, opening(Session(), delay_s=60), timeout_s=0.01)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(leased(pool, opening(Session(), delay_s=60)), 0.01)
     assert pool.leases == [(LEASE, True), (LEASE, False)]

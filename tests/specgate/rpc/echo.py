@@ -7,13 +7,19 @@ from typing import Any
 
 import grpc
 
-from specgate.errors import InvalidArgument, OutOfSync
+from specgate.errors import InvalidArgument, NonFiniteLogits, OutOfSync
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.v1 import types_pb2
 
 SERVICE = "specgate.test.EchoService"
 SECRET = "the prompt at /home/user"
+FAILURES = {
+    "invalid": InvalidArgument("gamma", "65 is outside [0, 64]"),
+    "out of sync": OutOfSync("the session is at 7, the round starts from 9"),
+    "not finite": NonFiniteLogits("row 3"),
+    "crash": RuntimeError(SECRET),
+}
 
 
 class EchoServicer:
@@ -38,16 +44,11 @@ class EchoServicer:
             self.released += 1
 
     async def _obey(self, order: str) -> None:
-        match order:
-            case "invalid":
-                raise InvalidArgument("gamma", "65 is outside [0, 64]")
-            case "out of sync":
-                raise OutOfSync("the session is at 7, the round starts from 9")
-            case "crash":
-                raise RuntimeError(SECRET)
-            case "hold":
-                self.held.set()
-                await asyncio.Event().wait()
+        if order in FAILURES:
+            raise FAILURES[order]
+        if order == "hold":
+            self.held.set()
+            await asyncio.Event().wait()
 
 
 def add_echo_to_server(servicer: EchoServicer, handlers: Any) -> None:
@@ -67,7 +68,6 @@ class EchoClient:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         message = types_pb2.GetModelInfoResponse
         coders = (message.SerializeToString, message.FromString)
-        self.channel = channel
         self.chat: Any = channel.stream_stream(f"/{SERVICE}/Chat", *coders)
         self.raw_chat: Any = channel.stream_stream(f"/{SERVICE}/Chat")
         self.raw_echo: Any = channel.unary_unary(f"/{SERVICE}/Echo")
@@ -86,11 +86,14 @@ def order(device: str) -> types_pb2.GetModelInfoResponse:
 
 
 @asynccontextmanager
-async def running_server(options: ServerOptions, *, ready: bool = True) -> AsyncIterator[Server]:
-    """Yield a started server with no service on it, and stop it."""
-    server = Server(SERVICE, options)
+async def running_server(
+    options: ServerOptions | None = None, servicer: EchoServicer | None = None, *, ready: bool = True
+) -> AsyncIterator[Server]:
+    """Yield a started server that echoes, or one that still loads and serves nothing, and stop it."""
+    server = Server(SERVICE, options or ServerOptions())
     await server.start()
     if ready:
+        add_echo_to_server(servicer or EchoServicer(), server.handlers)
         await server.set_ready()
     try:
         yield server

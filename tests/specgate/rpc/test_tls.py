@@ -1,6 +1,9 @@
 """TLS and mTLS over a real connection, and files that cannot be used."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -10,72 +13,48 @@ from specgate.rpc.channel import open_channel
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.tls import ClientTlsFiles, TlsFiles, channel_credentials, server_credentials
 from tests.specgate.rpc.certificates import Certificates
-from tests.specgate.rpc.echo import (
-    EchoClient,
-    EchoServicer,
-    add_echo_to_server,
-    running_server,
-)
+from tests.specgate.rpc.echo import EchoClient, running_server
 
 
-async def call(options: ServerOptions, client: ClientTlsFiles | None) -> str:
-    async with running_server(options) as server:
-        add_echo_to_server(EchoServicer(), server.handlers)
-        async with open_channel(server.endpoint, client) as channel:
-            return await EchoClient(channel).echo("cpu")
+async def call(server_files: TlsFiles, client_files: ClientTlsFiles | None) -> str:
+    async with (
+        running_server(ServerOptions(tls=server_files)) as server,
+        open_channel(server.endpoint, client_files) as channel,
+    ):
+        return await EchoClient(channel).echo("cpu")
 
 
-async def test_tls(server_files: TlsFiles, certificates: Certificates) -> None:
-    assert await call(ServerOptions(tls=server_files), ClientTlsFiles(certificates.ca)) == "cpu"
-
-
-async def test_mutual_tls(server_files: TlsFiles, client_files: ClientTlsFiles, certificates: Certificates) -> None:
-    mutual = TlsFiles(server_files.certificate, server_files.key, certificates.ca)
-    assert await call(ServerOptions(tls=mutual), client_files) == "cpu"
-
-
-async def test_mutual_tls_turns_a_client_without_a_certificate_away(
-    server_files: TlsFiles, certificates: Certificates
+async def test_who_knows_the_ca_and_shows_what_is_asked_for_is_let_in(
+    server_files: TlsFiles, client_files: ClientTlsFiles, certificates: Certificates
 ) -> None:
-    mutual = TlsFiles(server_files.certificate, server_files.key, certificates.ca)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call(ServerOptions(tls=mutual), ClientTlsFiles(certificates.ca))
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    mutual, knows_ca = replace(server_files, client_ca=certificates.ca), ClientTlsFiles(certificates.ca)
+    assert await call(server_files, knows_ca) == "cpu"
+    assert await call(mutual, client_files) == "cpu"
+    assert await call(server_files, replace(knows_ca, server_name="localhost")) == "cpu"
 
 
-async def test_plain_text_to_a_tls_server_fails(server_files: TlsFiles) -> None:
-    with pytest.raises(grpc.aio.AioRpcError):
-        await call(ServerOptions(tls=server_files), None)
+async def test_everybody_else_is_turned_away(server_files: TlsFiles, certificates: Certificates) -> None:
+    mutual, knows_ca = replace(server_files, client_ca=certificates.ca), ClientTlsFiles(certificates.ca)
+    elsewhere = replace(knows_ca, server_name="elsewhere")
+    for server, client in ((server_files, None), (server_files, elsewhere), (mutual, knows_ca)):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(server, client)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_the_name_in_the_certificate_can_be_given(server_files: TlsFiles, certificates: Certificates) -> None:
-    wrong = ClientTlsFiles(certificates.ca, server_name="elsewhere")
-    with pytest.raises(grpc.aio.AioRpcError):
-        await call(ServerOptions(tls=server_files), wrong)
-    right = ClientTlsFiles(certificates.ca, server_name="localhost")
-    assert await call(ServerOptions(tls=server_files), right) == "cpu"
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"tls\.certificate: .*none\.pem cannot be read"):
-        server_credentials(TlsFiles(tmp_path / "none.pem", tmp_path / "none.key"))
-    with pytest.raises(InvalidArgument, match=r"tls\.ca: .*none\.pem cannot be read"):
-        channel_credentials(ClientTlsFiles(tmp_path / "none.pem"))
-
-
-def test_a_key_of_another_certificate_is_refused(certificates: Certificates, server_files: TlsFiles) -> None:
-    _, other_key = certificates.issue("other")
-    with pytest.raises(InvalidArgument, match=r"tls\.certificate: .*KEY_VALUES_MISMATCH"):
-        server_credentials(TlsFiles(server_files.certificate, other_key))
-
-
-def test_a_ca_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
-    empty = tmp_path / "ca.pem"
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, certificates: Certificates, server_files: TlsFiles, client_files: ClientTlsFiles
+) -> None:
+    none, empty = tmp_path / "none.pem", tmp_path / "ca.pem"
     empty.write_text("no certificate here\n")
-    with pytest.raises(InvalidArgument, match=r"tls\.ca: .* holds no certificate"):
-        channel_credentials(ClientTlsFiles(empty))
-
-
-def test_a_certificate_without_its_key_is_refused(client_files: ClientTlsFiles) -> None:
-    with pytest.raises(InvalidArgument, match="given together"):
-        channel_credentials(ClientTlsFiles(certificate=client_files.certificate))
+    _, other_key = certificates.issue("other")
+    unusable: list[tuple[Callable[[Any], object], object, str]] = [
+        (server_credentials, TlsFiles(none, none), r"tls\.certificate: .*none\.pem cannot be read"),
+        (server_credentials, replace(server_files, key=other_key), r"tls\.certificate: .*KEY_VALUES_MISMATCH"),
+        (channel_credentials, ClientTlsFiles(none), r"tls\.ca: .*none\.pem cannot be read"),
+        (channel_credentials, ClientTlsFiles(empty), r"tls\.ca: .* holds no certificate"),
+        (channel_credentials, replace(client_files, key=None), r"tls\.certificate: .*given together"),
+    ]
+    for credentials, files, problem in unusable:
+        with pytest.raises(InvalidArgument, match=f"^{problem}"):
+            credentials(files)

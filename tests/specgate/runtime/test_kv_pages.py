@@ -1,40 +1,37 @@
 """Page accounting: every page is in one place, once, or shared by those who may share it."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from specgate.errors import InvalidArgument, KVCacheFull
 from specgate.runtime.kv_pages import Copy, KVSequence, PagePool
 
 
-def opened(pool: PagePool, length: int, *, salt: str = "", first: int = 0) -> KVSequence:
-    """Return a sequence of ``length`` tokens with pages for them, all of them cached and to be shared."""
-    sequence = pool.open(range(first, first + length), length, salt)
-    pool.attach(sequence, length - 1)
-    assert pool.extend(sequence, length)
-    cache_all(pool, sequence)
+def sharing(pool: PagePool, ids: Sequence[int], salt: str = "") -> KVSequence:
+    """Open a sequence that begins with what is known of its tokens, and needs the last one's row itself."""
+    sequence = pool.open(ids, len(ids), salt)
+    pool.attach(sequence, len(ids) - 1)
     return sequence
 
 
-def cache_all(pool: PagePool, sequence: KVSequence) -> None:
-    sequence.num_cached = len(sequence)
+def opened(pool: PagePool, length: int, *, salt: str = "", first: int = 0) -> KVSequence:
+    """Return a sequence of ``length`` tokens with pages for them, all of them cached and to be shared."""
+    sequence = sharing(pool, range(first, first + length), salt)
+    assert pool.extend(sequence, length)
+    sequence.num_cached = length
     pool.remember(sequence)
+    return sequence
 
 
-def test_a_sequence_takes_pages_as_it_grows() -> None:
-    pool = PagePool(num_pages=8, page_size=16)
-    sequence = pool.open([1, 2], 100)
-    assert pool.num_free == 8
+def test_a_sequence_takes_pages_as_it_grows_and_what_does_not_fit_changes_nothing() -> None:
+    pool = PagePool(num_pages=4, page_size=16)
+    sequence, other = pool.open([1, 2], 64), pool.open([2], 64)
     for length, num_pages in ((2, 1), (16, 1), (17, 2), (33, 3), (20, 3)):
         assert pool.extend(sequence, length)
         assert len(sequence.block_table) == num_pages
-        assert pool.num_free == 8 - num_pages
+        assert pool.num_free == 4 - num_pages
         pool.check_integrity()
-
-
-def test_what_does_not_fit_changes_nothing() -> None:
-    pool = PagePool(num_pages=2, page_size=16)
-    sequence, other = pool.open([1], 32), pool.open([2], 32)
-    assert pool.extend(sequence, 10)
     assert not pool.extend(other, 17)
     assert (pool.num_free, other.block_table) == (1, [])
     assert pool.extend(other, 16)
@@ -51,57 +48,29 @@ def test_full_for_now_is_another_error_than_never() -> None:
     pool.open([1] * 20, 64)
 
 
-def test_freeing_twice_is_harmless() -> None:
+def test_a_page_in_two_places_or_in_none_is_noticed() -> None:
     pool = PagePool(num_pages=4, page_size=16)
     sequence = opened(pool, 20)
-    pool.free(sequence)
-    pool.free(sequence)
-    assert pool.num_free == 4
-    assert (sequence.block_table, sequence.num_cached) == ([], 0)
-    assert not pool.sequences
+    pages = list(sequence.block_table)
+    for damaged, message in (([*pages, 3], "page 3 has 1 users and counts 0"), (pages[:1], "has 0 users and counts 1")):
+        sequence.block_table = damaged
+        with pytest.raises(RuntimeError, match=message):
+            pool.check_integrity()
+    sequence.block_table = pages
     pool.check_integrity()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda pool, sequence: sequence.block_table.append(3), "page 3 has 1 users and counts 0"),
-        (lambda pool, sequence: sequence.block_table.pop(), "has 0 users and counts 1"),
-        (lambda pool, sequence: pool._free.popitem(), "are free and in use, or neither"),
-    ],
-)
-def test_a_page_in_two_places_or_in_none_is_noticed(damage: object, message: str) -> None:
-    pool = PagePool(num_pages=4, page_size=16)
-    sequence = opened(pool, 20)
-    pool.check_integrity()
-    assert callable(damage)
-    damage(pool, sequence)
-    with pytest.raises(RuntimeError, match=message):
+    pool._free.popitem()  # there is no way to lose a page from outside
+    with pytest.raises(RuntimeError, match="are free and in use, or neither"):
         pool.check_integrity()
-
-
-def test_rollback_is_a_length() -> None:
-    sequence = KVSequence([1, 2, 3, 4, 5])
-    sequence.num_cached = 4
-    assert sequence.uncached == [5]
-    sequence.truncate(5)
-    assert sequence.num_cached == 4
-    sequence.truncate(2)
-    assert (sequence.token_ids, sequence.num_cached, sequence.uncached) == ([1, 2], 2, [])
-    sequence.append([7, 8])
-    assert (len(sequence), sequence.num_cached, sequence.uncached) == (4, 2, [7, 8])
 
 
 def test_full_pages_of_a_prefix_are_shared_and_the_rest_is_copied() -> None:
     pool = PagePool(num_pages=8, page_size=32)
     first = opened(pool, 100)
-    second = pool.open(range(100), 120)
-    pool.attach(second, 99)
+    second = sharing(pool, range(100))
     assert second.block_table[:3] == first.block_table[:3]
     assert pool.num_free == 8 - 4
     assert (second.num_cached, pool.take_copies()) == (96, [])
-    third = pool.open([*range(50), 7], 60)
-    pool.attach(third, 50)
+    third = sharing(pool, [*range(50), 7])
     assert third.block_table[0] == first.block_table[0] != third.block_table[1]
     assert third.num_cached == 48
     assert pool.take_copies() == [Copy(first.block_table[1], third.block_table[1], 0, 16)]
@@ -111,56 +80,61 @@ def test_full_pages_of_a_prefix_are_shared_and_the_rest_is_copied() -> None:
 def test_a_short_page_is_copied_whoever_holds_its_rows() -> None:
     """On the CPU a page is longer than most prompts."""
     pool = PagePool(num_pages=4, page_size=256)
-    first = opened(pool, 40)
-    longer = pool.open(range(90), 90)
-    pool.attach(longer, 89)
-    assert pool.take_copies() == [Copy(first.block_table[0], longer.block_table[0], 0, 32)]
-    pool.extend(longer, 90)
-    cache_all(pool, longer)
-    last = pool.open(range(90), 90)
-    pool.attach(last, 89)
-    source = [first.block_table[0], longer.block_table[0]]
-    assert pool.take_copies() == [
-        Copy(source[0], last.block_table[0], 0, 32),
-        Copy(source[1], last.block_table[0], 32, 80),
-    ]
+    (one,) = opened(pool, 40).block_table
+    (two,) = opened(pool, 90).block_table
+    assert pool.take_copies() == [Copy(one, two, 0, 32)]
+    last = sharing(pool, range(90))
+    (three,) = last.block_table
+    assert pool.take_copies() == [Copy(one, three, 0, 32), Copy(two, three, 32, 80)]
     assert last.num_cached == 80
 
 
 def test_nothing_is_shared_across_salts_nor_beyond_what_stays() -> None:
     pool = PagePool(num_pages=8, page_size=16)
     opened(pool, 40, salt="a")
-    other = pool.open(range(40), 40, "b")
-    pool.attach(other, 39)
-    assert other.block_table == []
+    assert sharing(pool, range(40), "b").block_table == []
     grown = pool.open(range(20), 40, "a")
     grown.append(range(20, 40))
     pool.attach(grown, 39)
     assert grown.num_cached == 16
 
 
-def test_what_is_freed_can_be_shared_until_its_page_is_needed() -> None:
+def test_what_is_freed_once_or_twice_can_be_shared_until_its_page_is_needed() -> None:
     pool = PagePool(num_pages=4, page_size=16)
     kept = opened(pool, 48)
     pages = list(kept.block_table)
     pool.free(kept)
-    again = pool.open(range(48), 64)
-    pool.attach(again, 47)
+    pool.free(kept)
+    assert (pool.num_free, pool.sequences, kept.block_table, kept.num_cached) == (4, {}, [], 0)
+    pool.check_integrity()
+    again = sharing(pool, range(48))
     assert again.block_table == pages[:2]
     pool.free(again)
     pool.free(opened(pool, 64, first=1000))
-    once_more = pool.open(range(48), 64)
-    pool.attach(once_more, 47)
-    assert once_more.block_table == []
-
-
-def test_pages_that_nobody_can_share_are_taken_first() -> None:
+    assert sharing(pool, range(48)).block_table == []
     pool = PagePool(num_pages=4, page_size=16)
+    # Pages that nobody can share are taken first.
     pool.free(opened(pool, 32))
     pool.free(opened(pool, 20, first=500))
-    kept = pool.open(range(32), 32)
-    pool.attach(kept, 31)
-    assert kept.num_cached == 16
+    opened(pool, 10, first=900)
+    assert sharing(pool, [*range(32), 7]).num_cached == 32
+
+
+def test_spoilt_contents_and_what_they_were_copied_from_are_shared_with_nobody() -> None:
+    """Rows of a prompt are written without logits that would show it; who read them shows it for them."""
+    pool = PagePool(num_pages=4, page_size=64)
+    pool.free(opened(pool, 40))
+    reader = opened(pool, 41)
+    assert pool.take_copies() == [Copy(0, 1, 0, 32)]
+    pool.release(reader, poisoned=True)
+    pool.attach(reader, 40)
+    assert reader.num_cached == 0
+    pool = PagePool(num_pages=4, page_size=16)
+    pool.release(opened(pool, 40), poisoned=True)
+    assert sharing(pool, range(40)).num_cached == 0
+
+
+# Branches.
 
 
 def test_a_branch_shares_pages_until_one_of_the_two_writes() -> None:
@@ -192,41 +166,13 @@ def test_a_trunk_that_is_cut_back_does_not_write_to_its_branch() -> None:
     assert pool.take_copies() == [Copy(branch.block_table[1], trunk.block_table[1], 0, 4)]
 
 
-def test_spoilt_contents_are_shared_with_nobody() -> None:
-    pool = PagePool(num_pages=4, page_size=16)
-    pool.release(opened(pool, 40), poisoned=True)
-    fresh = pool.open(range(40), 40)
-    pool.attach(fresh, 39)
-    assert fresh.num_cached == 0
-
-
-def test_what_spoilt_rows_were_copied_from_is_shared_with_nobody_either() -> None:
-    """Rows of a prompt are written without logits that would show it; who read them shows it for them."""
-    pool = PagePool(num_pages=4, page_size=64)
-    pool.free(opened(pool, 40))
-    reader = opened(pool, 41)
-    assert pool.take_copies() == [Copy(0, 1, 0, 32)]
-    pool.release(reader, poisoned=True)
-    pool.attach(reader, 40)
-    assert reader.num_cached == 0
-
-
-# Branches.
-
-
-def test_a_branch_of_a_part_has_the_pages_of_that_part() -> None:
-    pool = PagePool(num_pages=8, page_size=16)
-    trunk = opened(pool, 40)
-    branch = pool.fork(trunk, 20)
-    assert (len(branch), branch.num_cached, branch.block_table) == (20, 20, trunk.block_table[:2])
-    pool.check_integrity()
-
-
-def test_who_adopts_a_branch_goes_on_as_it() -> None:
+def test_a_branch_of_a_part_has_the_pages_of_that_part_and_who_adopts_it_goes_on_as_it() -> None:
     pool = PagePool(num_pages=8, page_size=16)
     trunk = opened(pool, 40)
     serial, stable = trunk.serial, trunk.num_stable
-    branch = pool.fork(trunk, 36)
+    short, branch = pool.fork(trunk, 20), pool.fork(trunk, 36)
+    assert (len(short), short.num_cached, short.block_table) == (20, 20, trunk.block_table[:2])
+    pool.discard(short)
     branch.append([7])
     assert pool.extend(branch, 37)
     branch.num_cached = 37
@@ -234,8 +180,7 @@ def test_who_adopts_a_branch_goes_on_as_it() -> None:
     pool.adopt(trunk, branch)
     assert (trunk.token_ids, trunk.num_cached, trunk.block_table) == expected
     assert (trunk.serial, trunk.num_stable, trunk.is_branch) == (serial, stable, False)
-    assert not pool.is_open(branch)
-    assert pool.num_free == 8 - 3
+    assert (pool.is_open(branch), pool.num_free) == (False, 8 - 3)
     pool.check_integrity()
     pool.free(trunk)
     assert pool.num_free == 8
@@ -243,8 +188,7 @@ def test_who_adopts_a_branch_goes_on_as_it() -> None:
 
 def test_a_discarded_branch_leaves_its_pages_to_others_and_nothing_to_share() -> None:
     pool = PagePool(num_pages=8, page_size=16)
-    trunk = opened(pool, 16)
-    branch = pool.fork(trunk)
+    branch = pool.fork(opened(pool, 16))
     branch.append(range(500, 532))
     assert pool.extend(branch, 48)
     branch.num_cached = 48
@@ -252,15 +196,12 @@ def test_a_discarded_branch_leaves_its_pages_to_others_and_nothing_to_share() ->
     pool.discard(branch)
     assert pool.num_free == 8 - 1
     pool.check_integrity()
-    again = pool.open(branch.token_ids, 48)
-    pool.attach(again, 47)
-    assert again.num_cached <= 16
+    assert sharing(pool, branch.token_ids).num_cached <= 16
 
 
 def test_pages_of_branches_count_as_free_for_who_comes() -> None:
     pool = PagePool(num_pages=3, page_size=16)
-    trunk = opened(pool, 16)
-    branch = pool.fork(trunk)
+    branch = pool.fork(opened(pool, 16))
     branch.append(range(20))
     assert pool.extend(branch, 36)
     assert (pool.num_free, pool.free_tokens) == (0, 32)

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.runtime.loading import load, pick_device, pick_dtype
-from tests.support.models import (
-    END_OF_TEXT_ID,
-    TOKENIZER_SIZE,
-    load_float32,
-    quiet,
-    rewrite_json,
-    write_llama,
-    write_model,
-    write_tokenizer,
-)
+from tests.support.models import TOKENIZER_SIZE, load_float32, rewrite_json, write_llama, write_model
 
 
 class Payload:
@@ -46,136 +38,94 @@ def test_pickled_weights_are_refused_and_never_opened(tmp_path: Path) -> None:
     assert canary.exists()  # the payload does what it is here for
 
 
-def write_code(folder: Path, canary: Path) -> None:
+@pytest.fixture
+def planted(tmp_path: Path) -> tuple[Path, Path]:
+    """A Llama whose folder brings code for everything, and the canary that any of it would make."""
+    folder, canary = write_llama(tmp_path / "model", vocab_size=TOKENIZER_SIZE, tokenizer=True), tmp_path / "canary"
     code = f"import os\nos.mkdir({str(canary)!r})\n"
     code += "from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast\n"
     code += "class Config(LlamaConfig):\n    model_type = 'own'\nclass Model(LlamaForCausalLM):\n    pass\n"
     code += "class OwnTokenizer(PreTrainedTokenizerFast):\n    pass\n"
     (folder / "own.py").write_text(code)
-    auto_map: dict[str, Any] = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    auto_map = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
     rewrite_json(folder / "config.json", auto_map=auto_map)
-    if (folder / "tokenizer_config.json").exists():
-        rewrite_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.OwnTokenizer", None]})
+    rewrite_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.OwnTokenizer", None]})
+    return folder, canary
 
 
-def test_code_of_a_known_architecture_is_left_alone(tmp_path: Path) -> None:
-    folder, canary = write_llama(tmp_path / "model", vocab_size=TOKENIZER_SIZE, tokenizer=True), tmp_path / "canary"
-    write_code(folder, canary)
+def test_code_of_a_known_architecture_is_left_alone(planted: tuple[Path, Path]) -> None:
+    folder, canary = planted
     assert load_float32(folder).architecture == "LlamaForCausalLM"
     assert not canary.exists()
 
 
-def test_an_architecture_that_needs_its_own_code_is_refused(tmp_path: Path) -> None:
-    folder, canary = write_llama(tmp_path / "model"), tmp_path / "canary"
-    write_code(folder, canary)
-    rewrite_json(folder / "config.json", model_type="own", architectures=["Model"])
-    with pytest.raises(ModelLoadError, match="custom code"):
+@pytest.mark.parametrize(("part", "told"), [("architecture", "custom code"), ("tokenizer", "model: ")])
+def test_what_needs_its_own_code_is_refused_and_not_run(part: str, told: str, planted: tuple[Path, Path]) -> None:
+    folder, canary = planted
+    if part == "architecture":
+        rewrite_json(folder / "config.json", model_type="own", architectures=["Model"])
+    else:
+        (folder / "tokenizer.json").unlink()
+        rewrite_json(folder / "tokenizer_config.json", tokenizer_class="OwnTokenizer")
+    with pytest.raises(ModelLoadError, match=told):
         load_float32(folder)
     assert not canary.exists()
 
 
-def test_a_tokenizer_that_needs_its_own_code_is_not_run(tmp_path: Path) -> None:
-    folder, canary = write_llama(tmp_path / "model", vocab_size=TOKENIZER_SIZE, tokenizer=True), tmp_path / "canary"
-    write_code(folder, canary)
-    (folder / "tokenizer.json").unlink()
-    rewrite_json(folder / "tokenizer_config.json", tokenizer_class="OwnTokenizer")
-    with pytest.raises(ModelLoadError):
-        load_float32(folder)
-    assert not canary.exists()
-
-
-def no_folder(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
-
-
-def no_config(folder: Path) -> None:
-    (folder / "config.json").unlink()
-
-
-def broken_config(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": "lla')
-
-
-def unknown_architecture(folder: Path) -> None:
-    rewrite_json(folder / "config.json", model_type="something_new")
-
-
-def no_causal_model(folder: Path) -> None:
-    rewrite_json(folder / "config.json", model_type="vit", architectures=["ViTModel"])
-
-
-def nonsense_in_the_config(folder: Path) -> None:
-    rewrite_json(folder / "config.json", hidden_size="wide")
-
-
-def broken_weights(folder: Path) -> None:
-    file = folder / "model.safetensors"
+def cut_short(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def empty_weights(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"")
-
-
-def missing_weights(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
+def without_one(file: Path) -> None:
+    weights = load_file(file)
     del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(weights, file, metadata={"format": "pt"})
 
 
-def other_shapes(folder: Path) -> None:
-    rewrite_json(folder / "config.json", intermediate_size=48)
+Damage = bytes | dict[str, Any] | Callable[[Path], None]
+"""A file's new contents, changed fields of it, or what is done to it."""
+BROKEN: dict[str, tuple[str, Damage]] = {
+    "no folder": ("", shutil.rmtree),
+    "no config": ("config.json", Path.unlink),
+    "half a config": ("config.json", b'{"model_type": "lla'),
+    "unknown architecture": ("config.json", {"model_type": "something_new"}),
+    "no causal model": ("config.json", {"model_type": "vit", "architectures": ["ViTModel"]}),
+    "nonsense in the config": ("config.json", {"hidden_size": "wide"}),
+    "other shapes": ("config.json", {"intermediate_size": 48}),
+    "half of the weights": ("model.safetensors", cut_short),
+    "empty weights": ("model.safetensors", b""),
+    "a weight is missing": ("model.safetensors", without_one),
+    "broken tokenizer": ("tokenizer.json", b'{"version": "1.0"}'),
+}
 
 
-def broken_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
-
-
-BROKEN = [
-    no_folder,
-    no_config,
-    broken_config,
-    unknown_architecture,
-    no_causal_model,
-    nonsense_in_the_config,
-    broken_weights,
-    empty_weights,
-    missing_weights,
-    other_shapes,
-    broken_tokenizer,
-]
-
-
-@pytest.mark.parametrize("damage", BROKEN)
-def test_a_damaged_folder_is_one_error_that_names_it(damage: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_damaged_folder_is_one_error_that_names_it(name: str, tmp_path: Path) -> None:
+    file_name, damage = BROKEN[name]
     folder = write_llama(tmp_path / "the-model")
-    load_float32(folder)
-    damage(folder)
+    if isinstance(damage, bytes):
+        (folder / file_name).write_bytes(damage)
+    elif isinstance(damage, dict):
+        rewrite_json(folder / file_name, **damage)
+    else:
+        damage(folder / file_name)
     with pytest.raises(ModelLoadError, match="the-model") as error:
         load_float32(folder)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("in_files", "expected"), [(5, (5,)), ([2, 3, 9], (2, 3, 9)), (None, ())])
-def test_end_of_sequence_ids_are_those_of_generation_config(
-    in_files: int | list[int] | None, expected: tuple[int, ...], tmp_path: Path
+@pytest.mark.parametrize(
+    ("generation", "config", "expected"),
+    [(5, 4, (5,)), ([2, 3, 9], 4, (2, 3, 9)), (None, None, ()), ("no file", [4, 5], (4, 5))],
+)
+def test_end_of_sequence_ids_are_those_of_generation_config_then_of_the_configuration(
+    generation: Any, config: Any, expected: tuple[int, ...], tmp_path: Path
 ) -> None:
-    assert load_float32(write_llama(tmp_path, eos_token_id=in_files)).eos_token_ids == expected
-
-
-def test_end_of_sequence_ids_of_the_configuration_stand_in(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path)
-    rewrite_json(folder / "config.json", eos_token_id=[4, 5])
-    (folder / "generation_config.json").unlink()
-    assert load_float32(folder).eos_token_ids == (4, 5)
-
-
-def test_generation_config_comes_before_the_configuration(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path, eos_token_id=[7, 8])
-    rewrite_json(folder / "config.json", eos_token_id=4)
-    assert load_float32(folder).eos_token_ids == (7, 8)
+    folder = write_llama(tmp_path, eos_token_id=None if generation == "no file" else generation)
+    rewrite_json(folder / "config.json", eos_token_id=config)
+    if generation == "no file":
+        (folder / "generation_config.json").unlink()
+    assert load_float32(folder).eos_token_ids == expected
 
 
 @pytest.mark.parametrize(
@@ -189,27 +139,12 @@ def test_the_vocabulary_is_what_tokenizer_and_model_both_have(width: int, known:
 
 def test_a_folder_without_a_tokenizer_is_served_by_token_ids(tmp_path: Path) -> None:
     loaded = load_float32(write_llama(tmp_path, vocab_size=6))
-    assert loaded.vocab_size == 6
-    assert loaded.tokenizer_fingerprint == {}
-
-
-def test_the_tiny_tokenizer_round_trips(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(write_tokenizer(tmp_path))
-    text = "the other\n  = é…"
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    assert tokenizer.eos_token_id == END_OF_TEXT_ID
-    assert len(tokenizer("the the")["input_ids"]) < len("the the")
+    assert (loaded.vocab_size, loaded.tokenizer_fingerprint, loaded.sliding_window) == (6, {}, 0)
 
 
 LONG_ROPE: dict[str, Any] = {
-    "rope_type": "longrope",
-    "rope_theta": 10_000.0,
-    "factor": 4.0,
-    "short_factor": [1.0] * 4,
-    "long_factor": [2.0] * 4,
-}
+    "rope_type": "longrope", "rope_theta": 10_000.0, "factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+}  # fmt: skip
 LONG_ROPE_IN_SOME_LAYERS: dict[str, Any] = {
     "full_attention": {**LONG_ROPE, "original_max_position_embeddings": 100},
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
@@ -244,48 +179,6 @@ def test_it_says_what_was_loaded(tmp_path: Path) -> None:
     assert told == [("config", 0, 1), ("weights", 0, 1), ("weights", 1, 1)]
 
 
-def test_no_sliding_window_is_zero(tmp_path: Path) -> None:
-    assert load_float32(write_llama(tmp_path)).sliding_window == 0
-
-
-@pytest.mark.parametrize("name", ["tpu", "mps", "meta", "cuda:99", "cpu:x", ""])
-def test_a_device_that_is_not_here_is_refused_by_field(name: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"^device: ") as error:
-        pick_device(name)
-    assert repr(name) in str(error.value)
-
-
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(InvalidArgument, match="the CPU and 0 CUDA devices"):
-        pick_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert pick_device("auto") == torch.device("cuda:0")
-    assert pick_device("cuda:1") == torch.device("cuda:1")
-
-
-@pytest.mark.parametrize(
-    ("name", "device", "expected"),
-    [
-        ("auto", "cpu", torch.float32),
-        ("auto", "cuda:1", torch.bfloat16),
-        ("float32", "cuda", torch.float32),
-        ("bfloat16", "cpu", torch.bfloat16),
-        ("float16", "cpu", torch.float16),
-    ],
-)
-def test_dtypes(name: str, device: str, expected: torch.dtype) -> None:
-    assert pick_dtype(name, torch.device(device)) is expected
-
-
-def test_a_dtype_that_there_is_not_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"^dtype: 'int8' is not one of auto, float32, bfloat16, float16"):
-        pick_dtype("int8", torch.device("cpu"))
-
-
 def test_a_sharded_folder_loads(tmp_path: Path) -> None:
     folder = write_llama(tmp_path)
     weights = load_file(folder / "model.safetensors")
@@ -297,5 +190,30 @@ def test_a_sharded_folder_loads(tmp_path: Path) -> None:
         index |= dict.fromkeys(some, file)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
-    loaded = load(str(folder), torch.device("cpu"), torch.float32, quiet)
-    assert torch.equal(loaded.model.lm_head.weight, weights["lm_head.weight"])
+    assert torch.equal(load_float32(folder).model.lm_head.weight, weights["lm_head.weight"])
+
+
+@pytest.mark.parametrize("name", ["tpu", "mps", "cuda:99", "cpu:x", ""])
+def test_a_device_that_is_not_here_is_refused_by_field(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"^device: ") as error:
+        pick_device(name)
+    assert repr(name) in str(error.value)
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that runs the tests may have any."""
+    for count, first in ((0, "cpu"), (2, "cuda:0")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda count=count: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert (pick_device("auto"), pick_device("cpu")) == (torch.device(first), torch.device("cpu"))
+        with pytest.raises(InvalidArgument, match=f"the CPU and {count} CUDA devices"):
+            pick_device(f"cuda:{count}")
+    assert pick_device("cuda:1") == torch.device("cuda:1")
+
+
+def test_dtypes() -> None:
+    names = (("auto", "cpu", "float32"), ("auto", "cuda:1", "bfloat16"), ("float32", "cuda", "float32"))
+    for name, device, expected in (*names, ("bfloat16", "cpu", "bfloat16"), ("float16", "cpu", "float16")):
+        assert pick_dtype(name, torch.device(device)) is getattr(torch, expected)
+    with pytest.raises(InvalidArgument, match=r"^dtype: 'int8' is not one of auto, float32, bfloat16, float16"):
+        pick_dtype("int8", torch.device("cpu"))

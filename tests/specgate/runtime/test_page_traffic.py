@@ -4,6 +4,8 @@ A row's contents stand for everything it was computed from: the tokens up to it,
 shared, copied, overwritten or given away wrongly shows as a row that its reader did not mean.
 """
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -35,6 +37,10 @@ class Traffic(RuleBasedStateMachine):
     def open_ones(self) -> list[KVSequence]:
         return list(self.pool.sequences.values())
 
+    @property
+    def branches(self) -> list[KVSequence]:
+        return [one for one in self.open_ones if one.is_branch]
+
     def _pick(self, data: st.DataObject) -> KVSequence:
         return data.draw(st.sampled_from(self.open_ones))
 
@@ -45,13 +51,11 @@ class Traffic(RuleBasedStateMachine):
     def open(self, length: int, twist: int, salt: str) -> None:
         """Prompts that share prefixes of every length: they differ from one place on."""
         ids = [0] * (length * twist // 3) + [twist] * (length - length * twist // 3)
-        try:
+        with suppress(KVCacheFull):
             sequence = self.pool.open(ids, MAX_LENGTH, salt)
-        except KVCacheFull:
-            return
-        type(self).num_lives += 1
-        if length > 1:
-            self.waiting.append(ForwardRequest(sequence, 0, length - 1))
+            type(self).num_lives += 1
+            if length > 1:
+                self.waiting.append(ForwardRequest(sequence, 0, length - 1))
 
     @precondition(lambda self: self.pool.sequences)
     @rule(data=st.data(), drafts=st.lists(st.integers(0, 1), max_size=12), judged=st.booleans())
@@ -76,25 +80,18 @@ class Traffic(RuleBasedStateMachine):
         for source, target, first, end in self.pool.take_copies():
             for row in range(first, end):
                 self.rows[target, row] = self.rows[source, row]
-        for rows in plan.values():
-            self._write(rows.sequence, rows.num_rows)
-        for rows in plan.values():
-            rows.sequence.num_cached += rows.num_rows
-            self.pool.remember(rows.sequence)
+        for sequence, num_rows, _ in plan.values():
+            for position in range(sequence.num_cached, sequence.num_cached + num_rows):
+                self.rows[self._place(sequence, position)] = self._meant(sequence, position)
+        for sequence, num_rows, _ in plan.values():
+            sequence.num_cached += num_rows
+            self.pool.remember(sequence)
         for sequence in self.open_ones:
-            self._check(sequence)
-        done = [need for need in self.waiting if need.sequence.num_cached >= need.length]
-        self.waiting = [need for need in self.waiting if need not in done]
-        for need in done:
-            self._commit(need)
-
-    def _write(self, sequence: KVSequence, num_rows: int) -> None:
-        for position in range(sequence.num_cached, sequence.num_cached + num_rows):
-            self.rows[self._place(sequence, position)] = self._meant(sequence, position)
-
-    def _check(self, sequence: KVSequence) -> None:
-        for position in range(sequence.num_cached):
-            assert self.rows[self._place(sequence, position)] == self._meant(sequence, position)
+            for position in range(sequence.num_cached):
+                assert self.rows[self._place(sequence, position)] == self._meant(sequence, position)
+        for need in [need for need in self.waiting if need.sequence.num_cached >= need.length]:
+            self.waiting.remove(need)
+            self._commit(need.sequence)
 
     @staticmethod
     def _place(sequence: KVSequence, position: int) -> tuple[int, int]:
@@ -104,9 +101,8 @@ class Traffic(RuleBasedStateMachine):
     def _meant(sequence: KVSequence, position: int) -> Row:
         return sequence.salt, tuple(sequence.token_ids[: position + 1])
 
-    def _commit(self, need: ForwardRequest) -> None:
+    def _commit(self, sequence: KVSequence) -> None:
         """As a verifier does: cut back to what was accepted, add one token of its own."""
-        sequence = need.sequence
         num_drafts = self.num_drafts.pop(sequence.serial, None)
         if num_drafts is None:
             return
@@ -124,11 +120,11 @@ class Traffic(RuleBasedStateMachine):
             self.pool.fork(trunk)
             type(self).num_lives += 1
 
-    @precondition(lambda self: any(one.is_branch for one in self.open_ones))
+    @precondition(lambda self: self.branches)
     @rule(data=st.data())
     def adopt(self, data: st.DataObject) -> None:
         """A guess came true: its trunk, or any other that is long enough to be one, goes on as it."""
-        branch = data.draw(st.sampled_from([one for one in self.open_ones if one.is_branch]))
+        branch = data.draw(st.sampled_from(self.branches))
         trunks = [one for one in self.open_ones if one.salt == branch.salt and not one.is_branch]
         trunks = [one for one in trunks if one.token_ids[: one.num_stable] == branch.token_ids[: one.num_stable]]
         if trunks:
@@ -137,10 +133,10 @@ class Traffic(RuleBasedStateMachine):
             self.num_drafts.pop(trunk.serial, None)
             self.pool.adopt(trunk, branch)
 
-    @precondition(lambda self: any(one.is_branch for one in self.open_ones))
+    @precondition(lambda self: self.branches)
     @rule(data=st.data())
     def discard(self, data: st.DataObject) -> None:
-        self.pool.discard(data.draw(st.sampled_from([one for one in self.open_ones if one.is_branch])))
+        self.pool.discard(data.draw(st.sampled_from(self.branches)))
 
     @precondition(lambda self: self.pool.sequences)
     @rule(data=st.data())
@@ -170,7 +166,12 @@ class Traffic(RuleBasedStateMachine):
         self.pool.check_integrity()
 
 
-def run_traffic(examples: int, lives: int) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("examples", "lives"),
+    [pytest.param(150, 1000, id="quick"), pytest.param(1000, 2000, marks=pytest.mark.slow, id="many")],
+)
+def test_random_sessions_leak_nothing_and_read_what_they_mean(examples: int, lives: int) -> None:
     Traffic.num_lives = 0
     Traffic.TestCase.settings = settings(
         max_examples=examples,
@@ -181,16 +182,4 @@ def run_traffic(examples: int, lives: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     Traffic.TestCase("runTest").runTest()
-    print(f"{Traffic.num_lives} session life cycles")
     assert Traffic.num_lives >= lives
-
-
-@pytest.mark.timeout(300)
-def test_random_sessions_leak_nothing_and_read_what_they_mean() -> None:
-    run_traffic(150, 1000)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_many_more_random_sessions() -> None:
-    run_traffic(1000, 2000)

@@ -1,6 +1,7 @@
 """A token opens one session, once, and soon."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -14,53 +15,36 @@ async def test_a_lease_ends_with_the_session_that_claimed_it() -> None:
     book = LeaseBook()
     with book.issued() as lease:
         end = asyncio.create_task(lease.wait_ended(NEVER_S))
-        with book.claimed(lease.token):
+        with suppress(RuntimeError), book.claimed(lease.token):
             await asyncio.sleep(0)
             assert not end.done()
-        await end
+            raise RuntimeError
+        await asyncio.wait_for(end, 5)
 
 
-async def test_a_lease_that_nobody_claims_ends_in_time() -> None:
-    with LeaseBook().issued() as lease:
+async def test_a_lease_that_nobody_claims_ends_in_time_and_a_claimed_one_outlives_it() -> None:
+    book = LeaseBook()
+    with book.issued() as lease:
         await lease.wait_ended(0.01)
         assert not lease.claimed.is_set()
+        with book.claimed(lease.token), pytest.raises(TimeoutError):
+            await asyncio.wait_for(lease.wait_ended(0.001), 0.05)
 
 
-async def test_a_claimed_lease_outlives_the_time_to_claim_it() -> None:
+async def test_a_token_is_good_for_one_session_while_its_holder_is_there() -> None:
     book = LeaseBook()
-    with book.issued() as lease, book.claimed(lease.token), pytest.raises(TimeoutError):
-        await asyncio.wait_for(lease.wait_ended(0.001), 0.05)
 
-
-async def test_a_failed_session_ends_its_lease_too() -> None:
-    book = LeaseBook()
-    with book.issued() as lease:
-        with pytest.raises(RuntimeError), book.claimed(lease.token):
-            raise RuntimeError
-        await lease.wait_ended(NEVER_S)
-
-
-@pytest.mark.parametrize(("token", "problem"), [("", "is missing"), ("made-up", "is unknown, void or spent")])
-async def test_a_token_that_was_never_issued_is_refused(token: str, problem: str) -> None:
-    with pytest.raises(LeaseRefused, match=problem), LeaseBook().claimed(token):
-        pass
-
-
-async def test_a_token_is_good_for_one_session() -> None:
-    book = LeaseBook()
-    with book.issued() as lease:
-        with book.claimed(lease.token), pytest.raises(LeaseRefused), book.claimed(lease.token):
-            pass
-        with pytest.raises(LeaseRefused), book.claimed(lease.token):
+    def refused(token: str, problem: str = "is unknown, void or spent") -> None:
+        with pytest.raises(LeaseRefused, match=problem), book.claimed(token):
             pass
 
-
-async def test_a_token_is_void_once_its_holder_is_gone() -> None:
-    book = LeaseBook()
-    with book.issued() as lease:
-        pass
-    with pytest.raises(LeaseRefused), book.claimed(lease.token):
-        pass
+    refused("", "is missing")
+    refused("made-up")
+    with book.issued() as spent, book.issued() as void:
+        with book.claimed(spent.token):
+            refused(spent.token)
+        refused(spent.token)
+    refused(void.token)
 
 
 async def test_tokens_differ() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,7 +16,8 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.busy = False
-        self.hold: asyncio.Event | None = None
+        self.free = asyncio.Event()
+        self.free.set()
 
     async def write(self, message: str) -> None:
         assert not self.busy
@@ -22,34 +25,37 @@ class Wire:
         try:
             if message == "broken":
                 raise RuntimeError("the peer is gone")
-            await (self.hold.wait() if self.hold is not None else asyncio.sleep(0))
+            await asyncio.sleep(0)
+            await self.free.wait()
             self.sent.append(message)
         finally:
             self.busy = False
 
 
-def post_from_a_thread(outbox: Outbox, *messages: str) -> None:
-    def post() -> None:
-        for message in messages:
-            outbox.post(message)
-
-    thread = threading.Thread(target=post)
+def post_from_a_thread(outbox: Outbox, message: str, *, behind: bool = False) -> None:
+    thread = threading.Thread(target=outbox.post, args=(message,), kwargs={"behind": behind})
     thread.start()
     thread.join()
 
 
-async def post_held(wire: Wire, outbox: Outbox) -> None:
-    """Post a response that stays on the wire until ``hold`` is set."""
-    outbox.post("held")
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert wire.busy
+@asynccontextmanager
+async def held() -> AsyncIterator[tuple[Wire, Outbox]]:
+    """An outbox whose first response stays on the wire until ``free`` is set."""
+    wire = Wire()
+    wire.free.clear()
+    async with Outbox(wire.write) as outbox:
+        outbox.post("held")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert wire.busy
+        yield wire, outbox
 
 
-async def settled(outbox: Outbox) -> None:
+async def settled() -> None:
+    """Return when nothing is being sent any more."""
     await asyncio.sleep(0)
-    if outbox._posting is not None:
-        await outbox._posting
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
 
 
 async def test_two_are_never_sent_at_once() -> None:
@@ -57,42 +63,35 @@ async def test_two_are_never_sent_at_once() -> None:
     async with Outbox(wire.write) as outbox:
         post_from_a_thread(outbox, "a")
         await outbox.send("b")
-        await settled(outbox)
+        await settled()
     assert sorted(wire.sent) == ["a", "b"]
 
 
-async def test_of_what_a_slow_reader_keeps_waiting_the_last_one_is_sent() -> None:
-    wire = Wire()
-    wire.hold = asyncio.Event()
-    async with Outbox(wire.write) as outbox:
-        await post_held(wire, outbox)
-        post_from_a_thread(outbox, *(f"{number}" for number in range(100)))
+@pytest.mark.parametrize(
+    ("posted", "expected"),
+    [
+        ([(str(number), False) for number in range(100)], ["99"]),
+        ([("old", False), ("behind old", True), ("new", False), ("behind new", True)], ["new", "behind new"]),
+    ],
+    ids=["one after the other", "one behind another"],
+)
+async def test_of_what_a_slow_reader_keeps_waiting_the_last_one_is_sent_and_what_goes_behind_it(
+    posted: list[tuple[str, bool]], expected: list[str]
+) -> None:
+    async with held() as (wire, outbox):
+        for message, behind in posted:
+            post_from_a_thread(outbox, message, behind=behind)
         await asyncio.sleep(0)
-        wire.hold.set()
-        await settled(outbox)
-    assert wire.sent == ["held", "99"]
-
-
-async def test_what_goes_behind_the_last_one_is_sent_too() -> None:
-    wire = Wire()
-    wire.hold = asyncio.Event()
-    async with Outbox(wire.write) as outbox:
-        await post_held(wire, outbox)
-        outbox.post("old")
-        outbox.post("behind old", behind=True)
-        outbox.post("new")
-        outbox.post("behind new", behind=True)
-        await asyncio.sleep(0)
-        wire.hold.set()
-        await settled(outbox)
-    assert wire.sent == ["held", "new", "behind new"]
+        wire.free.set()
+        await settled()
+    assert wire.sent == ["held", *expected]
 
 
 async def test_what_nobody_waits_for_fails_in_silence_and_what_is_awaited_does_not() -> None:
     wire = Wire()
     async with Outbox(wire.write) as outbox:
         outbox.post("broken")
-        await settled(outbox)
+        await settled()
         with pytest.raises(RuntimeError, match="gone"):
             await outbox.send("broken")
         await outbox.send("next")
@@ -100,17 +99,14 @@ async def test_what_nobody_waits_for_fails_in_silence_and_what_is_awaited_does_n
 
 
 async def test_nothing_is_sent_after_the_end() -> None:
-    wire = Wire()
-    wire.hold = asyncio.Event()
-    async with Outbox(wire.write) as outbox:
-        await post_held(wire, outbox)
+    async with held() as (wire, outbox):
+        assert wire.sent == []
     post_from_a_thread(outbox, "late")
     await asyncio.sleep(0)
-    wire.hold.set()
-    await asyncio.sleep(0)
+    wire.free.set()
+    async with asyncio.timeout(5):
+        await settled()
     assert wire.sent == []
-    assert outbox._posting is not None
-    assert outbox._posting.done()
 
 
 def test_a_loop_that_is_closed_takes_nothing() -> None:

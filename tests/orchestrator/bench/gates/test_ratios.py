@@ -8,11 +8,8 @@ import pytest
 from orchestrator.bench.gates.ratios import MIN_BLOCKS, Block, RateRatio, rate, ratio
 
 
-def test_a_rate_is_all_tokens_over_all_seconds() -> None:
+def test_a_rate_is_all_tokens_over_all_seconds_and_what_both_suffer_alike_widens_no_ratio() -> None:
     assert rate([Block(10, 1.0), Block(30, 1.0)]) == 20
-
-
-def test_what_both_suffer_alike_widens_nothing() -> None:
     draw = random.Random(3)
     slow = [Block(100, draw.uniform(1, 9)) for _ in range(20)]
     fast = [Block(100, block.seconds / 1.25) for block in slow]
@@ -33,5 +30,4 @@ def test_the_interval_holds_the_value_and_narrows_with_blocks() -> None:
 def test_few_blocks_tell_no_interval() -> None:
     few = [Block(10, 1.0)] * (MIN_BLOCKS - 1)
     assert ratio(few, few) == RateRatio(1.0, None, None)
-    assert str(ratio(few, few)) == "1.000"
-    assert str(ratio([*few, few[0]], [*few, few[0]])) == "1.000 (1.000 to 1.000)"
+    assert ratio([*few, few[0]], [*few, few[0]]) == RateRatio(1.0, 1.0, 1.0)

@@ -24,49 +24,34 @@ def test_how_many_sessions_outlive_the_wait_for_the_newcomers_first_token() -> N
     assert Beside(sessions, 1.0).num_still_streaming == 0
 
 
-def test_the_newcomers_prompt_is_of_the_length_asked_for() -> None:
-    requests = [a_request((1, 2, 3), max_tokens=64), a_request((4, 5), max_tokens=64)]
-    newcomer = newcomer_of(requests, 12)
-    assert newcomer.prompt_token_ids == (1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2)
-    assert newcomer.max_tokens == NEWCOMER_TOKENS
-    assert newcomer_of(requests, 2).prompt_token_ids == (1, 2)
-
-
-async def test_the_newcomer_comes_once_every_session_has_emitted_a_quarter() -> None:
+@pytest.mark.parametrize("with_newcomer", [False, True])
+async def test_the_watch_begins_and_the_newcomer_comes_once_every_session_has_emitted_a_quarter(
+    with_newcomer: bool,
+) -> None:
     sessions = [a_request((index + 1,), max_tokens=20, gamma=0) for index in range(3)]
-    run = await stream_beside(FakeStart(), sessions, a_request((9,) * 50, max_tokens=2, gamma=0), Ticks())
+    newcomer = a_request((9,) * 50, max_tokens=2, gamma=0) if with_newcomer else None
+    run = await stream_beside(FakeStart(), sessions, newcomer, Ticks())
     assert [one.num_tokens for one in run.sessions] == [20, 20, 20]
-    assert run.newcomer is not None
-    assert run.newcomer.num_tokens == 2
-    quarters = [one.arrivals[4].at_s for one in run.sessions]
-    assert run.watched_from_s == max(quarters)
-    assert run.newcomer.due_s > run.watched_from_s
-    assert run.num_still_streaming == 3
-
-
-async def test_without_a_newcomer_the_watch_is_the_same() -> None:
-    sessions = [a_request((index + 1,), max_tokens=20, gamma=0) for index in range(2)]
-    run = await stream_beside(FakeStart(), sessions, None, Ticks())
-    assert run.newcomer is None
     assert run.watched_from_s == max(one.arrivals[4].at_s for one in run.sessions)
     assert run.longest_gap_s > 0
+    assert (run.newcomer is not None) == with_newcomer
+    if run.newcomer:
+        assert run.newcomer.num_tokens == 2
+        assert run.newcomer.due_s > run.watched_from_s
+        assert run.num_still_streaming == 3
 
 
-async def test_a_row_a_mode() -> None:
-    sessions = [a_request((index + 1,), max_tokens=20) for index in range(2)]
-    ticks: list[None] = []
-    rows = await measure_neighbours(FakeStart(), sessions, newcomer_of(sessions, 30), 2, lambda: ticks.append(None))
+async def test_a_row_a_mode_with_a_newcomer_of_the_length_asked_for() -> None:
+    sessions = [a_request((1, 2, 3), max_tokens=20), a_request((4, 5), max_tokens=20)]
+    newcomer = newcomer_of(sessions, 12)
+    assert newcomer.prompt_token_ids == (1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2)
+    assert newcomer.max_tokens == NEWCOMER_TOKENS
+    rows = await measure_neighbours(FakeStart(), sessions, newcomer, 2)
     assert [row.mode for row in rows] == [Speculation.OFF, Speculation.ON]
-    assert len(ticks) == 8
     for row in rows:
-        assert (row.num_sessions, row.prompt_tokens, row.num_survived) == (2, 30, 0)
+        assert (row.num_sessions, row.prompt_tokens, row.num_survived) == (2, 12, 0)
         assert 0 < row.quiet_s <= row.quiet_worst_s
         assert 0 < row.beside_s <= row.beside_worst_s
-    assert set(rows[0].to_object()) == {
-        *("speculation", "sessions", "prompt_tokens", "long_prompt_ttft_ms", "still_streaming", "failures_survived"),
-        *("longest_gap_without_ms", "longest_gap_without_worst_ms"),
-        *("longest_gap_with_ms", "longest_gap_with_worst_ms"),
-    }
 
 
 async def test_a_session_that_breaks_off_is_an_error_and_nobody_waits_for_it() -> None:

@@ -1,7 +1,5 @@
 """Every level in both modes, side by side in time, on the same requests."""
 
-from functools import partial
-
 import pytest
 
 from orchestrator.bench.load.levels import Level, Speculation, Sweep, turns
@@ -24,18 +22,6 @@ def test_off_and_on_are_neighbours_and_take_turns_to_be_first() -> None:
     ]
 
 
-def test_how_many_requests_make_a_measurement() -> None:
-    assert [Level(Sweep.CONCURRENCY, clients).num_requests for clients in (1, 2, 8)] == [8, 8, 24]
-    assert [Level(Sweep.RATE, rate).num_requests for rate in (0.5, 3.2, 6.05)] == [32, 32, 61]
-
-
-def test_off_is_the_target_alone() -> None:
-    request = a_request()
-    off = Speculation.OFF.of(request)
-    assert (off.gamma, off.gate, off.gate_threshold) == (0, Gate.NONE, None)
-    assert Speculation.ON.of(request) is request
-
-
 async def test_both_modes_get_the_same_prompts_after_a_short_warm_up() -> None:
     start = FakeStart()
     requests = [a_request((index + 1,), max_tokens=20) for index in range(3)]
@@ -44,12 +30,15 @@ async def test_both_modes_get_the_same_prompts_after_a_short_warm_up() -> None:
     assert set(runs) == {(level, mode) for level in (ONE, TWO, FAST) for mode in Speculation}
     assert [len(traces) for repeats in runs.values() for traces in repeats] == [4] * 12
     assert len(ticks) == 12
-    assert {request.max_tokens for request in start.asked[:6]} == {WARM_UP_TOKENS}
-    measured = start.asked[6:]
+    warm_up, measured = start.asked[:6], start.asked[6:]
+    assert {request.max_tokens for request in warm_up} == {WARM_UP_TOKENS}
     assert {request.max_tokens for request in measured} == {20}
     prompts = [[request.prompt_token_ids[0] for request in measured[at : at + 4]] for at in range(0, 48, 4)]
     assert prompts == [[1, 2, 3, 1]] * 12
-    assert [request.gamma for request in measured[:16:4]] == [0, 3, 3, 0]
+    # Off is the target alone.
+    asked = [(request.gamma, request.gate, request.gate_threshold) for request in measured[:16:4]]
+    off, on = (0, Gate.NONE, None), (3, Gate.NONE, requests[0].gate_threshold)
+    assert asked == [off, on, on, off]
     assert all(one.num_tokens == 20 for repeats in runs.values() for traces in repeats for one in traces)
 
 
@@ -58,8 +47,7 @@ async def test_refused_requests_are_counted_and_leave_the_numbers_alone() -> Non
     # A first opening is tried three times over before its request is given up.
     warm_up, refused = [FakeVerifier] * 2, [full] * 3
     start = FakeStart(verifiers=(*warm_up, FakeVerifier, *refused, FakeVerifier))
-    runs = await measure(start, [a_request()], (ONE,), 1, 2)
-    off, on = summaries(runs)
+    off, on = summaries(await measure(start, [a_request()], (ONE,), 1, 2))
     assert (off.num_requests, off.num_failed, on.num_failed) == (2, 1, 0)
     assert off.tokens_per_s > 0
 
@@ -68,13 +56,3 @@ async def test_where_nothing_comes_through_the_reason_is_raised() -> None:
     start = FakeStart(verifiers=(FakeVerifier, FakeVerifier, TooManySessions("all are in use")))
     with pytest.raises(TooManySessions, match="all are in use"):
         await measure(start, [a_request()], (ONE,), 1, 2)
-
-
-async def test_a_slow_verifier_changes_no_token() -> None:
-    slow = FakeStart(verifiers=(partial(FakeVerifier, delay_s=0.001),))
-    runs = await measure(slow, [a_request()], (TWO,), 1, 2)
-    on = summaries(runs)[1]
-    assert on.mode is Speculation.ON
-    assert on.tokens_per_forward is not None
-    assert on.tokens_per_forward > 1
-    assert on.batch_width == 1.0

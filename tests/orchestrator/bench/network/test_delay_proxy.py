@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from orchestrator.bench.network.delay_proxy import DelayProxy
-from orchestrator.local.child import Child
 from specgate.rpc.endpoint import split_endpoint
 from tests.support.fake_services import unused_endpoint
 
@@ -78,33 +77,3 @@ async def test_a_target_that_is_not_there_closes_the_connection() -> None:
     assert await reader.read() == b""
     writer.close()
     await proxy.stop()
-
-
-async def test_a_server_that_resets_closes_the_connection() -> None:
-    async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(1)
-        writer.transport.abort()
-
-    async with proxied(rude, 0.0) as (reader, writer):
-        writer.write(b"x" * 9)
-        assert await reader.read() == b""
-
-
-async def test_a_process_of_its_own_serves_all_routes() -> None:
-    async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
-        target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        child = await Child.start(
-            "orchestrator.bench.network.delay_proxy", [f"--route={target},0", f"--route={target},2.5"]
-        )
-        try:
-            ready = await child.next_event()
-            assert ready is not None
-            endpoints = ready["endpoints"]
-            assert len(set(endpoints)) == 2
-            for endpoint in endpoints:
-                reader, writer = await asyncio.open_connection(*split_endpoint(endpoint))
-                writer.write(b"hello")
-                assert await reader.readexactly(5) == b"hello"
-                writer.close()
-        finally:
-            await child.stop()

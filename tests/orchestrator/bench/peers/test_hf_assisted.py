@@ -1,4 +1,4 @@
-"""HuggingFace's assisted generation as a baseline: the target's text, its own schedules, and a word where it cannot."""
+"""HuggingFace as a baseline: its own text, its own schedules, and a word where it cannot."""
 
 import subprocess
 import sys
@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.peers.hf_assisted import SCHEDULES, Arrivals
 from orchestrator.decode.request import GenerationRequest
+from specgate.errors import ServiceUnavailable
 from specgate.types import SamplingParams
 from tests.support.models import Mix, write_llama
 
@@ -42,23 +45,25 @@ async def started(folder: Path, assistant: str) -> AsyncIterator[BareLoopProcess
 
 async def test_greedy_text_is_the_targets_under_every_schedule_and_sampling_follows_the_request(folder: Path) -> None:
     request = GenerationRequest((1, 2, 3), sampling=GREEDY, max_tokens=60)
-    warm = replace(request, sampling=SamplingParams(1.0), seed=1)
+    warm = replace(request, sampling=SamplingParams(1.0, top_k=50, top_p=0.9), seed=1)
     narrow = replace(warm, sampling=SamplingParams(1.0, top_k=1))
     async with started(folder, "draft") as loop:
         assert (loop.has_assistant, loop.no_assistant) == (True, "")
         alone = await loop.run(request)
         runs = {schedule: await loop.run(request, schedule) for schedule in SCHEDULES}
         again = await loop.run(request, "default")
-        sampled = [await loop.run(warm, "gamma5") for _ in range(2)]
-        likeliest = await loop.run(narrow, "gamma5")
-    assert {run.token_ids for run in (*runs.values(), again)} == {alone.token_ids}
-    assert len(alone.token_ids) == 60
+        sampled = [[await loop.run(warm, schedule) for _ in range(2)] for schedule in (None, "gamma5")]
+        likeliest = [await loop.run(narrow, schedule) for schedule in (None, "gamma5")]
+    model: Any = AutoModelForCausalLM.from_pretrained(folder / "target", dtype=torch.float32)
+    # Past the end-of-sequence token, as the baseline decodes.
+    expected = model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=60, do_sample=False, eos_token_id=None)
+    assert list(alone.token_ids) == expected[0, 3:].tolist()
+    assert {run.token_ids for run in (*runs.values(), again, *likeliest)} == {alone.token_ids}
     assert alone.num_first == 1
     assert 1 <= runs["gamma5"].num_first <= 6
-    assert all(run.decode_s > 0 for run in runs.values())
     assert again.num_first == runs["default"].num_first
-    assert sampled[0].token_ids == sampled[1].token_ids != alone.token_ids
-    assert likeliest.token_ids == alone.token_ids
+    assert all(run.decode_s > 0 for run in (alone, *runs.values()))
+    assert all(first.token_ids == second.token_ids != alone.token_ids for first, second in sampled)
 
 
 async def test_an_assistant_that_does_not_fit_is_told_and_left_out(folder: Path) -> None:
@@ -68,12 +73,16 @@ async def test_an_assistant_that_does_not_fit_is_told_and_left_out(folder: Path)
         assert len((await loop.run(GenerationRequest((1, 2), sampling=GREEDY, max_tokens=3))).token_ids) == 3
 
 
+async def test_a_bare_loop_that_cannot_load_says_why(folder: Path) -> None:
+    with pytest.raises(ServiceUnavailable, match="bare loop ended with exit code 1"):
+        async with started(folder / "missing", "draft"):
+            pass
+
+
 def test_the_first_round_is_not_decode_time() -> None:
     arrivals = Arrivals()
-    arrivals.put(torch.tensor([[1, 2, 3]]))
-    arrivals.put(torch.tensor([[4, 5]]))
-    arrivals.put(torch.tensor([[6]]))
-    arrivals.put(torch.tensor([[7]]))
+    for put in ([[1, 2, 3]], [[4, 5]], [[6]], [[7]]):
+        arrivals.put(torch.tensor(put))
     arrivals.end()
     answer = arrivals.answer(0.0)
     assert (answer["token_ids"], answer["num_first"]) == ([4, 5, 6, 7], 2)
@@ -81,14 +90,8 @@ def test_the_first_round_is_not_decode_time() -> None:
     assert answer["decode_s"] > 0
 
 
-def test_the_constant_schedule_drafts_five_tokens_whatever_they_are() -> None:
-    assert dict(SCHEDULES["default"]) == {}
-    assert SCHEDULES["gamma5"]["num_assistant_tokens"] == 5
-    assert SCHEDULES["gamma5"]["assistant_confidence_threshold"] == 0.0
-
-
-def test_the_names_of_the_schedules_cost_no_import_of_a_library() -> None:
-    module = "orchestrator.bench.peers.hf_assisted"
-    code = f"import sys, {module}; print({{'torch', 'transformers', 'specgate'}} & sys.modules.keys())"
+def test_the_baselines_are_free_of_our_runtime_and_cost_no_import_of_a_library() -> None:
+    modules = "orchestrator.bench.peers.hf_assisted, orchestrator.bench.peers.hf_baseline"
+    code = f"import sys, {modules}; print({{'torch', 'transformers', 'specgate'}} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"

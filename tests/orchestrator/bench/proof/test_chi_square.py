@@ -8,31 +8,18 @@ import torch
 from orchestrator.bench.proof.chi_square import POWER, findable_shift, survival, survival_of_shifted
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 10, 57, 400])
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.99, 1.0, 1.01, 2.0, 5.0])
+@pytest.mark.parametrize("degrees", [1, 2, 10, 400])
+@pytest.mark.parametrize("share", [0.01, 0.99, 1.0, 1.01, 5.0])
 def test_survival_is_the_incomplete_gamma_function(degrees: int, share: float) -> None:
     statistic = degrees * share
     half = torch.tensor([degrees / 2, statistic / 2], dtype=torch.float64)
     assert survival(statistic, degrees) == pytest.approx(float(torch.special.gammaincc(*half)), rel=1e-6, abs=1e-300)
+    assert survival_of_shifted(statistic, degrees, 0.0) == pytest.approx(survival(statistic, degrees))
 
 
-def test_survival_at_values_of_the_tables() -> None:
-    assert survival(3.841459, 1) == pytest.approx(0.05, abs=1e-7)
-    assert survival(29.588298, 10) == pytest.approx(0.001, abs=1e-8)
-    assert survival(4.0, 2) == pytest.approx(math.exp(-2.0))
-
-
-def test_no_degree_of_freedom_and_no_deviation_say_nothing() -> None:
+def test_the_ends_of_the_distribution() -> None:
     assert survival(7.0, 0) == survival(0.0, 4) == 1.0
-    assert findable_shift(0, 0.05) == math.inf
-
-
-def test_a_statistic_beyond_all_bounds_has_no_probability_left() -> None:
     assert survival(1e6, 12) == 0.0
-
-
-def test_a_shift_of_nothing_changes_nothing() -> None:
-    assert survival_of_shifted(5.0, 3, 0.0) == pytest.approx(survival(5.0, 3))
 
 
 def test_the_findable_shift_is_that_of_the_power_tables() -> None:
@@ -40,3 +27,4 @@ def test_the_findable_shift_is_that_of_the_power_tables() -> None:
     assert POWER == 0.9
     assert findable_shift(1, 0.05) == pytest.approx(10.507, abs=0.01)
     assert findable_shift(10, 0.05) == pytest.approx(20.53, abs=0.02)
+    assert findable_shift(0, 0.05) == math.inf

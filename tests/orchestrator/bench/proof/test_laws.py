@@ -82,12 +82,10 @@ def test_the_statistic_of_a_known_law_is_pearsons() -> None:
     test = first_token_test("", {0: 60, 1: 25, 7: 15}, law)
     assert test.statistic == pytest.approx(100 / 50 + 25 / 30 + 25 / 20)
     assert (test.cells, test.degrees, test.samples) == (3, 2, 100)
-
-
-def test_a_rest_that_is_too_small_joins_the_last_cell() -> None:
-    test = first_token_test("", {0: 60, 1: 40}, ((0, 0.6), (1, 0.39)))
-    assert test.cells == 2
-    assert test.statistic == pytest.approx(0.0)
+    # A rest that is too small joins the last cell.
+    joined = first_token_test("", {0: 60, 1: 40}, ((0, 0.6), (1, 0.39)))
+    assert joined.cells == 2
+    assert joined.statistic == pytest.approx(0.0)
 
 
 def test_the_statistic_of_two_samples_is_pearsons() -> None:
@@ -122,15 +120,13 @@ def test_two_laws_that_differ_in_what_follows_are_told_apart() -> None:
     assert two_sample_test("", ours, theirs).p < 1e-9
 
 
-def test_a_model_that_is_always_sure_is_no_test() -> None:
-    test = rank_test("", [(5, ((5, 1.0), (6, 0.0)))] * 50)
-    assert (test.cells, test.p) == (1, 1.0)
-
-
 def test_ranks_of_one_law_are_pearsons_test() -> None:
     law: Law = ((4, 0.6), (9, 0.4))
     test = rank_test("", [(4, law)] * 50 + [(9, law)] * 50)
     assert test.statistic == pytest.approx(100 / 60 + 100 / 40)
+    # A model that is always sure tests nothing.
+    sure = rank_test("", [(5, ((5, 1.0), (6, 0.0)))] * 50)
+    assert (sure.cells, sure.p) == (1, 1.0)
 
 
 def test_holms_correction() -> None:
@@ -146,12 +142,9 @@ def test_what_is_called_findable_is_found() -> None:
     assert sum(found) >= 80
 
 
-def test_four_times_as_many_find_half() -> None:
+def test_four_times_as_many_find_half_and_too_few_find_nothing() -> None:
     few, many = corrected([LawTest("few", 100, 100.0, 4, 0.0, 0.5), LawTest("many", 400, 400.0, 4, 0.0, 0.5)])
     assert many.findable == pytest.approx(few.findable / 2)
-
-
-def test_too_few_samples_find_nothing() -> None:
-    (told,) = corrected([LawTest("few", 3, 3.0, 4, 0.0, 0.5)])
+    (told,) = corrected([LawTest("too few", 3, 3.0, 4, 0.0, 0.5)])
     assert told.findable == math.inf
     assert told.to_object()["findable"] is None

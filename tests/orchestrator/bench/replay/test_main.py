@@ -1,5 +1,6 @@
 """The table of gates on traces, as a command."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,32 +9,35 @@ from orchestrator.bench.replay.__main__ import main
 from orchestrator.bench.replay.synthetic import KINDS, machine, trace
 from orchestrator.bench.replay.trace import write_trace
 
+Replay = Callable[..., tuple[list[str], str]]
 
-def test_what_cannot_be_replayed_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "few.jsonl"
-    write_trace(file, trace(KINDS["warm, good draft"], machine(0.09), 2, 16))
-    monkeypatch.setattr("sys.argv", ["replay_gates", str(file)])
-    main()
-    shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == 3
-    assert shown.err == "few.jsonl: 2 texts are too few for 8 sessions\n"
-    monkeypatch.setattr("sys.argv", ["replay_gates", str(tmp_path / "none.jsonl")])
-    with pytest.raises(SystemExit) as ended:
+
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Replay:
+    """Run the command; return the lines that it prints, and what it tells beside them."""
+
+    def run(*arguments: str | Path) -> tuple[list[str], str]:
+        monkeypatch.setattr("sys.argv", ["replay_gates", *map(str, arguments)])
         main()
-    assert ended.value.code == 1
-    assert "none.jsonl cannot be read" in capsys.readouterr().err
+        shown = capsys.readouterr()
+        return shown.out.splitlines(), shown.err
+
+    return run
 
 
-def test_a_row_a_trace_and_concurrency(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "one.jsonl"
-    write_trace(file, trace(KINDS["warm, good draft"], machine(0.09), 6, 48))
-    monkeypatch.setattr("sys.argv", ["replay_gates", str(file), "--concurrency", "1", "2"])
-    main()
-    _, _, one, two = capsys.readouterr().out.splitlines()
+def test_a_row_a_trace_and_concurrency(replay: Replay, tmp_path: Path) -> None:
+    write_trace(tmp_path / "one.jsonl", trace(KINDS["warm, good draft"], machine(0.09), 6, 48))
+    (_, _, one, two), _ = replay(tmp_path / "one.jsonl", "--concurrency", "1", "2")
     assert one.startswith("| one.jsonl | 1 |")
     assert two.startswith("| one.jsonl | 2 |")
     assert all(float(row.split("|")[-2]) > 0.5 for row in (one, two))
+
+
+def test_what_cannot_be_replayed_is_told(replay: Replay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_trace(tmp_path / "few.jsonl", trace(KINDS["warm, good draft"], machine(0.09), 2, 16))
+    lines, told = replay(tmp_path / "few.jsonl")
+    assert len(lines) == 3
+    assert told == "few.jsonl: 2 texts are too few for 8 sessions\n"
+    with pytest.raises(SystemExit, match="1"):
+        replay(tmp_path / "none.jsonl")
+    assert "none.jsonl cannot be read" in capsys.readouterr().err

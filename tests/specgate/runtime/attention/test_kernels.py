@@ -1,14 +1,14 @@
 """Which attention serves: asked for, to be had, and right."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import pytest
 import torch
 
 from specgate.errors import InvalidArgument
+from specgate.runtime.attention import kernels
 from specgate.runtime.attention.kernels import (
     NoFusedAttention,
     Way,
@@ -17,13 +17,15 @@ from specgate.runtime.attention.kernels import (
     torch_varlen,
     ways_to_call,
 )
+from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch
 from specgate.runtime.attention.varlen import VarlenAttention
 from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel
+from specgate.runtime.scheduler import Rows
 from tests.support.models import load_float32, skip_without_varlen, write_llama
 
 CPU = torch.device("cpu")
-HEADS, KV_HEADS, DIM = 4, 2, 8
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +33,13 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return load_float32(write_llama(tmp_path_factory.mktemp("llama")))
 
 
-@pytest.mark.parametrize("attention", ["auto", "sdpa"])
-def test_the_cpu_has_one_way(attention: str, loaded: LoadedModel) -> None:
-    assert [kernel.name for kernel in kernels_for(attention, loaded)] == ["sdpa"]
+def loaded_on_cuda(loaded: LoadedModel, dtype: torch.dtype = torch.bfloat16) -> LoadedModel:
+    return replace(loaded, device=torch.device("cuda"), dtype=dtype)
 
 
-def test_what_cannot_be_had_is_refused_by_name(loaded: LoadedModel) -> None:
+def test_the_cpu_has_one_way_and_what_cannot_be_had_is_refused_by_name(loaded: LoadedModel) -> None:
+    for attention in ("auto", "sdpa"):
+        assert [kernel.name for kernel in kernels_for(attention, loaded)] == ["sdpa"]
     with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs a CUDA device"):
         kernels_for("varlen", loaded)
 
@@ -44,7 +47,7 @@ def test_what_cannot_be_had_is_refused_by_name(loaded: LoadedModel) -> None:
 def test_on_a_gpu_what_is_asked_for_is_tried_and_what_is_left_to_us_falls_back(
     loaded: LoadedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    on_cuda = replace(loaded, device=torch.device("cuda"))
+    on_cuda = loaded_on_cuda(loaded, torch.float32)
     with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs --dtype bfloat16 or"):
         kernels_for("varlen", on_cuda)
     assert [kernel.name for kernel in kernels_for("auto", on_cuda)] == ["sdpa"]
@@ -60,8 +63,16 @@ def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel) -> None:
     assert [kernel.name for kernel in kernels_for("varlen", loaded_on_cuda(loaded), find)] == ["varlen"]
 
 
-def loaded_on_cuda(loaded: LoadedModel) -> LoadedModel:
-    return replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
+def test_what_is_faster_at_load_is_what_batches_do(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured hangs on the machine."""
+    sequence = KVSequence([1, 2])
+    sequence.block_table = [0]
+    for has_twins in (False, True):
+        monkeypatch.setattr(kernels, "twins_are_faster", lambda device, dtype, answer=has_twins: answer)
+        (kernel,) = kernels_for("auto", loaded)
+        batch = kernel.inputs([Rows(sequence, 2, 1)], kernel.pages(2, 64), CPU).ragged
+        assert isinstance(batch, PagedSdpaBatch)
+        assert batch.has_twins is has_twins
 
 
 # What torch has, by version: signatures as released, numbers by the reference.
@@ -79,17 +90,19 @@ def of_torch_2_13(
     *, return_aux: Any = None, scale: float | None = None, window_size: tuple[int, int] = (-1, -1),
     enable_gqa: bool = False, seqused_k: Any = None, block_table: Any = None, num_splits: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    options = {"scale": scale, "window_size": window_size, "enable_gqa": enable_gqa}
     return varlen_attention(
-        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, **options, seqused_k=seqused_k, block_table=block_table
-    )
+        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale, window_size=window_size,
+        enable_gqa=enable_gqa, seqused_k=seqused_k, block_table=block_table,
+    )  # fmt: skip
 
 
 @wraps(of_torch_2_13)
 def of_torch_2_12(*arguments: Any, **options: Any) -> torch.Tensor:
-    """The arguments are those of 2.13; FlashAttention 2, which it has, refuses one."""
+    """The arguments are those of 2.13; FlashAttention 2, which it has, refuses one and asks for another."""
     if options.get("num_splits") is not None:
         raise RuntimeError("num_splits is only supported with FlashAttention 3")
+    if arguments[4] is None:
+        raise RuntimeError("cu_seq_k is needed")
     return of_torch_2_13(*arguments, **options)
 
 
@@ -100,21 +113,18 @@ def of_torch_2_14_without_cu_seq_k(*arguments: Any, **options: Any) -> torch.Ten
     return of_torch_2_13(*arguments, **options)
 
 
-@pytest.mark.parametrize(
-    ("released", "told"),
-    [
+def test_what_serves_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    for released, told in (
         (of_torch_2_12, " without num_splits"),
         (of_torch_2_13, ", num_splits=1"),
         (of_torch_2_14_without_cu_seq_k, ", num_splits=1"),
-    ],
-)
-def test_what_serves_by_version(released: VarlenAttention, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", released)
-    way = first_right(ways_to_call(torch_varlen()), CPU, torch.bfloat16)
-    assert way.told == f"varlen_attn of torch {torch.__version__}{told}"
+    ):
+        monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", released)
+        way = first_right(ways_to_call(torch_varlen()), CPU, torch.bfloat16)
+        assert way.told == f"varlen_attn of torch {torch.__version__}{told}"
 
 
-def test_torch_2_11_has_no_pages_and_sdpa_says_so(
+def test_an_older_torch_has_no_pages_or_no_kernel_and_sdpa_says_so(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", of_torch_2_11)
@@ -124,9 +134,6 @@ def test_torch_2_11_has_no_pages_and_sdpa_says_so(
     assert reason in caplog.text
     with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: varlen_attn"):
         kernels_for("varlen", loaded_on_cuda(loaded))
-
-
-def test_a_torch_without_the_kernel_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("torch.nn.attention.varlen.varlen_attn")
     with pytest.raises(NoFusedAttention, match=r"torch .* has no varlen_attn"):
         torch_varlen()
@@ -179,50 +186,13 @@ def test_what_is_wrong_is_found_out(name: str) -> None:
         first_right(ways_to_call(attention), CPU, torch.bfloat16)
 
 
-@pytest.mark.parametrize("wants_cu_seq_k", [True, False])
-def test_the_way_that_a_backend_accepts_is_found(wants_cu_seq_k: bool) -> None:
-    def picky(*arguments: Any, **options: Any) -> torch.Tensor:
-        if (arguments[4] is not None) != wants_cu_seq_k:
-            raise RuntimeError("not with a block table")
-        return varlen_attention(*arguments, **options)
-
-    ways = ways_to_call(picky)
-    assert first_right(ways, CPU, torch.bfloat16) is ways[0 if wants_cu_seq_k else 1]
-
-
-@pytest.mark.parametrize("window", [-1, 0, 4, 100])
-def test_the_reference_is_attention_written_down(window: int) -> None:
-    """Aligned at the end; a row before a sequence's first token sees nothing and gives zeros."""
-    generator = torch.Generator().manual_seed(0)
-    draw: Callable[..., torch.Tensor] = partial(torch.randn, generator=generator)
-    query, key, value = draw(12, HEADS, DIM), draw(6, 4, KV_HEADS, DIM), draw(6, 4, KV_HEADS, DIM)
-    owned, lengths = (5, 1, 6), (10, 7, 3)
-    table = torch.tensor([[4, 0, 2], [5, 1, 3], [3, 3, 3]], dtype=torch.int32)
+def test_in_the_reference_a_row_before_a_sequences_first_token_sees_nothing() -> None:
+    value, (cu_seq_q, seqused_k) = torch.randn(1, 4, 1, 8), (torch.tensor(x, dtype=torch.int32) for x in ([0, 3], [1]))
     out = varlen_attention(
-        query,
-        key,
-        value,
-        torch.tensor([0, 5, 6, 12], dtype=torch.int32),
-        None,
-        6,
-        12,
-        scale=0.3,
-        window_size=(window, 0),
-        enable_gqa=True,
-        seqused_k=torch.tensor(lengths, dtype=torch.int32),
-        block_table=table,
-    )
-    row = 0
-    for i, (num_rows, length) in enumerate(zip(owned, lengths, strict=True)):
-        keys, values = (x[table[i].long()].flatten(0, 1) for x in (key, value))
-        for place in range(length - num_rows, length):
-            first = max(0, place - window) if window >= 0 else 0
-            for head in range(HEADS):
-                seen = slice(first, max(place + 1, 0))
-                shared = head * KV_HEADS // HEADS
-                weights = (keys[seen, shared] @ query[row, head] * 0.3).softmax(0)
-                assert torch.allclose(out[row, head], weights @ values[seen, shared], atol=1e-5)
-            row += 1
+        torch.randn(3, 1, 8), value, value, cu_seq_q, None, 3, 4, scale=1.0, window_size=(-1, 0), enable_gqa=True,
+        seqused_k=seqused_k, block_table=torch.zeros(1, 1, dtype=torch.int32),
+    )  # fmt: skip
+    assert torch.allclose(out, torch.cat([torch.zeros(2, 1, 8), value[0, :1]]))
 
 
 @pytest.mark.gpu

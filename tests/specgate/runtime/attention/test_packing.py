@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from specgate.runtime.attention.packing import Layout, Packing, pack, unpack
+from specgate.runtime.attention.packing import Layout, pack, unpack
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
 
@@ -16,37 +16,12 @@ def sequence(length: int, num_cached: int, block_table: list[int]) -> KVSequence
     return made
 
 
-def packed(batch: list[Rows], layout: Layout) -> tuple[Packing, int]:
-    words, num_kept = pack(batch, layout, PAGE_SIZE, SCRATCH, pinned=False)
-    return unpack(words, layout, torch.int32), num_kept
-
-
-def lists(parts: Packing) -> dict[str, list[int]]:
-    return {name: part.tolist() for name, part in parts._asdict().items()}
-
-
-BATCH = [Rows(sequence(6, 3, [7, 2]), 3, 1), Rows(sequence(1, 0, [5]), 1, 1)]
-
-
-def test_a_batch_without_padding() -> None:
-    parts, num_kept = packed(BATCH, Layout((3, 1), 3))
-    assert lists(parts) == {
-        "token_ids": [103, 104, 105, 100],
-        "positions": [3, 4, 5, 0],
-        "slots": [7 * 4 + 3, 2 * 4, 2 * 4 + 1, 5 * 4],
-        "keep": [2, 3, 0, 0],
-        "cu_seq_q": [0, 3, 4],
-        "cu_seq_k": [0, 6, 7],
-        "seqused_k": [6, 1],
-        "block_table": [[7, 2, SCRATCH], [5, SCRATCH, SCRATCH]],
-    }
-    assert num_kept == 2
-
-
 def test_padding_stands_before_a_sequences_rows_and_writes_to_the_scratch_page() -> None:
-    parts, num_kept = packed(BATCH, Layout((4, 4, 4), 2))
+    batch, layout = [Rows(sequence(6, 3, [7, 2]), 3, 1), Rows(sequence(1, 0, [5]), 1, 1)], Layout((4, 4, 4), 2)
+    words, num_kept = pack(batch, layout, PAGE_SIZE, SCRATCH, pinned=False)
     to_scratch = SCRATCH * PAGE_SIZE
-    assert lists(parts) == {
+    parts = unpack(words, layout, torch.int32)
+    assert {name: part.tolist() for name, part in parts._asdict().items()} == {
         "token_ids": [0, 103, 104, 105, 0, 0, 0, 100, 0, 0, 0, 0],
         "positions": [2, 3, 4, 5, *[0] * 8],
         "slots": [to_scratch, 31, 8, 9, *[to_scratch] * 3, 20, *[to_scratch] * 4],

@@ -34,12 +34,7 @@ from tests.support.models import (
 from tests.support.tape import TapeCapturer, one_operation
 
 SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 8},
-    "gpt2": {},
-    "opt": {},
-}
+ARCHITECTURES = {"llama": {}, "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 8}, "gpt2": {}, "opt": {}}
 VOCAB = 64
 BUCKETS = [Bucket(4, 8), Bucket(2, 4), Bucket(1, 1)]
 Make = Callable[..., ModelRunner]
@@ -72,6 +67,7 @@ class Traffic:
 
     def __init__(self, runner: ModelRunner, seed: int) -> None:
         self.runner, self.dice = runner, random.Random(seed)
+        self.num_shared = self.num_forks = 0
         self.sequences = [self._fresh() for _ in range(4)]
 
     def _tokens(self, count: int) -> list[int]:
@@ -82,6 +78,7 @@ class Traffic:
         prompt = list(range(self.dice.choice([20, 20, 7]))) + self._tokens(self.dice.randint(1, 9))
         sequence = self.runner.pool.open(prompt, 96)
         self.runner.pool.attach(sequence, len(prompt) - 1)
+        self.num_shared += sequence.num_cached > 0
         return sequence
 
     def _renewed(self, index: int) -> KVSequence:
@@ -89,18 +86,15 @@ class Traffic:
         if self.dice.random() < 0.5:
             self.runner.pool.free(self.sequences[index])
             self.sequences[index] = self.runner.pool.fork(self.sequences[index - 1])
+            self.num_forks += 1
         self.runner.pool.free(old)
         return self.sequences[index]
 
     def step(self) -> list[tuple[list[int], torch.Tensor]]:
         """Run one forward; return what each sequence's rows were, to the last, and their logits."""
         batch = [self._rows(i) for i in self.dice.sample(range(4), self.dice.randint(1, 4))]
-        logits = self.runner.forward(batch)
-        return [
-            (rows.sequence.token_ids[: rows.sequence.num_cached], its)
-            for rows, its in zip(batch, logits, strict=True)
-            if len(its)
-        ]
+        both = zip([rows.sequence for rows in batch], self.runner.forward(batch), strict=True)
+        return [(one.token_ids[: one.num_cached], logits) for one, logits in both if len(logits)]
 
     def _rows(self, index: int) -> Rows:
         sequence = self.sequences[index]
@@ -116,14 +110,15 @@ class Traffic:
 
 
 @torch.inference_mode()
-def compare_with_eager(runner: ModelRunner, folder: Path, num_steps: int = 60) -> None:
+def compare_with_eager(runner: ModelRunner, folder: Path) -> None:
     eager, traffic, seen = eager_model(folder), Traffic(runner, seed=5), []
-    for _ in range(num_steps):
+    for _ in range(60):
         seen += traffic.step()
     for token_ids, logits in seen:
         expected = eager_logits(eager, [token_ids])[0, -len(logits) :]
         assert torch.allclose(logits, expected, atol=2e-4, rtol=1e-4), len(token_ids)
     assert len(seen) > 50
+    assert min(traffic.num_shared, traffic.num_forks) > 3
     for sequence in runner.pool.snapshot():
         runner.pool.free(sequence)
     runner.pool.check_integrity()
@@ -143,40 +138,6 @@ def test_replayed_rows_equal_the_eager_model(model_type: str, make: Make, folder
     assert 15 < tape.num_replays < 60
 
 
-def test_a_shared_prefix_and_a_branch_were_among_them(make: Make) -> None:
-    runner = make()
-    traffic, shared, copies = Traffic(runner, seed=5), 0, 0
-    take_copies = runner.pool.take_copies
-
-    def counting() -> list[Any]:
-        nonlocal copies
-        taken = take_copies()
-        copies += len(taken)
-        return taken
-
-    runner.pool.take_copies = counting  # type: ignore[method-assign]
-    for _ in range(60):
-        traffic.step()
-        pages = [page for sequence in runner.pool.snapshot() for page in sequence.block_table]
-        shared += len(pages) > len(set(pages))
-    assert shared > 5
-    assert copies > 5
-
-
-def test_a_replay_writes_to_its_sequences_rows_and_the_scratch_page_alone(make: Make) -> None:
-    runner = make()
-    runner.capture(BUCKETS, TapeCapturer(), quiet)
-    sequences = [opened(runner, [1, 2, 3]), opened(runner, [4, 5])]
-    before = {i: [pages.clone() for pages in layer] for i, layer in runner._pages.layers.items()}
-    runner.forward([Rows(sequences[0], 3, 1), Rows(sequences[1], 1, 1)])
-    for index, layer in runner._pages.layers.items():
-        for pages, old in zip(layer, before[index], strict=True):
-            # By their bits: what nobody has written to yet may be no number, which is unlike itself.
-            changed = (pages.view(torch.uint8) != old.view(torch.uint8)).flatten(2).any(2).nonzero().tolist()
-            written = [[sequences[0].block_table[0], row] for row in range(3)] + [[sequences[1].block_table[0], 0]]
-            assert [place for place in changed if place[0] != runner.pool.num_pages] == sorted(written)
-
-
 @torch.inference_mode()
 def test_what_is_in_no_sequence_is_not_looked_at(make: Make) -> None:
     """Pages that nobody has written to hold anything, NaN too."""
@@ -185,7 +146,7 @@ def test_what_is_in_no_sequence_is_not_looked_at(make: Make) -> None:
     ids = list(range(21))
     expected = run_task(runner, logits_of(opened(runner, ids), 1))
     runner.resize(4096)
-    for layer in runner._pages.layers.values():
+    for layer in runner._pages.layers.values():  # what no caller sees
         for pages in layer:
             pages.fill_(float("nan"))
     runner.capture(BUCKETS, TapeCapturer(), quiet)
@@ -210,22 +171,6 @@ def test_what_fits_no_bucket_runs_without_a_graph(make: Make) -> None:
     assert runner.last_num_calls == 2
 
 
-def test_new_pages_need_new_graphs(make: Make) -> None:
-    runner = make()
-    runner.capture(BUCKETS, EagerCapturer(), quiet)
-    assert runner.buckets == BUCKETS[::-1]
-    runner.resize(1024)
-    assert runner.buckets == []
-
-
-def test_buckets_are_few_and_the_largest_comes_first() -> None:
-    buckets = buckets_for(20)
-    assert buckets[0].num_rows == max(bucket.num_rows for bucket in buckets) == 256
-    assert {bucket.num_sequences for bucket in buckets} == {1, 2, 4, 8, 16, 32}
-    assert buckets_for(1) == [Bucket(1, width) for width in (8, 6, 4, 2, 1)]
-    assert max(bucket.num_sequences for bucket in buckets_for(4096)) == 64
-
-
 # Loading
 
 
@@ -234,14 +179,9 @@ def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
     kernels = [VarlenKernel(one_operation, loaded.context_length), PagedSdpaKernel()]
     told: list[tuple[str, int, int]] = []
     runner = build(
-        loaded,
-        kernels,
-        kv_tokens=None,
-        page_size=256,
-        max_sessions=2,
-        capturer=TapeCapturer(),
+        loaded, kernels, kv_tokens=None, page_size=256, max_sessions=2, capturer=TapeCapturer(),
         progress=lambda *stage: told.append(stage),
-    )
+    )  # fmt: skip
     assert runner.kernel.name == "varlen"
     assert runner.pool.num_pages * 256 == 2 * 2 * 512
     assert runner.buckets == buckets_for(2)[::-1]
@@ -250,21 +190,23 @@ def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
     assert runner.pool.num_free == runner.pool.num_pages
 
 
+def load_with_varlen(folder: Path, attention: VarlenAttention = one_operation, kv_tokens: int = 4096) -> ModelRunner:
+    return prepare(load_float32(folder), kv_tokens, 256, quiet, [VarlenKernel(attention, 512), PagedSdpaKernel()])
+
+
 def wrong(*arguments: Any, **options: Any) -> torch.Tensor:
     return 1.1 * one_operation(*arguments, **options)
 
 
 def test_attention_that_fails_the_check_gives_way_to_the_next(tmp_path: Path, caplog: Any) -> None:
-    loaded = load_float32(write_llama(tmp_path))
-    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(wrong, 512), PagedSdpaKernel()])
+    runner = load_with_varlen(write_llama(tmp_path), wrong)
     assert runner.kernel.name == "sdpa"
     assert "attention by varlen is not used: LlamaForCausalLM: logits over KV pages differ" in caplog.text
 
 
 def test_a_soft_cap_is_left_to_the_other_one(tmp_path: Path, caplog: Any) -> None:
-    folder = write_model(tmp_path, "gemma2", attn_logit_softcapping=5.0, query_pre_attn_scalar=8, sliding_window=8)
-    loaded = load_float32(folder)
-    runner = prepare(loaded, 4096, 256, quiet, [VarlenKernel(one_operation, 512), PagedSdpaKernel()])
+    soft_capped = {"attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 8, "sliding_window": 8}
+    runner = load_with_varlen(write_model(tmp_path, "gemma2", **soft_capped))
     assert runner.kernel.name == "sdpa"
     assert "no place for a soft-cap" in caplog.text
     assert runner.kernel.why.startswith("varlen does not serve Gemma2ForCausalLM")
@@ -275,14 +217,6 @@ def curious(query: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tenso
     return one_operation(query, *arguments, **options) if query.amax().item() < 1e9 else query
 
 
-def test_a_forward_that_reads_on_the_host_serves_without_graphs(make: Make, caplog: Any) -> None:
-    runner = make(attention=curious)
-    assert not add_graphs(runner, TapeCapturer(), 2, quiet)
-    assert runner.buckets == []
-    assert "CUDA graphs are not used: RuntimeError: operation not permitted" in caplog.text
-    assert run_task(runner, logits_of(opened(runner, [1, 2, 3]), 1)).shape == (1, VOCAB)
-
-
 class StaleCapturer:
     """Replays nothing: the logits are those of the capture."""
 
@@ -291,12 +225,21 @@ class StaleCapturer:
         return lambda: None
 
 
-def test_graphs_that_give_something_else_are_not_used(make: Make, caplog: Any) -> None:
-    runner = make()
-    assert not add_graphs(runner, StaleCapturer(), 2, quiet)
-    assert runner.buckets == []
-    assert "CUDA graphs are not used: UnsupportedArchitecture" in caplog.text
-    assert runner.pool.num_free == runner.pool.num_pages
+@pytest.mark.parametrize(
+    ("attention", "capturer", "reason"),
+    [
+        (curious, TapeCapturer(), "RuntimeError: operation not permitted"),
+        (one_operation, StaleCapturer(), "UnsupportedArchitecture"),
+    ],
+)
+def test_where_graphs_cannot_be_recorded_or_give_something_else_it_serves_without(
+    attention: VarlenAttention, capturer: Any, reason: str, make: Make, caplog: Any
+) -> None:
+    runner = make(attention=attention)
+    assert not add_graphs(runner, capturer, 2, quiet)
+    assert (runner.buckets, runner.pool.num_free) == ([], runner.pool.num_pages)
+    assert f"CUDA graphs are not used: {reason}" in caplog.text
+    assert run_task(runner, logits_of(opened(runner, [1, 2, 3]), 1)).shape == (1, VOCAB)
 
 
 def test_other_attention_cannot_be_recorded(tmp_path: Path, caplog: Any) -> None:
@@ -306,11 +249,12 @@ def test_other_attention_cannot_be_recorded(tmp_path: Path, caplog: Any) -> None
 
 
 @pytest.mark.parametrize("num_pages", [1, 3])
-def test_few_pages_are_enough_to_check_graphs(num_pages: int, tmp_path: Path) -> None:
-    loaded = load_float32(write_llama(tmp_path))
-    runner = prepare(loaded, 256 * num_pages, 256, quiet, [VarlenKernel(one_operation, 512)])
+def test_few_pages_are_enough_to_check_graphs_and_others_need_new_ones(num_pages: int, tmp_path: Path) -> None:
+    runner = load_with_varlen(write_llama(tmp_path), kv_tokens=256 * num_pages)
     assert add_graphs(runner, EagerCapturer(), 4, quiet)
     assert runner.buckets == buckets_for(4)[::-1]
+    runner.resize(1024)
+    assert runner.buckets == []
 
 
 # On a GPU
@@ -322,21 +266,9 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     folder = write_llama(tmp_path_factory.mktemp("gpu"), vocab_size=VOCAB, hidden=256)
     loaded = load(str(folder), torch.device("cuda"), torch.bfloat16, quiet)
     return build(
-        loaded,
-        kernels_for("varlen", loaded),
-        kv_tokens=65_536,
-        page_size=256,
-        max_sessions=8,
-        capturer=CudaCapturer(loaded.device),
-        progress=quiet,
-    )
-
-
-@pytest.mark.gpu
-def test_the_fused_kernel_serves_on_the_gpu_with_graphs(on_gpu: ModelRunner) -> None:
-    assert on_gpu.kernel.name == "varlen"
-    assert on_gpu.buckets == buckets_for(8)[::-1]
-    assert torch.cuda.get_sync_debug_mode() == 0
+        loaded, kernels_for("varlen", loaded), kv_tokens=65_536, page_size=256, max_sessions=8,
+        capturer=CudaCapturer(loaded.device), progress=quiet,
+    )  # fmt: skip
 
 
 @pytest.mark.gpu
@@ -365,3 +297,5 @@ def test_a_greedy_text_on_the_gpu_is_the_same_with_and_without_graphs(on_gpu: Mo
         texts.append(sequence.token_ids)
         on_gpu.pool.free(sequence)
     assert texts[0] == texts[1]
+    assert (on_gpu.kernel.name, on_gpu.buckets) == ("varlen", buckets_for(8)[::-1])
+    assert torch.cuda.get_sync_debug_mode() == 0
