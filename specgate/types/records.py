@@ -76,6 +76,6 @@ class RoundRecord:
 
     @property
     def fully_accepted(self) -> bool:
-        """Whether the whole draft stands. A solo token counts so; a draft that was asked for and never came does not."""
+        """Whether the whole draft stands, as a solo token does. One that was asked for and never came does not."""
         lost = self.plan.gamma > 0 and self.solo and not self.verdict.solo
         return self.num_accepted == len(self.proposal) and not lost
