@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
-from orchestrator.api.grpc.service import GrpcDoor
+from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
@@ -62,10 +62,10 @@ class Gateway:
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         reuse_port = gateway.grpc.port > 0
         drain_s = self._settings.drain_s + CUT_GRACE_S
-        self._door = GrpcDoor(self._request_queue, gateway.grpc, reuse_port=reuse_port, drain_s=drain_s)
+        self._api = GrpcApi(self._request_queue, gateway.grpc, reuse_port=reuse_port, drain_s=drain_s)
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
         self._probe = None if verifiers is None else Replicas("verifier", verifiers).check
-        await self._door.start()
+        await self._api.start()
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return what answers HTTP; Serve asks for it once the gateway is made."""
@@ -73,11 +73,11 @@ class Gateway:
 
     async def grpc_endpoint(self) -> str:
         """Return HOST:PORT of the gRPC door."""
-        return self._door.endpoint
+        return self._api.endpoint
 
     async def drain(self) -> None:
         """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
-        await asyncio.gather(self._drain_queue(), self._door.drain())
+        await asyncio.gather(self._drain_queue(), self._api.drain())
 
     async def _drain_queue(self) -> None:
         if not await self._request_queue.drain(self._settings.drain_s):

@@ -14,7 +14,8 @@ class Announcer:
     """The announcement of what is drafted behind one proposal.
 
     Attributes:
-        told, told_first: the announcement, as yet without a number, and the draft of its first proposal; None before.
+        announcement, first_announced: what was said, as yet without a number, and the draft of its first proposal;
+            None before.
 
     Args:
         position: the committed length that the branches stand behind.
@@ -25,8 +26,8 @@ class Announcer:
         self._announce = announce
         self._branches: list[tuple[Outcome, Draft]] = []
         self._num_open = 0
-        self.told: Announcement | None = None
-        self.told_first: Draft | None = None
+        self.announcement: Announcement | None = None
+        self.first_announced: Draft | None = None
 
     def begin(self, outcome: Outcome, draft: Draft) -> None:
         """Count a branch in, which is drafted behind ``outcome``."""
@@ -43,11 +44,11 @@ class Announcer:
 
     def stop(self) -> None:
         """Tell nothing any more: the round is over. Lets go of the branches, whose logits are large."""
-        self._branches, self.told, self.told_first = [], None, None
+        self._branches, self.announcement, self.first_announced = [], None, None
 
     def _tell(self) -> None:
-        told = [(outcome, draft) for outcome, draft in self._branches if draft.tokens]
-        if told:
-            proposals = (AnnouncedProposal(*outcome, tuple(draft.token_ids)) for outcome, draft in told)
-            self.told, self.told_first = Announcement(self._position, tuple(proposals)), told[0][1]
-            self._announce(self.told)
+        announcement = [(outcome, draft) for outcome, draft in self._branches if draft.tokens]
+        if announcement:
+            proposals = (AnnouncedProposal(*outcome, tuple(draft.token_ids)) for outcome, draft in announcement)
+            self.announcement, self.first_announced = Announcement(self._position, tuple(proposals)), announcement[0][1]
+            self._announce(self.announcement)

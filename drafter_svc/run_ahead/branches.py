@@ -88,14 +88,14 @@ class BranchSet:
         return self.is_busy or any(self.named(ids) is not None for ids in self.branches)
 
     @property
-    def told(self) -> Announcement | None:
+    def announcement(self) -> Announcement | None:
         """What was announced of it; None: nothing yet."""
-        return self._announcer.told if self._announcer is not None else None
+        return self._announcer.announcement if self._announcer is not None else None
 
     @property
-    def told_first(self) -> Branch | None:
+    def first_announced(self) -> Branch | None:
         """The likeliest branch that was told of, if it is still there."""
-        first = self._announcer.told_first if self._announcer is not None else None
+        first = self._announcer.first_announced if self._announcer is not None else None
         ids = (ids for ids, branch in self.branches.items() if branch.draft is first)
         return self.named(next(ids, ()))
 

@@ -68,7 +68,7 @@ class RunAhead:
         """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
         """Whether the last round's proposal was: then nobody waits for the answer, unless the two crossed."""
-        self._num_told = 0
+        self._num_sent = 0
         self._is_followed = False
         """The client said that it knows what the last round proposes, and so what stands behind it."""
 
@@ -83,8 +83,8 @@ class RunAhead:
         self._learn(outcome)
         branch_sets, self._branch_sets = self._branch_sets, []
         named = branch_sets[0].named(outcome) if branch_sets else None
-        is_told, is_busy = (
-            bool(branch_sets) and branch_sets[0].told is not None,
+        is_announced, is_busy = (
+            bool(branch_sets) and branch_sets[0].announcement is not None,
             any(branches.is_busy for branches in branch_sets),
         )
         if branch_sets:
@@ -94,7 +94,7 @@ class RunAhead:
         if branch_sets and terms.gamma:
             self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
         is_complete = len(draft.tokens) == terms.gamma or draft.ended
-        self.was_announced = is_told and is_complete and len(draft.tokens) > 0
+        self.was_announced = is_announced and is_complete and len(draft.tokens) > 0
         self._is_followed = request.foreseen
         self._expect(terms, request.prepare)
         stands = self.was_announced and len(draft.tokens) == num_prepared
@@ -117,12 +117,12 @@ class RunAhead:
         order = self._order(num_rows, submit, None if self._rejects else announce)
         if not self._branch_sets:
             self._open(BranchSet(self._tools, self._proposed, self._coming), order)
-        elif order.announce is not None and (told := self._branch_sets[0].told) is not None:
+        elif order.announce is not None and (announcement := self._branch_sets[0].announcement) is not None:
             # It was told of as further ahead, which a client that missed something cannot follow.
             if self._is_followed:
                 self._look_further(order)
             else:
-                order.announce(told)
+                order.announce(announcement)
 
     def free(self) -> None:
         """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
@@ -189,8 +189,8 @@ class RunAhead:
             return Order(num_rows, submit, None)
 
         def tell(announcement: Announcement) -> None:
-            self._num_told += 1
-            announce(announcement._replace(further=len(self._branch_sets) > 1, number=self._num_told))
+            self._num_sent += 1
+            announce(announcement._replace(further=len(self._branch_sets) > 1, number=self._num_sent))
             self._look_further(order)
 
         order = Order(num_rows, submit, tell)
@@ -201,7 +201,7 @@ class RunAhead:
         if not self._branch_sets or len(self._branch_sets) == MOST_BRANCH_SETS:
             return
         last = self._branch_sets[-1]
-        branch = last.told_first
+        branch = last.first_announced
         # While the target decodes alone, the next round is enough: what is behind that is seldom asked for.
         if branch is None or not last.proposed.tokens:
             return

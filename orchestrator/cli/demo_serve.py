@@ -22,24 +22,24 @@ OnDelta = Callable[[Delta], None]
 Reader = Callable[[ServedEndpoints, GenerationRequest, str, OnDelta], Awaitable[None]]
 
 
-async def read_http(doors: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
+async def read_http(apis: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
     """Stream one completion of ``text`` through the HTTP door. Raises as ``stream_completion`` does."""
 
     def read() -> None:
-        for delta in stream_completion(doors.http, MODEL_NAME, request, text):
+        for delta in stream_completion(apis.http, MODEL_NAME, request, text):
             on_delta(delta)
 
     await asyncio.to_thread(read)
 
 
-async def read_grpc(doors: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
+async def read_grpc(apis: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
     """Stream one completion of ``text`` through the gRPC door. Raises as ``GrpcClient.stream`` does."""
-    async with GrpcClient(doors.grpc) as client, aclosing(client.stream(request, text)) as deltas:
+    async with GrpcClient(apis.grpc) as client, aclosing(client.stream(request, text)) as deltas:
         async for delta in deltas:
             on_delta(delta)
 
 
-_DOORS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC, GenerateStream": read_grpc}
+_LISTENERS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC, GenerateStream": read_grpc}
 
 
 async def demo_serve(
@@ -54,17 +54,17 @@ async def demo_serve(
     if find_spec("ray") is None:
         out.print("the serving part needs Ray: pip install 'specgate[ray]'", markup=False)
         return
-    async with served(settings, on_notice=lambda text: out.print(text, style="yellow", markup=False)) as doors:
-        out.print(f"ready after {doors.ready_s:.1f} s", end="\n\n")
-        for name, reader in _DOORS.items():
+    async with served(settings, on_notice=lambda text: out.print(text, style="yellow", markup=False)) as apis:
+        out.print(f"ready after {apis.ready_s:.1f} s", end="\n\n")
+        for name, reader in _LISTENERS.items():
             out.print(name, style="dim")
             write(out, [Segment(text, Style(bold=True))])
-            out.print(await _shown(reader, doors, request, text, tokenizer, out), style="bold", end="\n\n")
+            out.print(await _shown(reader, apis, request, text, tokenizer, out), style="bold", end="\n\n")
 
 
 async def _shown(
     reader: Reader,
-    doors: ServedEndpoints,
+    apis: ServedEndpoints,
     request: GenerationRequest,
     text: str,
     tokenizer: TextTokenizer | None,
@@ -79,7 +79,7 @@ async def _shown(
         write(out, painter.paint(delta))
 
     start_s = time.perf_counter()
-    await reader(doors, request, text, show)
+    await reader(apis, request, text, show)
     result = collector.result(GenerationStats())
     out.print()
     rate = f" · {result.tokens_per_s:.1f} tokens/s" if result.tokens_per_s else ""

@@ -43,8 +43,8 @@ def serve(options: ServeOptions) -> None:
         served = Served(settings, build(settings.model_dump(mode="json")))
         try:
             with _shown(log, stop, as_json=options.json_events) as show:
-                doors = served.start(show)
-            _tell(settings, doors, time.monotonic() - start_s, as_json=options.json_events)
+                apis = served.start(show)
+            _tell(settings, apis, time.monotonic() - start_s, as_json=options.json_events)
             served.wait(stop)
             log.print(f"draining: running requests get {settings.drain_s:g} s", highlight=False)
         finally:
@@ -98,15 +98,15 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
         yield show
 
 
-def _tell(settings: Settings, doors: "GatewayEndpoints", seconds: float, *, as_json: bool) -> None:
+def _tell(settings: Settings, apis: "GatewayEndpoints", seconds: float, *, as_json: bool) -> None:
     if as_json:
-        _say({"event": "ready", "http": doors.http, "grpc": doors.grpc[0], "seconds": round(seconds, 3)})
+        _say({"event": "ready", "http": apis.http, "grpc": apis.grpc[0], "seconds": round(seconds, 3)})
         return
     body = json.dumps({"model": settings.model_name, "prompt": "def main():", "max_tokens": 32, "stream": True})
     print(f"ready after {seconds:.1f} s")
-    print(f"  HTTP  {doors.http}/v1")
-    print(f"  gRPC  {', '.join(doors.grpc)}")
-    print(f"  curl -N {doors.http}/v1/completions -H 'content-type: application/json' -d '{body}'")
+    print(f"  HTTP  {apis.http}/v1")
+    print(f"  gRPC  {', '.join(apis.grpc)}")
+    print(f"  curl -N {apis.http}/v1/completions -H 'content-type: application/json' -d '{body}'")
     print("Ctrl-C drains and leaves.", flush=True)
 
 

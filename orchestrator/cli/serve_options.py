@@ -11,7 +11,7 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import PairOptions
 from specgate.types import Verification
 
-_DOORS = "Doors"
+_LISTENERS = "Doors"
 _DRAFTING = "Drafting, where a request does not say"
 _KEYS = {
     "target": "verifier.model",
@@ -44,13 +44,17 @@ class ServeOptions(PairOptions):
             "--set", metavar="KEY=VALUE", help="Over file and flags, such as verifier.replicas=2. Repeatable."
         ),
     ] = ()
-    host: Annotated[str | None, typer.Option(help="HTTP listens here.", rich_help_panel=_DOORS)] = None
-    port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.", rich_help_panel=_DOORS)] = None
-    grpc_host: Annotated[str | None, typer.Option(help="gRPC listens here.", rich_help_panel=_DOORS)] = None
-    grpc_port: Annotated[int | None, typer.Option(help="gRPC port; 0 takes a free one.", rich_help_panel=_DOORS)] = None
+    host: Annotated[str | None, typer.Option(help="HTTP listens here.", rich_help_panel=_LISTENERS)] = None
+    port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.", rich_help_panel=_LISTENERS)] = None
+    grpc_host: Annotated[str | None, typer.Option(help="gRPC listens here.", rich_help_panel=_LISTENERS)] = None
+    grpc_port: Annotated[
+        int | None, typer.Option(help="gRPC port; 0 takes a free one.", rich_help_panel=_LISTENERS)
+    ] = None
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Let the doors listen beyond loopback without TLS.", rich_help_panel=_DOORS),
+        typer.Option(
+            "--insecure", help="Let the doors listen beyond loopback without TLS.", rich_help_panel=_LISTENERS
+        ),
     ] = False
     gamma: Annotated[
         int | None,
@@ -75,5 +79,5 @@ class ServeOptions(PairOptions):
             InvalidArgument: a pair of ``--set`` is not KEY=VALUE.
         """
         given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) not in (None, ())}
-        insecure = {f"{door}.insecure": True for door in _DOOR_KEYS if self.insecure}
+        insecure = {f"{listener}.insecure": True for listener in _DOOR_KEYS if self.insecure}
         return {**given, **insecure, **parse_set(self.set)}

@@ -77,9 +77,9 @@ class Served:
         except (RayError, RayServeException, RuntimeError, ValueError) as error:
             raise ServiceUnavailable(f"Ray Serve refuses the application: {_cause(str(error))}") from None
         self._wait_running(board, show)
-        doors = GatewayEndpoints(_url(self._http), self._grpc_endpoints())
-        _wait_for_door(doors.http)
-        return doors
+        apis = GatewayEndpoints(_url(self._http), self._grpc_endpoints())
+        _wait_for_api(apis.http)
+        return apis
 
     def _wait_running(self, board: Any, show: OnStages) -> None:
         while True:
@@ -163,7 +163,7 @@ def _url(listen: Listen) -> str:
     return f"{'https' if listen.tls else 'http'}://{join_endpoint(listen.host, listen.port)}"
 
 
-def _wait_for_door(url: str) -> None:
+def _wait_for_api(url: str) -> None:
     """Return once the application answers at ``url``. One behind TLS is taken at its word: it may trust us not."""
     give_up_at_s = time.monotonic() + DOOR_S
     # Past any http_proxy of the environment: the door is on this machine.

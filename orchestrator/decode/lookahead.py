@@ -46,7 +46,7 @@ class Planned(NamedTuple):
     proposal: Proposal
 
 
-class Foresight:
+class ExpectedRounds:
     """Tells follow-ups of the round that runs, and remembers what was told: once a round and position, for good.
 
     What a verifier goes on with is what it was told first, so what came later must not be taken for it.
@@ -60,8 +60,8 @@ class Foresight:
         self._session = session
         self._drafter = drafter
         self._policy = policy
-        self._told: tuple[Planned, ...] = ()
-        self._told_at: tuple[int, int] | None = None
+        self._sent: tuple[Planned, ...] = ()
+        self._sent_at: tuple[int, int] | None = None
 
     def tell(self, running: Proposal, announcement: Announcement) -> FollowUps | None:
         """Return what is to be told of what may come behind the verdict on ``running``; None: nothing.
@@ -70,36 +70,36 @@ class Foresight:
         """
         session = self._session
         place = session.round, session.length
-        if session.finished or announcement.position != session.length or place == self._told_at:
+        if session.finished or announcement.position != session.length or place == self._sent_at:
             return None
         coming = [entry for one in announcement.proposals if (entry := self._coming(running, one)) is not None]
         coming = [entry for entry in coming if entry[1].plan.solo_below == coming[0][1].plan.solo_below]
         if not coming:
             return None
-        self._told_at, self._told = place, tuple(planned for _, planned in coming)
-        plans = [planned.plan for planned in self._told]
+        self._sent_at, self._sent = place, tuple(planned for _, planned in coming)
+        plans = [planned.plan for planned in self._sent]
         # A solo run ends with the text, whatever its limit.
         gate = plans[0].solo_below, max(plan.max_solo_tokens for plan in plans)
         return FollowUps(session.round + 1, session.length, tuple(one for one, _ in coming), *gate)
 
     def followed(self, verdict: Verdict) -> Planned | None:
         """Return the round that the verifier has gone on with behind ``verdict``."""
-        return self._told[verdict.follow_up - 1] if verdict.follow_up else None
+        return self._sent[verdict.follow_up - 1] if verdict.follow_up else None
 
     def _coming(self, running: Proposal, announced: AnnouncedProposal) -> tuple[FollowUp, Planned] | None:
         session, (num_accepted, token_id, _) = self._session, announced
         if num_accepted > len(running) or not 0 <= token_id < session.opening_spec.vocab_size:
             return None
         token_ids = (*running.draft_token_ids[:num_accepted], token_id)
-        foreseen = self._plan_ahead(len(token_ids), fully_accepted=num_accepted == len(running))
-        if foreseen is None or not foreseen.plan.gamma:
+        expected = self._plan_ahead(len(token_ids), fully_accepted=num_accepted == len(running))
+        if expected is None or not expected.plan.gamma:
             return None
-        plan = foreseen.plan
+        plan = expected.plan
         request = DraftRequest(session.round + 1, session.length, token_ids, plan.gamma, plan.stop_below, plan.prepare)
         proposal = self._drafter.announced(request)
         if proposal is None:
             return None
-        follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, foreseen.least_confidence)
+        follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, expected.least_confidence)
         return follow_up, Planned(plan, proposal)
 
     def _plan_ahead(self, num_tokens: int, *, fully_accepted: bool) -> ExpectedPlan | None:
@@ -122,7 +122,7 @@ class _Heard(NamedTuple):
     announcement: Announcement
     terms: _Terms
 
-    def told(self, proposed: tuple[int, ...], request: DraftRequest) -> tuple[int, ...]:
+    def proposal_behind(self, proposed: tuple[int, ...], request: DraftRequest) -> tuple[int, ...]:
         """Return what is proposed behind what the request commits; () where nothing was announced of that.
 
         Raises:
@@ -139,7 +139,7 @@ class _Heard(NamedTuple):
 
     def is_fulfilled(self, proposed: tuple[int, ...], request: DraftRequest) -> bool:
         """Return whether the first proposal is what the request asks for, from end to end."""
-        ids = self.told(proposed, request)
+        ids = self.proposal_behind(proposed, request)
         is_whole = len(ids) == request.gamma or len(ids) < min(request.gamma, self.terms.complete_length)
         return bool(ids) and ids is self.announcement.proposals[0].draft_token_ids and is_whole
 
@@ -167,7 +167,7 @@ class Announced:
         """Whose first proposal was asked for last. What comes of the round behind it belongs to the chain."""
 
     @property
-    def was_foreseen(self) -> bool:
+    def was_expected(self) -> bool:
         """Whether what was asked for last is known to be what was announced first, as a whole."""
         return self._fulfilled is not None
 
@@ -222,7 +222,7 @@ class Announced:
         """
         if not request.gamma or not self._chain or self.proposed is None:
             return None
-        ids = self._chain[0].told(self.proposed, request)
+        ids = self._chain[0].proposal_behind(self.proposed, request)
         ended = len(ids) < self._chain[0].terms.complete_length
         if not ids or (not ended and len(ids) < request.gamma):
             return None

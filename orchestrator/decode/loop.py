@@ -7,14 +7,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
 
-from orchestrator.decode.lookahead import Foresight, Planned
+from orchestrator.decode.lookahead import ExpectedRounds, Planned
 from orchestrator.decode.ports import Drafter, Verifier
 from orchestrator.decode.request import Delta
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
 from specgate.types import NO_PROPOSAL, Announcement, DraftRequest, Proposal, RoundPlan, Verdict
 
-MOST_UNTOLD = 16
+MOST_UNSENT = 16
 """Tokens that a drafter which need not be ready hears of at a time: few enough for one forward beside others'."""
 
 
@@ -70,7 +70,7 @@ class Rounds:
         self._drafting: asyncio.Task[tuple[Proposal, float]] | None = None
         self._running = NO_PROPOSAL
         self._announcement: Announcement | None = None
-        self._foresight = Foresight(session, drafter, policy)
+        self._expected = ExpectedRounds(session, drafter, policy)
         drafter.listen(self._on_announcement)
 
     async def follow(self, verdict: Verdict) -> None:
@@ -81,13 +81,13 @@ class Rounds:
         if self._session.finished:
             return
         if verdict.last:
-            self._begin(self._foresight.followed(verdict))
+            self._begin(self._expected.followed(verdict))
             # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
             # out behind that, when the target is asked.)
             await asyncio.sleep(0)
             return
         self._running = NO_PROPOSAL
-        is_due = self._session.plan.keeps_warm or self._session.num_untold >= MOST_UNTOLD
+        is_due = self._session.plan.keeps_warm or self._session.num_unsent >= MOST_UNSENT
         # One that is behind with its last answer hears of it with the next round.
         if is_due and (self._drafting is None or self._drafting.done()):
             await self._drafter.draft(self._session.keep_warm())
@@ -137,6 +137,6 @@ class Rounds:
         # Not while the reader is away: the target is at most one round ahead of him.
         if self._announcement is not None and self._begun is None:
             announcement, self._announcement = self._announcement, None
-            follow_ups = self._foresight.tell(self._running, announcement)
+            follow_ups = self._expected.tell(self._running, announcement)
             if follow_ups is not None:
                 self._verifier.expect(follow_ups)

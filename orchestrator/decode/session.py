@@ -74,7 +74,7 @@ class Session:
         self.finish_reason: FinishReason | None = None
         self.stats = GenerationStats(seed=spec.seed, prompt_tokens=self.num_prompt_tokens)
         self.round = 0
-        self._num_told = len(self.committed)
+        self._num_sent = len(self.committed)
         self._round_start_s = 0.0
         self.plan = RoundPlan()
         self._catches_up = False
@@ -112,20 +112,20 @@ class Session:
         self.round += 1
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
-        return self._tell(plan.gamma, plan.stop_below)
+        return self._report(plan.gamma, plan.stop_below)
 
     @property
-    def num_untold(self) -> int:
+    def num_unsent(self) -> int:
         """Committed tokens that the drafter was not told of yet."""
-        return len(self.committed) - self._num_told
+        return len(self.committed) - self._num_sent
 
     def keep_warm(self) -> DraftRequest:
         """What the drafter is told while the target decodes alone: it carries the current round's number."""
-        return self._tell()
+        return self._report()
 
-    def _tell(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
+    def _report(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
         plan = self.plan
-        position, self._num_told = self._num_told, len(self.committed)
+        position, self._num_sent = self._num_sent, len(self.committed)
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
 
     def restart_round_time(self) -> None:

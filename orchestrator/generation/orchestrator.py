@@ -12,7 +12,7 @@ from orchestrator.decode.session import Session
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.pacing import between_events
-from orchestrator.policy.auto.costs import ToldCosts
+from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
 from orchestrator.services.discovery import KnownDrafters, ask_one, check_pair
@@ -51,7 +51,7 @@ class Orchestrator:
         self._channels = ChannelCache(tls)
         self._dialer = GrpcDialer(self._channels, timeouts.open_s, wrap_call)
         self._known_drafters: KnownDrafters
-        self.learner = Learner(self.told_costs, between_events)
+        self.learner = Learner(self.measured_costs, between_events)
         self._running: WeakSet[Generation] = WeakSet()
 
     @classmethod
@@ -112,10 +112,10 @@ class Orchestrator:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info
 
-    def told_costs(self) -> ToldCosts:
+    def measured_costs(self) -> MeasuredCosts:
         """Return what the services that were met told of their forwards."""
         draft = self.draft_info.forward_costs if self.draft_info is not None else ()
-        return ToldCosts(self.target_info.forward_costs, draft)
+        return MeasuredCosts(self.target_info.forward_costs, draft)
 
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""

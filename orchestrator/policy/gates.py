@@ -199,10 +199,10 @@ class WithinLimits:
         return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
-        foreseen = self.policy.plan_ahead(session)
-        if foreseen is None or (gamma := self._within(foreseen.plan.gamma, session)) <= 0:
+        expected = self.policy.plan_ahead(session)
+        if expected is None or (gamma := self._within(expected.plan.gamma, session)) <= 0:
             return None
-        return foreseen._replace(plan=replace(foreseen.plan, gamma=gamma))
+        return expected._replace(plan=replace(expected.plan, gamma=gamma))
 
     def _within(self, gamma: int, session: Progress) -> int:
         # A verdict emits up to gamma + 1 tokens.

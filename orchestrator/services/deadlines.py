@@ -70,19 +70,19 @@ class DraftDeadline:
 
     async def wait(self, draft: Awaitable[Proposal], request: DraftRequest) -> Proposal:
         """Return the draft that was requested. Raises TimeoutError as ``Deadline.wait`` does."""
-        start_s, num_told = self._clock(), len(request.token_ids)
-        proposal = await within(self.limit_s(num_told + request.gamma), draft)
-        self._learn(proposal, self._clock() - start_s, num_told)
+        start_s, num_reported = self._clock(), len(request.token_ids)
+        proposal = await within(self.limit_s(num_reported + request.gamma), draft)
+        self._learn(proposal, self._clock() - start_s, num_reported)
         return proposal
 
-    def _learn(self, proposal: Proposal, seconds: float, num_told: int) -> None:
+    def _learn(self, proposal: Proposal, seconds: float, num_reported: int) -> None:
         if self._is_first:
             self._is_first, seconds = False, min(seconds, proposal.draft_us / 1e6)
         if proposal.num_prepared == len(proposal):
             return
         self._slowest_s = max(self._slowest_s, seconds)
         if not proposal.num_prepared:
-            self._token_s = max(self._token_s, seconds / (num_told + len(proposal)))
+            self._token_s = max(self._token_s, seconds / (num_reported + len(proposal)))
 
 
 async def within(limit_s: float, answer: Awaitable[T]) -> T:

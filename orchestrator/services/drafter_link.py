@@ -41,7 +41,7 @@ class GrpcDrafter:
         proposed = self._announced.proposed or ()
         with answered_by(self._stream.peer):
             further = self._announced.ask(request)
-        request = replace(request, foreseen=self._announced.was_foreseen)
+        request = replace(request, foreseen=self._announced.was_expected)
         round_pb = draft_round_to_pb(request, common_prefix_length(proposed, request.token_ids))
         self._num_unannounced += MOST_A_ROUND
         if further is not None and self._tell is not None:

@@ -184,10 +184,10 @@ class _Step:
         if not self._pool.could_extend(sequence, need.length, victims):
             return False
         while not self._pool.extend(sequence, length):
-            self._rob(victims.pop())
+            self._preempt(victims.pop())
         return True
 
-    def _rob(self, victim: KVSequence) -> None:
+    def _preempt(self, victim: KVSequence) -> None:
         if victim.is_branch:
             self._pool.discard(victim)
             return

@@ -92,7 +92,7 @@ def _after(num_sent: int, error: SpecgateError) -> SpecgateError:
     return error
 
 
-class GrpcDoor:
+class GrpcApi:
     """One listening server over a request queue, from ``start`` to ``drain``.
 
     Args:

@@ -83,7 +83,7 @@ class GatewaySettings(StrictSettings):
     placement: Placement = Placement(num_gpus=0)
 
     @model_validator(mode="after")
-    def _check_doors(self) -> Self:
+    def _check_listeners(self) -> Self:
         if self.http.tls is not None and self.http.tls.client_ca is not None:
             raise ValueError("http.tls.client_ca: Ray Serve's HTTP proxy asks no client for a certificate")
         if self.grpc.host == NODE:

@@ -15,7 +15,7 @@ from orchestrator.bench.load.trace import Clock, RequestTimeline, TimedGeneratio
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.pacing import between_events
-from orchestrator.policy.auto.costs import ToldCosts
+from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
 
@@ -25,7 +25,7 @@ class Starter(Protocol):
 
     learner: Learner
 
-    def told_costs(self) -> ToldCosts: ...
+    def measured_costs(self) -> MeasuredCosts: ...
 
     def generate(self, request: GenerationRequest) -> TimedGeneration: ...
 
@@ -106,7 +106,7 @@ async def measure_case(
         SpecgateError: a request broke off.
     """
     outcome = CaseResult(case, {choice.name: [] for choice in choices})
-    learner = Learner(starter.told_costs, between_events)
+    learner = Learner(starter.measured_costs, between_events)
     for number, choice in turns(choices, num_blocks, num_warm_up):
         requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
         starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally

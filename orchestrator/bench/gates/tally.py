@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.policy.auto.costs import ToldCosts
+from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, bucket_of
 from orchestrator.policy.auto.learner import Learner, Observer
 from orchestrator.policy.gates import Asked
@@ -16,7 +16,7 @@ class CountingLearner(Learner):
     """A learner that counts too. Fixed choices teach it, so that ``auto`` learns from its own rounds alone."""
 
     def __init__(self) -> None:
-        super().__init__(ToldCosts)
+        super().__init__(MeasuredCosts)
         self.judged = [[0] * NUM_POSITIONS for _ in range(NUM_BUCKETS)]
         self.accepted = [[0] * NUM_POSITIONS for _ in range(NUM_BUCKETS)]
 

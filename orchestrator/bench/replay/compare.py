@@ -58,7 +58,7 @@ def replay_fixed(trace: RoundTrace, concurrency: int, policy: Policy) -> ReplayR
 def compare(trace: RoundTrace, concurrency: int, gates: Mapping[str, Policy]) -> tuple[Comparison, Comparison]:
     """Return how ``auto``, starting from nothing, does against ``gates``: after a quarter of the tokens; over all."""
     results = {name: replay_fixed(trace, concurrency, policy) for name, policy in gates.items()}
-    told = trace.machine.told_costs()
+    told = trace.machine.measured_costs()
     learned = Replay(trace, concurrency, auto_gate(Learner(lambda: told))).run()
     warmup_tokens = round(WARMUP_SHARE * sum(map(len, trace.texts)))
     return _compare(learned, results, warmup_tokens), _compare(learned, results, 0)

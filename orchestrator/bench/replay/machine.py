@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from orchestrator.policy.auto.costs import ToldCosts
+from orchestrator.policy.auto.costs import MeasuredCosts
 from specgate.types import MAX_GAMMA, ForwardCost, check_range
 
 
@@ -43,10 +43,10 @@ class SimulatedMachine:
             check_range(name, getattr(self, name), 0.0, 1e9)
         check_range("forward_us", self.forward_us, 1.0, 1e9)
 
-    def told_costs(self) -> ToldCosts:
+    def measured_costs(self) -> MeasuredCosts:
         """Return what services on it would tell of themselves."""
         target = (ForwardCost(rows, round(self.forward_us + self.row_us * (rows - 1))) for rows in (1, MAX_GAMMA))
-        return ToldCosts(tuple(target), (ForwardCost(1, round(self.draft_us)),))
+        return MeasuredCosts(tuple(target), (ForwardCost(1, round(self.draft_us)),))
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from specgate.types import ForwardCost, RoundRecord
 
 HALF_LIFE = 100
 """In verdicts of each session: how fast a machine runs changes by the minute, as its neighbours come and go."""
-TOLD_WEIGHT, GUESS_WEIGHT = 8.0, 0.5
+MEASURED_WEIGHT, GUESS_WEIGHT = 8.0, 0.5
 """Measurements that what a service told, and what nobody told, is worth."""
 GUESSED_SHARE = 0.1
 """Of a forward of one row, until more is known: a further row or session, a draft token, the way of a round."""
@@ -18,7 +18,7 @@ NUM_RECENT = 256
 """Verdicts whose sessions count as present, unless they left: one whose reader stopped is no load."""
 
 
-class ToldCosts(NamedTuple):
+class MeasuredCosts(NamedTuple):
     """What the services measured when they loaded: forwards of some numbers of rows, fewest first; () where unknown."""
 
     target: Sequence[ForwardCost] = ()
@@ -65,13 +65,13 @@ class Costs:
         told: returns what the services told by now: a drafter may come later than the target.
     """
 
-    def __init__(self, told: Callable[[], ToldCosts]) -> None:
-        self._ask = told
+    def __init__(self, measured: Callable[[], MeasuredCosts]) -> None:
+        self._ask_measured = measured
         self.sessions = 1
         """How many share the verifier: this gateway's, or more where a forward was shared with others'."""
-        self._told = ToldCosts()
+        self._measured = MeasuredCosts()
         self._target: Sequence[ForwardCost] = ()
-        self._forward = Line((1.0, GUESSED_SHARE), (TOLD_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
+        self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """Both in forwards of one row: what a forward takes for its rows and sessions; a round for itself and its γ."""
         self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_RECENT)
@@ -86,7 +86,7 @@ class Costs:
             self.leave(session)
         if not (timing.typical and verdict.forward_us and verdict.batch_rows):
             return
-        self._hear()
+        self._update()
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
         # Of many sessions there are as many times the verdicts in the same time.
         batch, weight = max(verdict.batch_sessions, 1), 1 / self.sessions
@@ -105,22 +105,22 @@ class Costs:
 
     def now(self) -> Prices | None:
         """Return the prices of this moment; None: nothing was told, and no verdict was seen."""
-        self._hear()
+        self._update()
         if not self._target:
             return None
         (pace, session), (overhead, token), unit_us = self._forward.solve(), self._besides.solve(), self._unit_us
         return Prices(self._target, pace, session * unit_us, overhead * unit_us, token * unit_us, self.sessions)
 
-    def _hear(self) -> None:
-        told, before = self._ask(), self._told
-        self._told, self._target = told, told.target or self._target
-        if told.draft and self._target and told != before:
-            token = forward_us(told.draft, 1) / self._unit_us
-            self._besides.draw_to((GUESSED_SHARE, token), (GUESS_WEIGHT, TOLD_WEIGHT))
+    def _update(self) -> None:
+        measured, before = self._ask_measured(), self._measured
+        self._measured, self._target = measured, measured.target or self._target
+        if measured.draft and self._target and measured != before:
+            token = forward_us(measured.draft, 1) / self._unit_us
+            self._besides.draw_to((GUESSED_SHARE, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
 
     def draft_prompt_us(self, num_tokens: int) -> float:
         """Return what the drafter takes to read so many tokens; 0 where it did not tell."""
-        return forward_us(self._told.draft, num_tokens) if self._told.draft else 0.0
+        return forward_us(self._measured.draft, num_tokens) if self._measured.draft else 0.0
 
     @property
     def _unit_us(self) -> float:

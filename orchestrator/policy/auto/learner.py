@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from orchestrator.policy.auto.choice import Found, search
-from orchestrator.policy.auto.costs import Costs, Prices, ToldCosts
+from orchestrator.policy.auto.costs import Costs, MeasuredCosts, Prices
 from orchestrator.policy.auto.history import History
 from orchestrator.policy.auto.policy import Auto
 from orchestrator.policy.gates import Asked, Gate
@@ -45,8 +45,8 @@ class Learner:
         pace: of the searches.
     """
 
-    def __init__(self, told: Callable[[], ToldCosts] = ToldCosts, pace: Pace = at_once) -> None:
-        self.costs = Costs(told)
+    def __init__(self, measured: Callable[[], MeasuredCosts] = MeasuredCosts, pace: Pace = at_once) -> None:
+        self.costs = Costs(measured)
         self._pace = pace
         self._modes: dict[tuple[Verification, int], ModeLearner] = {}
         self._sessions = count()

@@ -14,7 +14,7 @@ from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.types import FinishReason, SamplingParams, Verification
 from tests.orchestrator.api.http_serving import TOKENIZER, Site, open_site
-from tests.orchestrator.api.queues import Room, dying_after, expected, open_door
+from tests.orchestrator.api.queues import Room, dying_after, expected, open_api
 
 REQUEST = GenerationRequest(
     (5, 17, 3), SamplingParams(temperature=0.0), 30, 7, stop_token_ids=frozenset({90}), gamma=3, gate=Gate.NONE,
@@ -24,7 +24,7 @@ REQUEST = GenerationRequest(
 
 @asynccontextmanager
 async def grpc_client(**room: object) -> AsyncIterator[tuple[Room, GrpcClient]]:
-    async with open_door(**room) as (opened, door), GrpcClient(door.endpoint) as client:
+    async with open_api(**room) as (opened, door), GrpcClient(door.endpoint) as client:
         yield opened, client
 
 

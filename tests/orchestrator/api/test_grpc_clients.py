@@ -16,7 +16,7 @@ from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
-from tests.orchestrator.api.queues import Hanging, dying_after, expected, open_door
+from tests.orchestrator.api.queues import Hanging, dying_after, expected, open_api
 from tests.specgate.rpc.certificates import Certificates
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -66,7 +66,7 @@ def test_the_lock_names_no_registry() -> None:
 
 
 async def test_node_streams_text(node: tuple[str, str], byte_level: TextTokenizer) -> None:
-    async with open_door(tokenizer=byte_level) as (_, door):
+    async with open_api(tokenizer=byte_level) as (_, door):
         flags = ["--max-tokens", "30", "--temperature", "0", "--seed", "18446744073709551615"]
         code, out, err = await run(*node, "--server", door.endpoint, *flags, "the fox")
     assert (code, err) == (0, "")
@@ -77,7 +77,7 @@ async def test_node_streams_text(node: tuple[str, str], byte_level: TextTokenize
 
 
 async def test_node_paints_every_token_by_its_source(node: tuple[str, str]) -> None:
-    async with open_door() as (room, door):
+    async with open_api() as (room, door):
         # Left to auto, a draft that is as slow as a fake's would soon not be asked.
         room.request_queue.defaults = Defaults(gate=Gate.NONE)
         ask = [*node, "--server", door.endpoint, "--token-ids", "--max-tokens", "40", "5 17 3"]
@@ -98,7 +98,7 @@ async def test_node_paints_every_token_by_its_source(node: tuple[str, str]) -> N
 )
 async def test_node_tells_what_is_wrong(node: tuple[str, str], flags: list[str], told: str) -> None:
     async with (
-        open_door(max_running=1, max_queued=len(flags)) as (room, door),
+        open_api(max_running=1, max_queued=len(flags)) as (room, door),
         room.request_queue.admitted(GenerationRequest((1,), max_tokens=9)),
     ):
         code, out, err = await run(*node, "--server", door.endpoint, "--token-ids", *flags, "5 17 3")
@@ -107,7 +107,7 @@ async def test_node_tells_what_is_wrong(node: tuple[str, str], flags: list[str],
 
 
 async def test_node_tells_an_error_after_its_tokens(node: tuple[str, str]) -> None:
-    async with open_door(dying_after(3)) as (_, door):
+    async with open_api(dying_after(3)) as (_, door):
         code, out, err = await run(*node, "--server", door.endpoint, "--token-ids", "5 17 3")
     assert code == 1
     assert len(out.split()) >= 3
@@ -116,7 +116,7 @@ async def test_node_tells_an_error_after_its_tokens(node: tuple[str, str]) -> No
 
 
 async def test_node_cancels_on_ctrl_c(node: tuple[str, str]) -> None:
-    async with open_door(Hanging) as (room, door):
+    async with open_api(Hanging) as (room, door):
         client = await start(*node, "--server", door.endpoint, "--token-ids", "5 17 3")
         assert client.stdout is not None
         await asyncio.wait_for(client.stdout.readexactly(1), CLIENT_LIMIT_S)
@@ -137,7 +137,7 @@ async def test_node_over_tls(node: tuple[str, str], certificates: Certificates) 
     certificate, key = certificates.issue("server")
     own_certificate, own_key = certificates.issue("client")
     listen = Listen(tls=TlsSettings(certificate=certificate, key=key, client_ca=certificates.ca))
-    async with open_door(listen=listen) as (_, door):
+    async with open_api(listen=listen) as (_, door):
         ask = [*node, "--server", door.endpoint, "--token-ids", "--max-tokens", "9", "5 17 3"]
         trusting = ["--tls-ca", str(certificates.ca), "--tls-server-name", "localhost"]
         mutual = ["--tls-certificate", str(own_certificate), "--tls-key", str(own_key)]
@@ -149,7 +149,7 @@ async def test_node_over_tls(node: tuple[str, str], certificates: Certificates) 
 
 
 async def test_python_streams_text_and_tells_what_is_wrong(byte_level: TextTokenizer) -> None:
-    async with open_door(tokenizer=byte_level) as (_, door):
+    async with open_api(tokenizer=byte_level) as (_, door):
         ask = [*PYTHON_CLIENT, "the fox", "--server", door.endpoint, "--max-tokens"]
         streamed, refused = await run(*ask, "30"), await run(*ask, "0")
     text, _, statistics = streamed[1].rpartition("\n\n")

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from orchestrator.api.grpc.service import SERVICE, GrpcDoor
+from orchestrator.api.grpc.service import SERVICE, GrpcApi
 from orchestrator.api.settings.listen import Listen, TlsSettings
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -22,7 +22,7 @@ from specgate.rpc.tls import ClientTlsFiles
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
 from tests.orchestrator.api.http_serving import Buggy, ascii_tokenizer
-from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_door, open_room
+from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_api, open_room
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fakes import FakeVerifier
 
@@ -52,9 +52,9 @@ class Client:
 
 
 @asynccontextmanager
-async def entered(*args: Any, **room: Any) -> AsyncIterator[tuple[Room, GrpcDoor, Client]]:
+async def entered(*args: Any, **room: Any) -> AsyncIterator[tuple[Room, GrpcApi, Client]]:
     """A room with a door, and a client that goes in by it."""
-    async with open_door(*args, **room) as (opened, door), open_channel(door.endpoint) as channel:
+    async with open_api(*args, **room) as (opened, door), open_channel(door.endpoint) as channel:
         yield opened, door, Client(channel)
 
 
@@ -218,7 +218,7 @@ async def test_a_bug_after_tokens_tells_no_more_than_that(caplog: pytest.LogCapt
 
 async def test_a_client_that_reads_nothing_is_cut() -> None:
     # All of it fits into the desk's buffer, so that nobody but the door can find it out.
-    async with open_door(output_buffer=1000, slow_reader_s=0.2) as (room, door):
+    async with open_api(output_buffer=1000, slow_reader_s=0.2) as (room, door):
         # Windows so small that a few deltas fill them.
         options = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0)]
         async with grpc.aio.insecure_channel(door.endpoint, options) as channel:
@@ -245,7 +245,7 @@ async def test_draining_lets_the_running_end_and_refuses_others() -> None:
 
 
 async def test_health_is_told() -> None:
-    async with open_door() as (_, door), open_channel(door.endpoint) as channel:
+    async with open_api() as (_, door), open_channel(door.endpoint) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         for service in ("", SERVICE):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
@@ -256,7 +256,7 @@ async def test_two_doors_share_a_port_on_purpose_alone() -> None:
     async with open_room() as first, open_room() as second, AsyncExitStack() as stack:
         port = 0
         for room in (first, second):
-            door = GrpcDoor(room.request_queue, Listen(port=port), reuse_port=True, drain_s=0.0)
+            door = GrpcApi(room.request_queue, Listen(port=port), reuse_port=True, drain_s=0.0)
             await door.start()
             stack.push_async_callback(door.drain)
             port = int(door.endpoint.rpartition(":")[2])
@@ -265,7 +265,7 @@ async def test_two_doors_share_a_port_on_purpose_alone() -> None:
             async with open_channel(door.endpoint) as channel:
                 await Client(channel).whole(max_tokens=1)
         with pytest.raises(InvalidArgument, match="in use"):
-            await GrpcDoor(first.request_queue, Listen(port=port)).start()
+            await GrpcApi(first.request_queue, Listen(port=port)).start()
 
 
 async def test_tls(certificates: Certificates) -> None:

@@ -116,13 +116,13 @@ def test_what_is_further_ahead_is_taken_once_it_comes_true(request_: DraftReques
     announced = further(NEAR)
     assert not announced.on_announcement(FAR)
     assert announced.ask(request_) == (FAR if is_foreseen else None)
-    assert announced.was_foreseen == is_foreseen
+    assert announced.was_expected == is_foreseen
     # Nor does what is on its way still say anything behind another outcome.
     assert is_foreseen or not announced.on_announcement(FAR)
     assert announced.answer(BEHIND) == (BEHIND_FAR if is_foreseen else None)
     assert announced.answer(replace(BEHIND, gamma=4)) is None
     announced.ask(BEHIND)
-    assert not announced.was_foreseen
+    assert not announced.was_expected
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_what_is_made_anew_and_crosses_a_request_ends_what_was_there() -> None:
     announced.ask(BEHIND)
     assert not announced.on_announcement(Announcement(9, (AnnouncedProposal(3, 7, (1, 2, 3)),), number=3))
     assert not announced.on_announcement(Announcement(13, (AnnouncedProposal(2, 7, (1, 2, 3)),), True, 4))
-    assert not announced.was_foreseen
+    assert not announced.was_expected
 
 
 @pytest.mark.parametrize("number", [1, 3])

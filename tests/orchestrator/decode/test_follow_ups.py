@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from orchestrator.decode.lookahead import Foresight
+from orchestrator.decode.lookahead import ExpectedRounds
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
@@ -79,7 +79,7 @@ async def test_a_drafter_that_fails_behind_a_followed_verdict(fault: Fault) -> N
 ALWAYS_TWO = AlwaysDraft(2)
 
 
-def foresight(policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[Foresight, Session]:
+def foresight(policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[ExpectedRounds, Session]:
     session = make_session(replace(SPEC, **fields))
     session.draft_request(RoundPlan(2))
 
@@ -87,7 +87,7 @@ def foresight(policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[Foresight,
         def announced(self, request):
             return Proposal((7, 8)[: request.gamma])
 
-    return Foresight(session, Knows(SPEC), within(policy)), session
+    return ExpectedRounds(session, Knows(SPEC), within(policy)), session
 
 
 def announce(session: Session, *outcomes: tuple[int, int], position: int = 0) -> Announcement:

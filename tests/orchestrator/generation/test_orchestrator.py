@@ -12,7 +12,7 @@ import pytest
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
-from orchestrator.policy.auto.costs import Costs, ToldCosts
+from orchestrator.policy.auto.costs import Costs, MeasuredCosts
 from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool
 from orchestrator.services.timeouts import Timeouts
@@ -360,7 +360,7 @@ async def test_a_learner_that_breaks_keeps_no_session_open(served: Served) -> No
             if self.breaks:
                 raise ZeroDivisionError
 
-    served.orchestrator.learner.costs = costs = Breaking(ToldCosts)
+    served.orchestrator.learner.costs = costs = Breaking(MeasuredCosts)
     generation = served.orchestrator.generate(REQUEST)
     deltas = aiter(generation)
     await anext(deltas)

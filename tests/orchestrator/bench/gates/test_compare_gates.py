@@ -90,8 +90,8 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--traces", "2"]
     flags += ["--out", str(out), "--verification", "rejection"]
     models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
-    code, shown, _ = orchestrator("compare-gates", *flags, *models)
-    assert code == 0
+    code, shown, told_beside = orchestrator("compare-gates", *flags, *models)
+    assert code == 0, told_beside
     told = json.loads((out / "gates.json").read_text())["cases"]
     assert [(one["draft"], one["verification"]) for one in told] == [(kind, "rejection") for kind in DraftKind]
     for one in told:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.auto.costs import ToldCosts
+from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner, Observer
 from orchestrator.policy.gates import Gate
 from specgate.types import NO_PROPOSAL, ForwardCost, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
@@ -14,10 +14,10 @@ FORWARD_US, ROW_US, DRAFT_US, OVERHEAD_US = 8000, 240, 800, 400
 SURE, UNSURE = 0.99, 0.1
 
 
-def told(draft_us: int = DRAFT_US, forward_us: int = FORWARD_US) -> ToldCosts:
+def measured(draft_us: int = DRAFT_US, forward_us: int = FORWARD_US) -> MeasuredCosts:
     """Return what two services tell: a forward of the target, a further row of it for 3 %, and a draft token."""
     target = tuple(ForwardCost(rows, forward_us * (97 + 3 * rows) // 100) for rows in (1, 9))
-    return ToldCosts(target, (ForwardCost(1, draft_us), ForwardCost(101, 2 * draft_us)))
+    return MeasuredCosts(target, (ForwardCost(1, draft_us), ForwardCost(101, 2 * draft_us)))
 
 
 @dataclass

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.policy.auto.costs import Costs, Prices, ToldCosts, forward_us
+from orchestrator.policy.auto.costs import Costs, MeasuredCosts, Prices, forward_us
 from specgate.types import ForwardCost, RoundRecord, RoundTiming
-from tests.orchestrator.policy.auto.support import DRAFT_US, FORWARD_US, OVERHEAD_US, ROW_US, a_round, solo, told
+from tests.orchestrator.policy.auto.support import DRAFT_US, FORWARD_US, OVERHEAD_US, ROW_US, a_round, measured, solo
 
 
-def prices(*records: RoundRecord, costs: ToldCosts | None = None, times: int = 60) -> Prices:
-    learned = Costs(lambda: costs or told())
+def prices(*records: RoundRecord, costs: MeasuredCosts | None = None, times: int = 60) -> Prices:
+    learned = Costs(lambda: costs or measured())
     for record in records * times:
         learned.observe(0, record)
     found = learned.now()
@@ -25,7 +25,7 @@ def test_told_widths_are_read_on_straight_lines() -> None:
 
 
 def test_nothing_is_known_before_anything_was_told_or_seen() -> None:
-    costs = Costs(ToldCosts)
+    costs = Costs(MeasuredCosts)
     assert costs.now() is None
     assert costs.draft_prompt_us(100) == 0
     costs.observe(0, a_round())
@@ -50,7 +50,7 @@ def test_a_machine_that_slows_down_or_speeds_up_is_followed(pace: float) -> None
 
 
 def test_without_told_costs_they_are_learned_from_rounds() -> None:
-    found = prices(a_round(1), a_round(6), costs=ToldCosts(), times=120)
+    found = prices(a_round(1), a_round(6), costs=MeasuredCosts(), times=120)
     assert found.forward_us(5) == pytest.approx(FORWARD_US + 4 * ROW_US, rel=0.15)
     assert found.token_us == pytest.approx(DRAFT_US, rel=0.1)
 
@@ -64,7 +64,7 @@ def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
 
 
 def test_sessions_are_counted_as_they_come_share_and_leave() -> None:
-    costs = Costs(told)
+    costs = Costs(measured)
     for session in range(3):
         costs.observe(session, a_round(batch=2))
     assert costs.sessions == 3
@@ -79,4 +79,4 @@ def test_sessions_are_counted_as_they_come_share_and_leave() -> None:
 
 def test_a_draft_can_pay_only_if_it_would_where_it_always_agreed() -> None:
     assert prices(times=0).can_pay(8)
-    assert not prices(costs=told(draft_us=FORWARD_US), times=0).can_pay(8)
+    assert not prices(costs=measured(draft_us=FORWARD_US), times=0).can_pay(8)

@@ -9,7 +9,7 @@ from orchestrator.decode.session import Session
 from orchestrator.policy.auto.learner import Learner
 from specgate.types import Proposal, RoundPlan, SparseDistribution, Verdict
 from tests.orchestrator.decode.support import within
-from tests.orchestrator.policy.auto.support import REQUEST, told
+from tests.orchestrator.policy.auto.support import REQUEST, measured
 from tests.support.decoding import emitted, make_spec, run, target_alone
 from tests.support.fakes import FakeDrafter, FakeVerifier
 
@@ -22,7 +22,7 @@ def a_session(learner: Learner, max_tokens: int = 400) -> Session:
 @pytest.mark.parametrize("announces", [False, True])
 @pytest.mark.parametrize("agreement", [0.0, 0.5, 1.0])
 async def test_the_text_is_the_targets(agreement: float, announces: bool) -> None:
-    learner, lengths, num_solo = Learner(told), set[int](), 0
+    learner, lengths, num_solo = Learner(measured), set[int](), 0
     for _ in range(2):
         session = a_session(learner)
         spec = session.opening_spec
@@ -49,7 +49,7 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
     """Two gateways see the same rounds; the tokens in them, and all of the proposals that wait, are different."""
     plans: list[list[RoundPlan]] = []
     for offset in (0, shift):
-        learner = Learner(told)
+        learner = Learner(measured)
         session, policy = a_session(learner, 10_000), learner.policy(REQUEST)
         planned: list[RoundPlan] = []
         for proposed, accepted, confidence, draft_us, verify_us in history:

@@ -3,7 +3,7 @@
 from statistics import mode
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.auto.costs import ToldCosts
+from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
 from orchestrator.policy.auto.policy import MOST_SOLO, Auto
 from orchestrator.policy.gates import Gate
@@ -17,7 +17,7 @@ from tests.orchestrator.policy.auto.support import (
     a_round,
     an_observer,
     drive,
-    told,
+    measured,
 )
 
 
@@ -36,7 +36,7 @@ def settled(learner: Learner, request: GenerationRequest = REQUEST) -> Auto:
 
 
 def test_the_first_plan_follows_from_what_the_services_told() -> None:
-    cheap, dear = Learner(told).policy(REQUEST), Learner(lambda: told(draft_us=FORWARD_US)).policy(REQUEST)
+    cheap, dear = Learner(measured).policy(REQUEST), Learner(lambda: measured(draft_us=FORWARD_US)).policy(REQUEST)
     assert cheap.plan(Progress()).gamma >= 2
     assert dear.plan(Progress()) == RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, keeps_warm=False)
 
@@ -51,22 +51,22 @@ def test_without_told_costs_the_first_round_finds_them_out() -> None:
 
 
 def test_a_drafter_that_comes_later_is_heard() -> None:
-    costs = [told()._replace(draft=())]
+    costs = [measured()._replace(draft=())]
     learner = Learner(lambda: costs[0])
     assert learner.policy(REQUEST).plan(Progress()).gamma > 0
-    costs[0] = told(draft_us=2 * FORWARD_US)
+    costs[0] = measured(draft_us=2 * FORWARD_US)
     assert drive(learner, all_stand, 100, draft_us=2 * FORWARD_US)[-1] == 0
 
 
 def test_a_good_draft_is_asked_for_as_much_as_is_allowed() -> None:
     for max_gamma, least, most in ((2, 2, 2), (8, 7, 8), (60, MAX_CHOICE - 2, MAX_CHOICE)):
         request = GenerationRequest((1,), gate=Gate.AUTO, gamma=max_gamma)
-        gammas = drive(Learner(told), all_stand, 800, request=request)
+        gammas = drive(Learner(measured), all_stand, 800, request=request)
         assert least <= mode(gammas[-20:]) <= most
 
 
 def test_a_useless_draft_is_soon_left_alone_and_seldom_tried_again() -> None:
-    learner = Learner(told)
+    learner = Learner(measured)
     first, later = drive(learner, none_stands, 400), drive(learner, none_stands, 4000)
     assert sum(gamma > 0 for gamma in first) < 24
     num_probes = sum(gamma > 0 for gamma in later)
@@ -74,13 +74,13 @@ def test_a_useless_draft_is_soon_left_alone_and_seldom_tried_again() -> None:
 
 
 def test_it_comes_back_once_the_draft_is_good_again() -> None:
-    learner = Learner(told)
+    learner = Learner(measured)
     drive(learner, none_stands, 800)
     assert sum(drive(learner, all_stand, 4000)[-20:]) > 100
 
 
 def test_a_draft_that_is_too_dear_even_if_it_always_agreed_is_never_tried() -> None:
-    learner = Learner(lambda: told(draft_us=FORWARD_US))
+    learner = Learner(lambda: measured(draft_us=FORWARD_US))
     assert not any(drive(learner, all_stand, 4000, draft_us=FORWARD_US))
 
 
@@ -88,7 +88,7 @@ def test_a_probe_waits_until_the_prompt_that_the_drafter_must_read_is_paid_for()
     """The longer the text, the dearer it is to ask a drafter that has read nothing of it."""
     tried = []
     for length in (1, 10_000):
-        learner = Learner(told)
+        learner = Learner(measured)
         drive(learner, none_stands, 400)
         observer, policy = an_observer(learner), learner.policy(REQUEST)
         session, num_verdicts = Progress(SURE, length=length), 0
@@ -100,7 +100,7 @@ def test_a_probe_waits_until_the_prompt_that_the_drafter_must_read_is_paid_for()
 
 
 def test_unsure_places_are_left_to_the_verifier() -> None:
-    learner = Learner(told)
+    learner = Learner(measured)
     observer = an_observer(learner)
     for _ in range(100):
         observer(a_round(4, 4, SURE))
@@ -114,7 +114,7 @@ def test_unsure_places_are_left_to_the_verifier() -> None:
 
 
 def test_modes_are_learned_apart_and_what_rounds_cost_is_not() -> None:
-    learner = Learner(told)
+    learner = Learner(measured)
     drive(learner, none_stands, 400)
     warm = GenerationRequest((1,), SamplingParams(temperature=1.0), gate=Gate.AUTO, gamma=8)
     rejection = GenerationRequest(
@@ -129,12 +129,12 @@ def test_modes_are_learned_apart_and_what_rounds_cost_is_not() -> None:
 
 
 def test_a_gate_that_ends_drafts_teaches_nothing() -> None:
-    assert Learner(told).observer(GenerationRequest((1,), gate=Gate.DRAFT_CONFIDENCE)) is None
-    assert Learner(told).observer(GenerationRequest((1,), gate=Gate.NONE)) is not None
+    assert Learner(measured).observer(GenerationRequest((1,), gate=Gate.DRAFT_CONFIDENCE)) is None
+    assert Learner(measured).observer(GenerationRequest((1,), gate=Gate.NONE)) is not None
 
 
 def test_what_is_planned_ahead_is_what_is_planned() -> None:
-    learner = Learner(told)
+    learner = Learner(measured)
     drive(learner, all_stand, 400)
     policy = settled(learner)
     for session in (Progress(SURE), Progress(SURE, fully_accepted=False)):
@@ -145,7 +145,7 @@ def test_what_is_planned_ahead_is_what_is_planned() -> None:
 
 
 def test_nothing_is_planned_ahead_of_a_target_alone_or_of_a_probe() -> None:
-    learner = Learner(told)
+    learner = Learner(measured)
     drive(learner, none_stands, 400)
     alone = settled(learner)
     assert alone.plan_ahead(Progress(SURE)) is None
@@ -158,7 +158,7 @@ def test_many_sessions_make_drafting_dearer() -> None:
     """What a row costs is paid once a session, what a forward costs is shared: eight sessions draft less than one."""
     gammas = []
     for num_sessions in (1, 8):
-        learner = Learner(lambda: ToldCosts(told().target, told(draft_us=2000).draft))
+        learner = Learner(lambda: MeasuredCosts(measured().target, measured(draft_us=2000).draft))
         observers = [an_observer(learner) for _ in range(num_sessions)]
         for number in range(400):
             accepted = 2 if number % 3 else 0
@@ -172,7 +172,7 @@ def test_many_sessions_make_drafting_dearer() -> None:
 
 def test_a_search_of_a_running_session_is_left_to_the_pace() -> None:
     queued: list[object] = []
-    learner = Learner(told, queued.append)
+    learner = Learner(measured, queued.append)
     policy, observer = learner.policy(REQUEST), an_observer(learner)
     first = policy.plan(Progress())
     assert first.gamma > 0

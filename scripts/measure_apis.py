@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What the doors cost: the same requests in process, over HTTP and over gRPC, in turns.
 
-    .venv/bin/python scripts/measure_doors.py                    # the doors over replicas and leases of Ray
-    .venv/bin/python scripts/measure_doors.py --same-services    # the doors over the services of the first row
+    .venv/bin/python scripts/measure_apis.py                    # the doors over replicas and leases of Ray
+    .venv/bin/python scripts/measure_apis.py --same-services    # the doors over the services of the first row
 
 The first row is what `orchestrator generate` does: the decode loop in this process, over a drafter and a verifier of
 its own. All rows serve the bundled pair greedily. The client shares the machine with all that it measures.
