@@ -70,6 +70,8 @@ def cycle_us(outcome: Outcome, prices: Prices) -> float:
     How long forwards take hangs on who shares them, and that on how long they take: in the time that a forward runs as
     many sessions are in it as make up the shares of all (Little, 1961). A fixed point, found by turns.
     """
+    if prices.sessions == 1 and not outcome.rounds:
+        return prices.alone_us
     steps = outcome.rounds + outcome.solo
     away_us = (outcome.rounds * prices.overhead_us + outcome.drafted * prices.token_us) / steps
     rows, sessions, round_share = 1 + outcome.drafted / steps, prices.sessions, outcome.rounds / steps

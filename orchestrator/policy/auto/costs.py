@@ -38,7 +38,9 @@ class Prices(NamedTuple):
     """The costs of one moment.
 
     A forward takes ``pace`` times what was told for its rows, and ``session_us`` for each session after the first. A
-    round takes ``overhead_us`` and ``token_us`` a draft token besides its forward. ``sessions`` share the verifier.
+    round takes ``overhead_us`` and ``token_us`` a draft token besides its forward. ``sessions`` share the verifier. A
+    lone session's token takes ``alone_us`` where nothing is drafted: a drafter that works beside the target takes time
+    from the cores and the memory that both use.
     """
 
     target: Sequence[ForwardCost]
@@ -46,6 +48,7 @@ class Prices(NamedTuple):
     session_us: float
     overhead_us: float
     token_us: float
+    alone_us: float
     sessions: int = 1
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
@@ -72,6 +75,8 @@ class Costs:
         self._measured = MeasuredCosts()
         self._target: Sequence[ForwardCost] = ()
         self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
+        self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
+        """The same of a lone session, beside an idle drafter."""
         self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """Both in forwards of one row: what a forward takes for its rows and sessions; a round for itself and its γ."""
         self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_RECENT)
@@ -93,7 +98,8 @@ class Costs:
         # A lone session waits for nobody: all that its verdict took is the target's.
         us = verdict.verify_us if self.sessions == 1 else verdict.forward_us
         width = forward_us(self._target, verdict.batch_rows) / self._unit_us
-        self._forward.add((width, batch - 1), us / self._unit_us, weight)
+        is_quiet = verdict.solo and not record.plan.keeps_warm and self.sessions == 1
+        (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if gamma := len(record.proposal):
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides.add((1, gamma), us / self._unit_us, weight)
@@ -109,7 +115,8 @@ class Costs:
         if not self._target:
             return None
         (pace, session), (overhead, token), unit_us = self._forward.solve(), self._besides.solve(), self._unit_us
-        return Prices(self._target, pace, session * unit_us, overhead * unit_us, token * unit_us, self.sessions)
+        rounds_us = session * unit_us, overhead * unit_us, token * unit_us
+        return Prices(self._target, pace, *rounds_us, self._alone.solve()[0] * unit_us, self.sessions)
 
     def _update(self) -> None:
         measured, before = self._ask_measured(), self._measured

@@ -11,7 +11,7 @@ from specgate.types import ALWAYS_SOLO, ForwardCost
 from tests.orchestrator.policy.auto.support import SURE, UNSURE, a_round
 
 FLAT = (ForwardCost(1, 1000), ForwardCost(17, 1000))
-CHEAP = Prices(FLAT, 1.0, 50.0, 50.0, 50.0)
+CHEAP = Prices(FLAT, 1.0, 50.0, 50.0, 50.0, 1000.0)
 TOP = NUM_BUCKETS - 1
 EASY_TEXT = TokenHistory([TOP] * 300, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0] * 30)
 MIXED = TokenHistory([TOP] * 10 + [0] * 10, [*range(9, -1, -1), *[0] * 10])

@@ -55,6 +55,15 @@ def test_without_told_costs_they_are_learned_from_rounds() -> None:
     assert found.token_us == pytest.approx(DRAFT_US, rel=0.1)
 
 
+def test_a_target_beside_an_idle_drafter_has_a_pace_of_its_own() -> None:
+    """A drafter that works takes time from the cores and the memory that both use."""
+    alone = solo()
+    alone = replace(alone, plan=replace(alone.plan, keeps_warm=False))
+    found = prices(a_round(2, pace=2.0), a_round(6, pace=2.0), alone, times=120)
+    assert found.forward_us(1) == pytest.approx(2 * FORWARD_US, rel=0.05)
+    assert found.alone_us == pytest.approx(FORWARD_US, rel=0.01)
+
+
 def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
     usual = prices(a_round(4))
     late = replace(a_round(4), timing=RoundTiming(10**7))
