@@ -23,11 +23,7 @@ RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
 LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "verifier_svc", "drafter_svc")
 """Begun first, so that no long file is left at the end to one of the two processes."""
 SETTINGS_OF_PLUGINS = {
-    "pytest_asyncio": (
-        "asyncio_mode",
-        "asyncio_default_fixture_loop_scope",
-        "asyncio_default_test_loop_scope",
-    ),
+    "pytest_asyncio": ("asyncio_mode", "asyncio_default_fixture_loop_scope", "asyncio_default_test_loop_scope"),
     "pytest_timeout": ("timeout",),
 }
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy", "no_grpc_proxy"})

@@ -14,9 +14,8 @@ from orchestrator.policy.gates import Gate
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from specgate.types import ModelInfo
-from tests.support.equal_texts import expect_equal
 from tests.support.mixed import SAMPLINGS, sharing_prompts
-from tests.support.orchestrating import PATIENT, connected, run, run_all
+from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
@@ -38,19 +37,14 @@ PAGES_FOR_ONE = ("--kv-tokens", str(2 * 1024))
 
 
 @pytest.fixture(scope="module")
-def services() -> Iterator[dict[str, Service]]:
+def services() -> Iterator[tuple[Service, Service, Service]]:
+    """A drafter and a verifier, and another process of the same target, for one request at a time."""
     with (
         running("drafter", PAIR / "draft", *PAGES_FOR_ALL) as drafter,
         running("verifier", PAIR / "target", *PAGES_FOR_ALL) as verifier,
+        running("verifier", PAIR / "target", *PAGES_FOR_ONE) as lone_verifier,
     ):
-        yield {"drafter": drafter, "verifier": verifier}
-
-
-@pytest.fixture(scope="module")
-def lone_verifier() -> Iterator[Service]:
-    """Another process of the same target, for one request at a time."""
-    with running("verifier", PAIR / "target", *PAGES_FOR_ONE) as service:
-        yield service
+        yield drafter, verifier, lone_verifier
 
 
 def mixed_requests(round_index: int) -> list[GenerationRequest]:
@@ -77,45 +71,38 @@ async def together(
     orchestrator: Orchestrator, requests: list[GenerationRequest], interval_s: float
 ) -> list[Generation]:
     """Run all requests, each of which comes a while after the one before it; results in order."""
-
-    async def later(index: int, request: GenerationRequest) -> Generation:
-        await asyncio.sleep(interval_s * index)
-        return await run(orchestrator, request)
-
-    return list(await asyncio.gather(*(later(*item) for item in enumerate(requests))))
-
-
-async def alone(drafter: Service, verifier: Service, requests: list[GenerationRequest]) -> list[Generation]:
-    """Run one after the other, so that each finds the page of the one behind it, and no prefix of its own in it."""
-    async with connected([drafter], [verifier], PATIENT) as orchestrator:
-        return (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for request in requests:
+            tasks.append(group.create_task(run(orchestrator, request)))
+            await asyncio.sleep(interval_s)
+    return [task.result() for task in tasks]
 
 
-async def model_infos(services: dict[str, Service]) -> list[ModelInfo]:
+async def model_infos(drafter: Service, verifier: Service) -> list[ModelInfo]:
     channels = ChannelCache()
     dialer = GrpcDialer(channels, open_timeout_s=10.0)
     try:
-        return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services.items()]
+        services = (("drafter", drafter), ("verifier", verifier))
+        return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services]
     finally:
         await channels.close()
 
 
-async def expect_all_free(services: dict[str, Service], boot_ids: list[str]) -> None:
+async def expect_all_free(drafter: Service, verifier: Service, boot_ids: list[str]) -> None:
     """No session and no page is held, and the engines, which look for damage when they are idle, live on."""
-    while any(info.active_sessions for info in await model_infos(services)):  # noqa: ASYNC110 - there is nothing that could tell us
+    while any(info.active_sessions for info in await model_infos(drafter, verifier)):  # noqa: ASYNC110 - there is nothing that could tell us
         await asyncio.sleep(0.05)
     await asyncio.sleep(IDLE_S)
-    infos = await model_infos(services)
+    infos = await model_infos(drafter, verifier)
     assert [(info.active_sessions, info.free_kv_tokens) for info in infos] == [(0, info.kv_tokens) for info in infos]
     assert [info.boot_id for info in infos] == boot_ids
 
 
 def expect_same(name: str, generations: list[Generation], expected: list[Generation]) -> None:
-    pairs = list(zip(generations, expected, strict=True))
-    texts, near_ties = [g.token_ids for g in generations], [one.stats.near_ties + g.stats.near_ties for one, g in pairs]
-    expect_equal(name, texts, [g.token_ids for g in expected], near_ties, most_excused=len(expected) // 16)
-    equal = [(one, g) for one, g in pairs if one.token_ids == g.token_ids]
-    assert [(g.text, g.finish_reason) for g, _ in equal] == [(g.text, g.finish_reason) for _, g in equal]
+    expect_texts(name, generations, [one.token_ids for one in expected], most_excused=len(expected) // 16)
+    for one, other in zip(generations, expected, strict=True):
+        assert one.token_ids != other.token_ids or (one.text, one.finish_reason) == (other.text, other.finish_reason)
 
 
 def expect_batched(generations: list[Generation]) -> None:
@@ -130,18 +117,20 @@ def expect_batched(generations: list[Generation]) -> None:
 
 @pytest.mark.parametrize("num_rounds", ROUNDS)
 async def test_sixteen_at_once_write_what_each_writes_alone(
-    services: dict[str, Service], lone_verifier: Service, num_rounds: int
+    services: tuple[Service, Service, Service], num_rounds: int
 ) -> None:
-    drafter, verifier = services.values()
-    boot_ids = [info.boot_id for info in await model_infos(services)]
+    drafter, verifier, lone_verifier = services
+    boot_ids = [info.boot_id for info in await model_infos(drafter, verifier)]
     for round_index in range(num_rounds):
         requests, results = mixed_requests(round_index), []
         async with connected([drafter], [verifier], PATIENT) as orchestrator:
             for interval_s in INTERVALS_S:
                 results.append(await together(orchestrator, requests, interval_s))
-                await expect_all_free(services, boot_ids)
+                await expect_all_free(drafter, verifier, boot_ids)
         # Afterwards: the services know nothing of these prompts when all of them come at once.
-        expected = await alone(drafter, lone_verifier, requests)
+        # Each finds the page of the one behind it, and no prefix of its own in it.
+        async with connected([drafter], [lone_verifier], PATIENT) as orchestrator:
+            expected = (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
         for interval_s, generations in zip(INTERVALS_S, results, strict=True):
             expect_same(f"round {round_index}, one every {interval_s} s", generations, expected)
             expect_batched(generations)

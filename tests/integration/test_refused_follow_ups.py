@@ -16,8 +16,16 @@ from tests.support.services import Service
 VOCAB_SIZE = 4096
 
 
-async def refused(verifier: Service, follow_up: FollowUp) -> grpc.aio.AioRpcError:
-    """Tell the verifier of one follow-up of the first round, and return how it ends the stream."""
+@pytest.mark.parametrize(
+    ("follow_up", "refusal"),
+    [
+        (FollowUp(0, VOCAB_SIZE, (7,)), "token_ids: token id 4096 is outside the vocabulary [0, 4096)"),
+        (FollowUp(0, 7, (8, VOCAB_SIZE)), "token_ids: token id 4096 is outside the vocabulary [0, 4096)"),
+        (FollowUp(0, 7, (8,) * 65), "num_draft_tokens: 65 is outside [1, 64]"),
+    ],
+    ids=["token", "draft token", "length"],
+)
+async def test_a_follow_up_that_cannot_be(verifier: Service, follow_up: FollowUp, refusal: str) -> None:
     spec = SessionSpec((1, 2, 3), SamplingParams(), 1, Verification.SHARED_NOISE, 20)
     async with open_channel(verifier.endpoint) as channel:
         call: Any = VerifierServiceStub(channel).Verify()
@@ -27,17 +35,5 @@ async def refused(verifier: Service, follow_up: FollowUp) -> grpc.aio.AioRpcErro
         await call.write(verifier_service_pb2.VerifyRequest(follow_ups=told))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
-    return caught.value
-
-
-@pytest.mark.parametrize("follow_up", [FollowUp(0, VOCAB_SIZE, (7,)), FollowUp(0, 7, (8, VOCAB_SIZE))], ids=str)
-async def test_a_token_that_does_not_exist(verifier: Service, follow_up: FollowUp) -> None:
-    error = await refused(verifier, follow_up)
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "follow_ups.branches.token_ids: token id 4096 is outside the vocabulary [0, 4096)" in (error.details() or "")
-
-
-async def test_a_draft_that_is_too_long(verifier: Service) -> None:
-    error = await refused(verifier, FollowUp(0, 7, (8,) * 65))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "follow_ups.branches.num_draft_tokens: 65 is outside [1, 64]" in (error.details() or "")
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert f"follow_ups.branches.{refusal}" in (caught.value.details() or "")

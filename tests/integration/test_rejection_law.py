@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
-from orchestrator.services.pool import StaticPool
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import p_value
 from tests.support.models import write_llama
-from tests.support.orchestrating import PATIENT, num_prepared, run_all
+from tests.support.orchestrating import PATIENT, connected, num_prepared, run_all
 from tests.support.services import Service, running
 
 VOCAB_SIZE = 6
@@ -26,14 +26,15 @@ FLAGS = ("--max-sessions", "512", "--kv-tokens", "262144")
 PROMPT = (0, 1, 2)
 Text = tuple[int, ...]
 
+UNGATED = GenerationRequest(PROMPT, max_tokens=NUM_TOKENS, gamma=2, gate=Gate.NONE, verification=Verification.REJECTION)
 CASES = {
-    "gate none": GenerationRequest(PROMPT, gamma=2, gate=Gate.NONE),
-    "run-ahead": GenerationRequest(PROMPT, gamma=1, gate=Gate.NONE),
-    "target confidence": GenerationRequest(PROMPT, gamma=2, gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3),
-    "auto": GenerationRequest(PROMPT, gamma=3, gate=Gate.AUTO),
-    "draft confidence": GenerationRequest(PROMPT, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.4),
-    "eos inside drafts": GenerationRequest(PROMPT, gamma=3, gate=Gate.NONE, stop_token_ids=frozenset({EOS})),
-    "filters": GenerationRequest(PROMPT, SamplingParams(temperature=0.8, top_k=4), gamma=2, gate=Gate.NONE),
+    "gate none": UNGATED,
+    "run-ahead": replace(UNGATED, gamma=1),
+    "target confidence": replace(UNGATED, gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3),
+    "auto": replace(UNGATED, gamma=3, gate=Gate.AUTO),
+    "draft confidence": replace(UNGATED, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.4),
+    "eos inside drafts": replace(UNGATED, gamma=3, stop_token_ids=frozenset({EOS})),
+    "filters": replace(UNGATED, sampling=SamplingParams(temperature=0.8, top_k=4)),
 }
 RUNS = [
     pytest.param(1_200, id="quick"),
@@ -68,8 +69,9 @@ def next_law(model: torch.nn.Module, ids: Text, sampling: SamplingParams) -> tor
     return logits.softmax(-1)
 
 
-def joint_law(model: torch.nn.Module, request: GenerationRequest) -> dict[Text, float]:
+def joint_law(target: Path, request: GenerationRequest) -> dict[Text, float]:
     """Every text of NUM_TOKENS tokens, or shorter ones that end in a stop token, with its probability."""
+    model = AutoModelForCausalLM.from_pretrained(target)
     law: dict[Text, float] = {(): 1.0}
     for _ in range(NUM_TOKENS):
         grown: dict[Text, float] = {}
@@ -83,61 +85,48 @@ def joint_law(model: torch.nn.Module, request: GenerationRequest) -> dict[Text, 
     return law
 
 
+async def seeded(
+    services: tuple[Service, Service], base: GenerationRequest, seeds: range, concurrency: int = 32
+) -> list[Generation]:
+    """Run a request with each of these seeds."""
+    drafter, verifier = services
+    async with connected([drafter], [verifier], PATIENT, tokenizer=None) as orchestrator:
+        return await run_all(orchestrator, [replace(base, seed=seed) for seed in seeds], concurrency)
+
+
 @pytest.mark.parametrize("num_runs", RUNS)
 @pytest.mark.parametrize("case", CASES)
 async def test_joint_law_of_four_tokens(
     services: tuple[Service, Service], pair: tuple[Path, Path], case: str, num_runs: int
 ) -> None:
-    base = CASES[case]
-    law = joint_law(AutoModelForCausalLM.from_pretrained(pair[1]), base)
-    drafters, verifiers = StaticPool([services[0].endpoint]), StaticPool([services[1].endpoint])
-    counts: Counter[Text] = Counter()
-    num_rounds = accepted = recovered_rounds = prepared = 0
-    async with await Orchestrator.connect(verifiers, drafters, None, timeouts=PATIENT) as orchestrator:
-        for seeds in _batched(num_runs, 500):
-            # Where a drafter is busy it guesses little.
-            concurrency = 4 if case == "run-ahead" else 32
-            generations = await run_all(orchestrator, [_seeded(base, seed) for seed in seeds], concurrency)
-            counts.update(g.token_ids for g in generations)
-            num_rounds += sum(g.stats.rounds for g in generations)
-            accepted += sum(g.stats.accepted for g in generations)
-            prepared += num_prepared(generations)
-            recovered_rounds += sum(g.stats.drafted - g.stats.accepted for g in generations)
-            assert all(g.stats.drafter_failures == 0 for g in generations)
-    p = p_value(counts, law)
-    print(f"{case}: {num_runs} runs, {num_rounds / num_runs:.2f} rounds a run, {prepared} prepared, p = {p:.3f}")
-    assert accepted > 0
-    assert recovered_rounds > 0
+    # Where a drafter is busy it guesses little.
+    concurrency = 4 if case == "run-ahead" else 32
+    counts, seen = Counter[Text](), Counter[str]()
+    for start in range(0, num_runs, 500):
+        generations = await seeded(services, CASES[case], range(start, min(num_runs, start + 500)), concurrency)
+        counts.update(g.token_ids for g in generations)
+        seen["prepared"] += num_prepared(generations)
+        for name in ("rounds", "accepted", "drafted", "drafter_failures"):
+            seen[name] += sum(getattr(g.stats, name) for g in generations)
+    p = p_value(counts, joint_law(pair[1], CASES[case]))
+    print(f"{case}: {num_runs} runs, {dict(seen)}, p = {p:.3f}")
+    assert 0 < seen["accepted"] < seen["drafted"]
+    assert seen["drafter_failures"] == 0
     assert p > 1e-3
-    assert prepared > 0 or case != "run-ahead"
+    assert seen["prepared"] > 0 or case != "run-ahead"
 
 
 async def test_the_law_is_the_same_where_drafters_are_lost_in_mid_stream(
     services: tuple[Service, Service], pair: tuple[Path, Path]
 ) -> None:
     """Most texts are begun with a draft and finished without one, or with that of another session."""
-    base = CASES["gate none"]
-    law = joint_law(AutoModelForCausalLM.from_pretrained(pair[1]), base)
     flags = (*FLAGS, "--run-ahead", "64")
     with running("drafter", pair[0], *flags, module=("tests.support.leaving_drafter",)) as leaving:
-        drafters, verifiers = StaticPool([leaving.endpoint]), StaticPool([services[1].endpoint])
-        async with await Orchestrator.connect(verifiers, drafters, None, timeouts=PATIENT) as orchestrator:
-            generations = await run_all(orchestrator, [_seeded(base, seed) for seed in range(1_200)], 32)
+        generations = await seeded((leaving, services[1]), CASES["gate none"], range(1_200))
     lost = [g.stats for g in generations if g.stats.drafter_failures > 0 and g.stats.rounds > 0]
     num_accepted = sum(stats.accepted for stats in lost)
-    p = p_value(Counter(g.token_ids for g in generations), law)
+    p = p_value(Counter(g.token_ids for g in generations), joint_law(pair[1], CASES["gate none"]))
     print(f"{len(lost)} texts lost a drafter behind a round of it, {num_accepted} tokens accepted there, p = {p:.3f}")
     assert len(lost) > 300
     assert num_accepted > 30
     assert p > 1e-3
-
-
-def _seeded(base: GenerationRequest, seed: int) -> GenerationRequest:
-    return GenerationRequest(
-        base.prompt_token_ids, base.sampling, NUM_TOKENS, seed, (), base.stop_token_ids, gamma=base.gamma,
-        gate=base.gate, gate_threshold=base.gate_threshold, verification=Verification.REJECTION,
-    )  # fmt: skip
-
-
-def _batched(total: int, size: int) -> list[range]:
-    return [range(start, min(total, start + size)) for start in range(0, total, size)]

@@ -22,16 +22,9 @@ SHARED_NOISE_BYTES, REJECTION_BYTES = 200, 6_000
 async def test_bytes_of_a_round(drafter: Service, verifier: Service, verification: Verification, limit: int) -> None:
     traffic = Traffic()
     async with connected([drafter], [verifier], PATIENT, traffic.counted) as orchestrator:
-        like = GenerationRequest(
-            orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0]),
-            SamplingParams(temperature=1.0),
-            max_tokens=48,
-            seed=1,
-            ignore_eos=True,
-            gamma=5,
-            gate=Gate.NONE,
-            verification=verification,
-        )
+        prompt = orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0])
+        plan = {"gamma": 5, "gate": Gate.NONE, "verification": verification}
+        like = GenerationRequest(prompt, SamplingParams(), max_tokens=48, seed=1, ignore_eos=True, **plan)
         (row,) = rows_of(await measure({"spec": pair_way(orchestrator, like, traffic)}, [like], 1, lambda: None))
     assert row.bytes_per_round is not None
     # Five tokens there and back are 20 bytes at the least; 64 probabilities for each are 2,560.

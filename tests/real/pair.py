@@ -1,7 +1,7 @@
 """The pair that scripts/real_model makes: its folders, its services, and the chats in its own words."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -10,10 +10,9 @@ from transformers import AutoModelForCausalLM
 
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
-from orchestrator.services.pool import StaticPool
 from scripts import real_model
 from tests.real.chats import CHATS
-from tests.support.orchestrating import PATIENT
+from tests.support.orchestrating import PATIENT, connected
 from tests.support.services import Service, running
 
 # Asked for at import: a test's own environment has none of our variables.
@@ -60,13 +59,9 @@ class Services(NamedTuple):
     drafter: Service
     verifier: Service
 
-    @contextlib.asynccontextmanager
-    async def connected(self) -> AsyncIterator[Orchestrator]:
+    def connected(self) -> contextlib.AbstractAsyncContextManager[Orchestrator]:
         """An orchestrator that has learned nothing yet."""
-        async with await Orchestrator.connect(
-            StaticPool([self.verifier.endpoint]), StaticPool([self.drafter.endpoint]), tokenizer(), timeouts=PATIENT
-        ) as orchestrator:
-            yield orchestrator
+        return connected([self.drafter], [self.verifier], PATIENT, tokenizer=TARGET)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,12 @@ async def client(folders: None) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
+def ask(client: openai.AsyncOpenAI, messages: Any = MESSAGES, most: int = 64, **others: Any) -> Any:
+    return client.chat.completions.create(
+        model=MODEL_NAME, messages=messages, temperature=0.0, max_completion_tokens=most, **others
+    )
+
+
 def expected() -> tuple[str, int, int]:
     """Return ``generate``'s answer, and how many tokens were asked and answered, the last of an answer included."""
     prompt_ids = tokenizer().encode_chat(MESSAGES)
@@ -35,9 +41,7 @@ def expected() -> tuple[str, int, int]:
 
 
 async def test_a_chat(client: openai.AsyncOpenAI) -> None:
-    answer = await client.chat.completions.create(
-        model=MODEL_NAME, messages=MESSAGES, temperature=0.0, max_completion_tokens=64
-    )
+    answer = await ask(client)
     text, prompt_tokens, completion_tokens = expected()
     (choice,) = answer.choices
     assert (choice.message.role, choice.message.content, choice.finish_reason) == ("assistant", text, "stop")
@@ -48,15 +52,8 @@ async def test_a_chat(client: openai.AsyncOpenAI) -> None:
 
 async def test_a_stream_of_a_chat(client: openai.AsyncOpenAI) -> None:
     content, finish_reasons, usage = "", [], None
-    async for chunk in await client.chat.completions.create(
-        model=MODEL_NAME,
-        messages=MESSAGES,
-        temperature=0.0,
-        max_completion_tokens=64,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"gamma": 4, "gate": "none"},
-    ):
+    settings = {"stream_options": {"include_usage": True}, "extra_body": {"gamma": 4, "gate": "none"}}
+    async for chunk in await ask(client, stream=True, **settings):
         usage = chunk.usage or usage
         for choice in chunk.choices:
             content += choice.delta.content or ""
@@ -67,9 +64,7 @@ async def test_a_stream_of_a_chat(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_a_chat_that_reaches_its_limit(client: openai.AsyncOpenAI) -> None:
-    answer = await client.chat.completions.create(
-        model=MODEL_NAME, messages=CHATS["turns"], temperature=0.0, max_completion_tokens=16
-    )
+    answer = await ask(client, CHATS["turns"], 16)
     prompt_ids = tokenizer().encode_chat(CHATS["turns"])
     assert answer.choices[0].finish_reason == "length"
     assert answer.choices[0].message.content == tokenizer().decode(generated(prompt_ids, 16))

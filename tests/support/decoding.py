@@ -1,5 +1,7 @@
 """What the orchestrator's tests share: a session over the fake model, and the run of a decode loop."""
 
+from typing import Any
+
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.ports import Drafter, Verifier
@@ -16,21 +18,12 @@ PROMPT = (5, 17, 3)
 def make_spec(
     max_tokens: int = 40,
     stop_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
-    prompt: tuple[int, ...] = PROMPT,
     verification: Verification = Verification.SHARED_NOISE,
-    logprobs: int | None = None,
     temperature: float = 0.0,
+    **others: Any,
 ) -> SessionSpec:
-    return SessionSpec(
-        prompt_token_ids=prompt,
-        sampling=SamplingParams(temperature=temperature),
-        seed=1,
-        verification=verification,
-        max_tokens=max_tokens,
-        stop_token_ids=stop_token_ids,
-        vocab_size=VOCAB_SIZE,
-        logprobs=logprobs,
-    )
+    sampling, limits = SamplingParams(temperature=temperature), {"max_tokens": max_tokens, "vocab_size": VOCAB_SIZE}
+    return SessionSpec(PROMPT, sampling, 1, verification, stop_token_ids=stop_token_ids, **limits, **others)
 
 
 def make_session(

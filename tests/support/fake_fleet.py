@@ -1,13 +1,16 @@
-"""Fakes of a pool and of what dials into it, for faults that a whole fleet has."""
+"""Fakes of a pool and of what dials into it, as ``decode.ports`` has them, for faults that a whole fleet has."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from orchestrator.decode.ports import Lease
 from specgate.errors import ServiceUnavailable
 from specgate.types import SessionSpec
 from tests.support.fakes import FakeDrafter, FakeVerifier
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -21,7 +24,6 @@ class FakePool:
     closed: bool = False
 
     async def lease(self) -> Lease:
-        """See ``ports.Pool``."""
         if self.free is not None:
             await self.free.wait()
         if not self.up:
@@ -30,12 +32,10 @@ class FakePool:
         return Lease("fake:1")
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
-        """See ``ports.Pool``."""
         self.num_leased -= 1
         self.num_failed += failed
 
     async def close(self) -> None:
-        """See ``ports.Pool``."""
         self.closed = True
 
 
@@ -56,23 +56,22 @@ class FakeDialer:
     num_verifier_dials: int = 0
 
     def context_length_at(self, lease: Lease) -> int:
-        """See ``ports.DrafterDialer``."""
         return self.context_length
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> FakeDrafter:
-        """See ``ports.DrafterDialer``."""
-        make = self.drafters[min(self.num_drafter_dials, len(self.drafters) - 1)]
         self.num_drafter_dials += 1
-        if isinstance(make, Exception):
-            raise make
-        self.opened_drafters.append(make(spec))
-        return self.opened_drafters[-1]
+        return _opened(self.drafters, self.num_drafter_dials, spec, self.opened_drafters)
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> FakeVerifier:
-        """See ``ports.VerifierDialer``."""
-        make = self.verifiers[min(self.num_verifier_dials, len(self.verifiers) - 1)]
         self.num_verifier_dials += 1
-        if isinstance(make, Exception):
-            raise make
-        self.opened_verifiers.append(make(spec))
-        return self.opened_verifiers[-1]
+        return _opened(self.verifiers, self.num_verifier_dials, spec, self.opened_verifiers)
+
+
+def _opened(
+    makers: Sequence[Callable[[SessionSpec], T] | Exception], num_dials: int, spec: SessionSpec, opened: list[T]
+) -> T:
+    make = makers[min(num_dials, len(makers)) - 1]
+    if isinstance(make, Exception):
+        raise make
+    opened.append(make(spec))
+    return opened[-1]

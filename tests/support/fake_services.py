@@ -13,32 +13,19 @@ from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.types import Announcement, ModelInfo, Proposal, SessionSpec
-from specgate.v1 import (
-    drafter_service_pb2,
-    drafter_service_pb2_grpc,
-    verifier_service_pb2,
-    verifier_service_pb2_grpc,
-)
+from specgate.v1 import drafter_service_pb2 as drafting_pb
+from specgate.v1 import drafter_service_pb2_grpc, verifier_service_pb2_grpc
+from specgate.v1 import verifier_service_pb2 as verifying_pb
 from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeDrafter, FakeVerifier
 
 
 def model_info(role: str, **changes: Any) -> ModelInfo:
     values: dict[str, Any] = {
-        "model": f"fake-{role}",
-        "role": role,
-        "architecture": "Fake",
-        "dtype": "float32",
-        "device": "cpu",
-        "context_length": 512,
-        "vocab_size": VOCAB_SIZE,
-        "num_parameters": 1,
-        "tokenizer_fingerprint": MappingProxyType({"vocabulary": "same"}),
-        "eos_token_ids": (EOS_TOKEN_ID,),
-        "max_sessions": 8,
-        "kv_tokens": 4096,
-        "proto_version": "specgate.v1",
-        "boot_id": "1",
-    }
+        "model": f"fake-{role}", "role": role, "architecture": "Fake", "dtype": "float32", "device": "cpu",
+        "context_length": 512, "vocab_size": VOCAB_SIZE, "num_parameters": 1, "eos_token_ids": (EOS_TOKEN_ID,),
+        "tokenizer_fingerprint": MappingProxyType({"vocabulary": "same"}), "max_sessions": 8, "kv_tokens": 4096,
+        "proto_version": "specgate.v1", "boot_id": "1",
+    }  # fmt: skip
     return ModelInfo(**{**values, **changes})
 
 
@@ -93,7 +80,7 @@ class FakeService:
 
     async def Draft(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         async with self._opened(requests) as drafter:
-            yield drafter_service_pb2.DraftResponse(opened=True)
+            yield drafting_pb.DraftResponse(opened=True)
             last = Proposal()
             async for message in requests:
                 request = draft_round_from_pb(message.round, last.draft_token_ids)
@@ -105,7 +92,7 @@ class FakeService:
 
     async def Verify(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         async with self._opened(requests) as verifier:
-            yield verifier_service_pb2.VerifyResponse(opened=True)
+            yield verifying_pb.VerifyResponse(opened=True)
             async for message in requests:
                 if message.HasField("follow_ups"):
                     verifier.expect(follow_ups_from_pb(message.follow_ups))

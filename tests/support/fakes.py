@@ -1,4 +1,4 @@
-"""Fakes of both services over a tiny exact language model. Greedy, no network, faults where they are asked for.
+"""Fakes of both services, as ``decode.ports`` has them, over a tiny exact language model. Greedy, no network.
 
 They check what they are told as the real services do, so a caller that skips or repeats a token fails here too.
 """
@@ -98,14 +98,12 @@ class FakeDrafter:
         self.told.extend(self.spec.committed_token_ids)
 
     def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter``."""
         if not (self.announces and request.gamma and self.num_proposals):
             return None
         proposal = self._propose([*self.told, *request.token_ids], request)
         return replace(proposal, from_run_ahead=True, draft_us=0, num_prepared=len(proposal))
 
     async def draft(self, request: DraftRequest) -> Proposal:
-        """See ``ports.Drafter``."""
         self.requests.append(request)
         if request.position != len(self.told):
             raise OutOfSync(f"the round starts at {request.position}, the drafter is at {len(self.told)}")
@@ -124,7 +122,6 @@ class FakeDrafter:
         return replace(proposal, draft_us=proposal.draft_us + int(1e6 * self.token_s * len(proposal)))
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
-        """See ``ports.Drafter``."""
         self.on_announcement = on_announcement
 
     def _announcement(self, drafted: tuple[int, ...], request: DraftRequest) -> Announcement:
@@ -151,7 +148,6 @@ class FakeDrafter:
         return Proposal(tuple(tokens[len(committed) :]), draft_us=50)
 
     async def close(self) -> None:
-        """See ``ports.Drafter``."""
         self.closed = True
 
 
@@ -179,7 +175,6 @@ class FakeVerifier:
         self.committed.extend(self.spec.committed_token_ids)
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
-        """See ``ports.Verifier``."""
         self.requests.append(request)
         if request.position != len(self.committed):
             raise OutOfSync(f"the round starts at {request.position}, the verifier is at {len(self.committed)}")
@@ -213,22 +208,12 @@ class FakeVerifier:
         confidence = confidences[-1]
         goes_on = reason is None and confidence < request.solo_below and budget > 0
         return Verdict(
-            round=request.round,
-            num_accepted=num_accepted,
-            token_id=own,
-            confidence=confidence,
-            solo=solo,
-            last=not goes_on,
-            finish_reason=reason,
-            verify_us=100,
-            batch_sessions=1,
+            request.round, num_accepted, own, confidence=confidence, solo=solo, last=not goes_on, finish_reason=reason,
+            accepted_confidences=tuple(confidences[:num_accepted]), verify_us=100, forward_us=90, batch_sessions=1,
             batch_rows=len(draft) + 1,
-            forward_us=90,
-            accepted_confidences=tuple(confidences[:num_accepted]),
-        )
+        )  # fmt: skip
 
     def expect(self, follow_ups: FollowUps) -> None:
-        """See ``ports.Verifier``."""
         self.expected = follow_ups
 
     def _follow(self, verdict: Verdict, start: int) -> Verdict:
@@ -245,7 +230,6 @@ class FakeVerifier:
         return FinishReason.LENGTH if len(self.committed) >= self.spec.max_length else None
 
     async def close(self) -> None:
-        """See ``ports.Verifier``."""
         self.closed = True
 
 

@@ -53,10 +53,12 @@ class Run:
 
 def drafter(agreement: float = 0.8, **faults: Fault) -> MakeDrafter:
     """Keyword arguments are at<number of proposals>=fault."""
-    by_number = {int(name.removeprefix("at")): fault for name, fault in faults.items()}
-    return partial(FakeDrafter, agreement=agreement, faults=by_number)
+    return partial(FakeDrafter, agreement=agreement, faults=_by_number(faults))
 
 
 def verifier(delay_s: float = 0.0, **faults: Fault) -> MakeVerifier:
-    by_number = {int(name.removeprefix("at")): fault for name, fault in faults.items()}
-    return partial(FakeVerifier, delay_s=delay_s, faults=by_number)
+    return partial(FakeVerifier, delay_s=delay_s, faults=_by_number(faults))
+
+
+def _by_number(faults: dict[str, Fault]) -> dict[int, Fault]:
+    return {int(name.removeprefix("at")): fault for name, fault in faults.items()}

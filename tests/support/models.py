@@ -7,6 +7,7 @@ a tokenizer is served with token ids alone, so a vocabulary of 6 is as good as a
 import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -43,9 +44,7 @@ _TINY: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "gptj": lambda layers, hidden: {
         "n_layer": layers, "n_embd": hidden, "n_head": 4, "n_positions": 512, "rotary_dim": 4,
     },
-    "falcon": lambda layers, hidden: {
-        "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": 4,
-    },
+    "falcon": lambda layers, hidden: {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": 4},
     "bloom": lambda layers, hidden: {"n_layer": layers, "hidden_size": hidden, "n_head": 4},
     "opt": lambda layers, hidden: {
         "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": 4, "ffn_dim": 2 * hidden,
@@ -56,14 +55,9 @@ _TINY: dict[str, Callable[[int, int], dict[str, Any]]] = {
 
 def _tiny(layers: int, hidden: int) -> dict[str, Any]:
     return {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "intermediate_size": 2 * hidden,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": hidden // 4,
-        "max_position_embeddings": 512,
-    }
+        "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": hidden // 4, "max_position_embeddings": 512,
+    }  # fmt: skip
 
 
 def write_model(
@@ -105,30 +99,18 @@ def folders_of(
     factory: pytest.TempPathFactory, architectures: Mapping[str, dict[str, Any]], vocab_size: int
 ) -> Callable[[str], Path]:
     """Return what gives a model type's folder, written when it is first asked for."""
-    written: dict[str, Path] = {}
 
+    @cache
     def write(model_type: str) -> Path:
-        if model_type not in written:
-            folder = factory.mktemp(model_type)
-            written[model_type] = write_model(folder, model_type, vocab_size=vocab_size, **architectures[model_type])
-        return written[model_type]
+        folder = factory.mktemp(model_type)
+        return write_model(folder, model_type, vocab_size=vocab_size, **architectures[model_type])
 
     return write
 
 
-def write_llama(
-    folder: Path,
-    vocab_size: int = 64,
-    layers: int = 2,
-    hidden: int = 32,
-    seed: int = 0,
-    tokenizer: bool = False,
-    **others: Any,
-) -> Path:
+def write_llama(folder: Path, vocab_size: int = 64, **others: Any) -> Path:
     """Write a Llama; see ``write_model``. A model with fewer layers has the lower layers of one with more."""
-    return write_model(
-        folder, "llama", vocab_size=vocab_size, layers=layers, hidden=hidden, seed=seed, tokenizer=tokenizer, **others
-    )
+    return write_model(folder, "llama", vocab_size=vocab_size, **others)
 
 
 @torch.no_grad()
@@ -160,7 +142,6 @@ def _tokenizer_vocab() -> dict[str, int]:
 
 
 TOKENIZER_SIZE = len(_tokenizer_vocab())
-END_OF_TEXT_ID = TOKENIZER_SIZE - 1
 
 
 def write_tokenizer(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -10,6 +11,7 @@ from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool
 from orchestrator.services.timeouts import Timeouts
+from tests.support.equal_texts import Text, expect_equal
 from tests.support.services import PAIR, Service
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -24,12 +26,13 @@ async def connected(
     verifiers: Sequence[Service],
     timeouts: Timeouts | None = None,
     wrap_call: WrapCall | None = None,
+    tokenizer: Path | None = PAIR / "target",
 ) -> AsyncIterator[Orchestrator]:
-    """An orchestrator over these services, with the bundled pair's tokenizer."""
+    """An orchestrator over these services, with the bundled pair's tokenizer, or that of another folder, or none."""
     async with await Orchestrator.connect(
         StaticPool([service.endpoint for service in verifiers]),
         StaticPool([service.endpoint for service in drafters]) if drafters else None,
-        TextTokenizer.load(str(PAIR / "target")),
+        TextTokenizer.load(str(tokenizer)) if tokenizer is not None else None,
         timeouts=timeouts or Timeouts(),
         wrap_call=wrap_call,
     ) as orchestrator:
@@ -55,6 +58,14 @@ async def run_all(
             return await run(orchestrator, request)
 
     return list(await asyncio.gather(*map(one, requests)))
+
+
+def expect_texts(
+    name: str, generations: Sequence[Generation], expected: Sequence[Text], *, most_excused: int = 0
+) -> None:
+    """Every text must be as expected, but for so many that met a near tie."""
+    texts, near_ties = [one.token_ids for one in generations], [one.stats.near_ties for one in generations]
+    expect_equal(name, texts, expected, near_ties, most_excused=most_excused)
 
 
 def num_prepared(generations: Sequence[Generation]) -> int:

@@ -54,59 +54,26 @@ class _Recorder(TorchDispatchMode):
 
 @torch.library.custom_op("specgate_tests::varlen_attention", mutates_args=())
 def _opaque(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    cu_seq_q: torch.Tensor,
-    max_q: int,
-    max_k: int,
-    scale: float | None,
-    window_size: list[int],
-    enable_gqa: bool,
-    seqused_k: torch.Tensor,
-    block_table: torch.Tensor,
-) -> torch.Tensor:
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cu_seq_q: torch.Tensor, max_q: int, max_k: int,
+    scale: float | None, window_size: list[int], enable_gqa: bool, seqused_k: torch.Tensor, block_table: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
     if max_q < cu_seq_q.diff().amax() or max_k < seqused_k.amax() or block_table.max() >= len(key):
         raise ValueError("the bounds do not hold")
     left, right = window_size
     return varlen_attention(
-        query,
-        key,
-        value,
-        cu_seq_q,
-        None,
-        max_q,
-        max_k,
-        scale=scale,
-        window_size=(left, right),
-        enable_gqa=enable_gqa,
-        seqused_k=seqused_k,
-        block_table=block_table,
-    )
+        query, key, value, cu_seq_q, None, max_q, max_k, scale=scale, window_size=(left, right), enable_gqa=enable_gqa,
+        seqused_k=seqused_k, block_table=block_table,
+    )  # fmt: skip
 
 
 def one_operation(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    cu_seq_q: torch.Tensor,
-    cu_seq_k: torch.Tensor | None,
-    max_q: int,
-    max_k: int,
-    *,
-    scale: float | None,
-    window_size: tuple[int, int],
-    enable_gqa: bool,
-    seqused_k: torch.Tensor,
-    block_table: torch.Tensor,
-    num_splits: int,
-) -> torch.Tensor:
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cu_seq_q: torch.Tensor, cu_seq_k: torch.Tensor | None,
+    max_q: int, max_k: int, *, window_size: tuple[int, int], num_splits: int, **options: Any,
+) -> torch.Tensor:  # fmt: skip
     """Return what the reference gives, as one operation like the fused kernel: what it reads inside is its own matter.
 
     It holds the caller to the bounds, which the fused kernel trusts.
     """
     if num_splits != 1:
         raise ValueError("split, the fused kernel is wrong over pages")
-    return _opaque(
-        query, key, value, cu_seq_q, max_q, max_k, scale, list(window_size), enable_gqa, seqused_k, block_table
-    )
+    return _opaque(query, key, value, cu_seq_q, max_q, max_k, window_size=list(window_size), **options)

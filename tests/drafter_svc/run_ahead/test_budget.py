@@ -12,19 +12,18 @@ class Clock:
         return self.now_s
 
 
-def test_a_lone_session_has_all_rows() -> None:
-    budget = RunAheadBudget(8, Clock())
-    assert [budget.share("one") for _ in range(3)] == [8, 8, 8]
-
-
-def test_sessions_share_the_rows_and_too_many_get_none() -> None:
-    budget = RunAheadBudget(7, Clock())
-    assert [budget.share(name) for name in ("a", "b", "c", "d", "e", "a")] == [7, 3, 2, 0, 0, 0]
-
-
-def test_a_lone_session_may_guess_with_a_single_row() -> None:
-    budget = RunAheadBudget(1, Clock())
-    assert [budget.share(name) for name in ("a", "a", "b")] == [1, 1, 0]
+@pytest.mark.parametrize(
+    ("num_rows", "sessions", "shares"),
+    [
+        pytest.param(8, "aaa", [8, 8, 8], id="a lone session has all rows"),
+        pytest.param(7, "abcdea", [7, 3, 2, 0, 0, 0], id="sessions share the rows, and too many get none"),
+        pytest.param(1, "aab", [1, 1, 0], id="a lone session may guess with a single row"),
+        pytest.param(0, "abc", [0, 0, 0], id="no rows are no run-ahead"),
+    ],
+)
+def test_rows_are_shared(num_rows: int, sessions: str, shares: list[int]) -> None:
+    budget = RunAheadBudget(num_rows, Clock())
+    assert [budget.share(name) for name in sessions] == shares
 
 
 def test_who_has_not_drafted_of_late_does_not_count() -> None:
@@ -42,9 +41,3 @@ def test_requests_that_follow_each_other_are_one_at_a_time() -> None:
     for name in ("a", "b", "c", "d", "e"):
         with budget.sharing(name):
             assert budget.share(name) == 4
-
-
-@pytest.mark.parametrize("num_sessions", [1, 3])
-def test_no_rows_are_no_run_ahead(num_sessions: int) -> None:
-    budget = RunAheadBudget(0, Clock())
-    assert {budget.share(name) for name in range(num_sessions)} == {0}

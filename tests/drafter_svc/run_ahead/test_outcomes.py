@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from drafter_svc.run_ahead.outcomes import WORTH_A_ROW, AcceptanceRate, Candidate, Outcome, likeliest
+from drafter_svc.run_ahead.outcomes import WORTH_A_ROW, AcceptanceRate, Candidate, likeliest
 
 
 def row(*chances: float) -> list[Candidate]:
@@ -15,24 +15,31 @@ def row(*chances: float) -> list[Candidate]:
 SURE, UNSURE = row(0.9, 0.06, 0.04), row(0.4, 0.35, 0.25)
 
 
-def test_a_sure_draft_is_taken_whole() -> None:
-    best = list(likeliest([SURE, SURE, SURE], [0, 0], 3))
-    assert best[0] == Outcome(2, 0)
-    assert best == [(2, 0), (0, 1), (1, 1)]
-
-
-def test_rows_go_where_the_draft_is_unsure() -> None:
-    assert list(likeliest([SURE, UNSURE, SURE], [0, 0], 3)) == [(2, 0), (1, 1), (1, 2)]
-
-
-def test_an_outcome_is_never_the_token_that_was_drafted() -> None:
-    drafted = [1, 0]
-    for outcome in likeliest([UNSURE, UNSURE, UNSURE], drafted, 100):
-        assert outcome.num_accepted == 2 or outcome.token_id != drafted[outcome.num_accepted]
-
-
-def test_a_draft_that_ended_the_text_has_no_row_behind_it() -> None:
-    assert {outcome.num_accepted for outcome in likeliest([UNSURE, UNSURE], [0, 0], 100)} == {0, 1}
+@pytest.mark.parametrize(
+    ("rows", "drafted", "most", "outcomes"),
+    [
+        pytest.param([SURE, SURE, SURE], [0, 0], 3, [(2, 0), (0, 1), (1, 1)], id="a sure draft is taken whole"),
+        pytest.param([SURE, UNSURE, SURE], [0, 0], 3, [(2, 0), (1, 1), (1, 2)], id="rows go where it is unsure"),
+        pytest.param([UNSURE], [], 2, [(0, 0), (0, 1)], id="where the target is alone, its next token"),
+        pytest.param([UNSURE] * 3, [0, 0], 0, [], id="no rows"),
+        pytest.param(
+            [UNSURE] * 3, [1, 0], 100, [(0, 0), (0, 2), (1, 1), (1, 2), (2, 0)],
+            id="never the token that was drafted",
+        ),
+        pytest.param(
+            [UNSURE] * 2, [0, 0], 100, [(0, 1), (0, 2), (1, 1), (1, 2)],
+            id="no row behind a draft that ended the text",
+        ),
+        pytest.param(
+            [row(1 - 0.5 * WORTH_A_ROW, 0.5 * WORTH_A_ROW), row(0.7, 0.3)], [0], 100, [(1, 0), (1, 1)],
+            id="what is not worth a row is left out",
+        ),
+    ],
+)  # fmt: skip
+def test_the_likeliest_are_prepared(
+    rows: list[list[Candidate]], drafted: list[int], most: int, outcomes: list[tuple[int, int]]
+) -> None:
+    assert list(likeliest(rows, drafted, most)) == outcomes
 
 
 def test_measured_acceptance_is_geometric_over_positions() -> None:
@@ -40,36 +47,19 @@ def test_measured_acceptance_is_geometric_over_positions() -> None:
     rows = [row(0.98, 0.02), row(0.5, 0.5), row(0.02, 0.98), row(1.0)]
     best = list(likeliest(rows, [0, 0, 0], 100, acceptance=0.5))
     assert set(best) == {(0, 1), (1, 1), (2, 1), (3, 0)}
-    assert best[0] == (0, 1)
-    assert best[1] == (1, 1)
+    assert best[:2] == [(0, 1), (1, 1)]
 
 
-def test_what_is_not_worth_a_row_is_left_out() -> None:
-    rows = [row(1 - 0.5 * WORTH_A_ROW, 0.5 * WORTH_A_ROW), row(0.7, 0.3)]
-    assert list(likeliest(rows, [0], 100)) == [(1, 0), (1, 1)]
-
-
-def test_what_ends_the_text_takes_no_row_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drafter_svc.run_ahead.outcomes.WORTH_A_ROW", 0.01)
-    rows, drafted = [UNSURE, UNSURE, UNSURE], [1, 1]
+def test_what_ends_the_text_takes_no_row_from_others() -> None:
+    rows, drafted = [row(0.2, 0.6, 0.2)] * 3, [1, 1]
     others = [outcome for outcome in likeliest(rows, drafted, 100) if outcome.token_id != 0]
     assert list(likeliest(rows, drafted, 3, excluded={0})) == others[:3]
     assert len(others) > 3
 
 
-@pytest.mark.parametrize("most", [0, 1, 2, 5])
-def test_no_more_than_asked_for(most: int) -> None:
-    assert len(likeliest([UNSURE, UNSURE, UNSURE], [0, 0], most)) == most
-
-
-def test_while_the_target_is_alone_its_next_token_is_guessed() -> None:
-    assert list(likeliest([UNSURE], [], 2)) == [(0, 0), (0, 1)]
-
-
 def test_acceptance_is_measured_and_slowly_forgotten() -> None:
     acceptance = AcceptanceRate()
-    first = acceptance.rate
-    rates = [first]
+    rates = [acceptance.rate]
     for _ in range(200):
         acceptance.learn(4, 4)
         rates.append(acceptance.rate)
