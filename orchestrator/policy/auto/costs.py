@@ -28,7 +28,8 @@ class MeasuredCosts(NamedTuple):
 def forward_us(costs: Sequence[ForwardCost], rows: float) -> float:
     """Return what a forward of ``rows`` takes, on straight lines between and beyond the widths that were measured."""
     if len(costs) == 1:
-        return costs[0].forward_us * (1 + GUESSED_SHARE * (rows - costs[0].rows))
+        (known_rows, known_us) = costs[0]
+        return known_us * (1 + GUESSED_SHARE * (rows - 1)) / (1 + GUESSED_SHARE * (known_rows - 1))
     low, high = next(((a, b) for a, b in pairwise(costs) if rows <= b.rows), (costs[-2], costs[-1]))
     slope = (high.forward_us - low.forward_us) / (high.rows - low.rows)
     return max(low.forward_us + slope * (rows - low.rows), 1.0)
@@ -96,7 +97,7 @@ class Costs:
         # Of many sessions there are as many times the verdicts in the same time.
         batch, weight = max(verdict.batch_sessions, 1), 1 / self.sessions
         # A lone session waits for nobody: all that its verdict took is the target's.
-        us = verdict.verify_us if self.sessions == 1 else verdict.forward_us
+        us = max(verdict.verify_us, verdict.forward_us) if self.sessions == 1 else verdict.forward_us
         width = forward_us(self._target, verdict.batch_rows) / self._unit_us
         is_quiet = verdict.solo and not record.plan.keeps_warm and self.sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)

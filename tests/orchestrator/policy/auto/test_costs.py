@@ -22,6 +22,7 @@ def test_told_widths_are_read_on_straight_lines() -> None:
     costs = (ForwardCost(1, 100), ForwardCost(4, 130), ForwardCost(8, 330))
     assert [forward_us(costs, rows) for rows in (1, 2, 4, 6, 8, 10)] == [100, 110, 130, 230, 330, 430]
     assert forward_us((ForwardCost(1, 100),), 11) == 200
+    assert forward_us((ForwardCost(41, 500),), 1) == 100
 
 
 def test_nothing_is_known_before_anything_was_told_or_seen() -> None:
