@@ -146,9 +146,10 @@ class RunAhead:
         if self._proposed is None or not (self._proposed.tokens and outcome):
             return
         drafted = self._proposed.token_ids
-        self._acceptance.learn(len(drafted), common_prefix_length(drafted, outcome))
+        num_accepted = common_prefix_length(drafted, outcome)
+        self._acceptance.learn(len(drafted), num_accepted)
         if not self._rejects and self._branch_sets:
-            for row, token_id in zip(self._branch_sets[0].rows, outcome, strict=False):
+            for row, token_id in zip(self._branch_sets[0].rows, outcome[: num_accepted + 1], strict=False):
                 self._sharpness.learn(row, token_id)
 
     def _expect(self, terms: Terms, prepare: int) -> None:

@@ -34,7 +34,8 @@ class Sharpness:
         taken = next((log for log, one in zip(logs, row, strict=True) if one.token_id == token_id), logs[-1])
         mean = sum(one.chance * log for log, one in zip(logs, row, strict=True))
         variance = sum(one.chance * (log - mean) ** 2 for log, one in zip(logs, row, strict=True))
-        self._information = FORGET * self._information + variance
+        # Never less than the prior: of text that is all sure one surprise says little.
+        self._information = max(FORGET * self._information + variance, PRIOR_TOKENS)
         step = min(max((taken - mean) / self._information, -0.5), 0.5)
         self.beta = min(max(self.beta * math.exp(step), LEAST), MOST)
 

@@ -1,5 +1,6 @@
 """One request's state: what is committed, what may still come, and when it ends. Pure but for its clock."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,8 @@ from specgate.types import (
     Verdict,
     VerifyRequest,
 )
+
+_log = logging.getLogger(__name__)
 
 
 class Ending(NamedTuple):
@@ -196,8 +199,13 @@ class Session:
         if record.num_tokens:
             self.fully_accepted = record.fully_accepted
         self.stats.add(record)
-        if self._on_record is not None:
-            self._on_record(record)
+        try:
+            if self._on_record is not None:
+                self._on_record(record)
+        except Exception:
+            # Who counts must never cost anybody text.
+            _log.exception("what a request teaches is lost from here on")
+            self._on_record = None
 
 
 def _sources(proposal: Proposal, verdict: Verdict) -> tuple[TokenSource, ...]:

@@ -109,8 +109,10 @@ class Generation:
             self._on_close()
         finally:
             # Whatever learns from requests, what this one holds is given back.
-            await self._drafter.close()
-            await self._verifier.close()
+            try:
+                await self._drafter.close()
+            finally:
+                await self._verifier.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -280,6 +280,9 @@ class ReattachingDrafter:
         try:
             attached = await self._attach(self._timeouts.open_s)
         except Exception as error:
+            if not self._session.stats.drafter_failures:
+                # It was first wanted in mid-request: nobody has heard of it yet.
+                self._report(error)
             _log.info("no drafter yet: %s: %s", type(error).__name__, error)
             return None
         if attached is None:

@@ -31,7 +31,8 @@ def forward_us(costs: Sequence[ForwardCost], rows: float) -> float:
         (known_rows, known_us) = costs[0]
         return known_us * (1 + GUESSED_SHARE * (rows - 1)) / (1 + GUESSED_SHARE * (known_rows - 1))
     low, high = next(((a, b) for a, b in pairwise(costs) if rows <= b.rows), (costs[-2], costs[-1]))
-    slope = (high.forward_us - low.forward_us) / (high.rows - low.rows)
+    # No forward is faster for having more rows, whatever noise was measured.
+    slope = max((high.forward_us - low.forward_us) / (high.rows - low.rows), 0.0)
     return max(low.forward_us + slope * (rows - low.rows), 1.0)
 
 
@@ -54,7 +55,7 @@ class Prices(NamedTuple):
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
         """Return what a forward takes that so many sessions share, with ``rows`` in all."""
-        return self.pace * forward_us(self.target, rows) + self.session_us * (sessions - 1)
+        return max(self.pace * forward_us(self.target, rows) + self.session_us * (sessions - 1), 1.0)
 
     def can_pay(self, max_gamma: int) -> bool:
         """Return whether a draft that always agreed would be faster than the target alone."""
@@ -66,7 +67,7 @@ class Costs:
     """Learns prices from verdicts, and counts who is there.
 
     Args:
-        told: returns what the services told by now: a drafter may come later than the target.
+        measured: returns what the services told by now: a drafter may come later than the target.
     """
 
     def __init__(self, measured: Callable[[], MeasuredCosts]) -> None:
@@ -92,8 +93,8 @@ class Costs:
             self.leave(session)
         if not (timing.typical and verdict.forward_us and verdict.batch_rows):
             return
-        self._update()
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
+        self._update()
         # Of many sessions there are as many times the verdicts in the same time.
         batch, weight = max(verdict.batch_sessions, 1), 1 / self.sessions
         # A lone session waits for nobody: all that its verdict took is the target's.
@@ -120,9 +121,12 @@ class Costs:
         return Prices(self._target, pace, *rounds_us, self._alone.solve()[0] * unit_us, self.sessions)
 
     def _update(self) -> None:
-        measured, before = self._ask_measured(), self._measured
-        self._measured, self._target = measured, measured.target or self._target
-        if measured.draft and self._target and measured != before:
+        measured = self._ask_measured()
+        self._target = measured.target or self._target
+        if not self._target or measured == self._measured:
+            return
+        self._measured = measured
+        if measured.draft:
             token = forward_us(measured.draft, 1) / self._unit_us
             self._besides.draw_to((GUESSED_SHARE, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
 

@@ -41,7 +41,7 @@ class Learner:
     """Learns from the rounds of all sessions. What they cost hangs on the two models, how drafts survive on the mode.
 
     Args:
-        told: returns what the services told of their costs by now.
+        measured: returns what the services told of their costs by now.
         pace: of the searches.
     """
 

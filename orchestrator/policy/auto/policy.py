@@ -52,6 +52,9 @@ class Auto:
         choice, bucket = found.choice, bucket_of(session.confidence)
         gamma = choice.easy if session.fully_accepted and bucket >= EASY_BUCKET else choice.hard
         is_closed = bucket < choice.closed
+        if not choice.closed:
+            # The probe has changed the choice: nothing is left to try.
+            self._probes_left = 0
         if not self._probes(found, session):
             return _gated(choice, 0 if is_closed else gamma, session)
         self._probes_left -= is_closed

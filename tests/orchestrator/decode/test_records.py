@@ -77,3 +77,14 @@ def test_a_round_that_lost_its_verifier_is_not_typical() -> None:
         session.stats.verifier_failovers += number == 3
         session.commit(Proposal((11, 12)), Verdict(number, 1, 20, 0.5))
     assert [one.timing.typical for one in records] == [False, True, False, True]
+
+
+def test_a_subscriber_that_breaks_costs_no_text() -> None:
+    def breaks(record: RoundRecord) -> None:
+        raise ZeroDivisionError
+
+    session = Session(make_spec(), OutputText(None), on_record=breaks)
+    for number in (1, 2):
+        session.draft_request(RoundPlan(1))
+        assert session.commit(Proposal((11,)), Verdict(number, 1, 20, 0.5)).token_ids == (11, 20)
+    assert session.stats.completion_tokens == 4

@@ -73,6 +73,18 @@ def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
     assert prices(*[a_round(4)] * 60, with_prompt, times=1) == prices(a_round(4))
 
 
+@pytest.mark.parametrize("batch", [2, 8, 16])
+def test_prices_stay_above_zero_where_nothing_was_told_and_forwards_were_wide(batch: int) -> None:
+    found = prices(a_round(4, batch=batch), costs=MeasuredCosts(), times=1)
+    assert min(found.forward_us(rows) for rows in (1, 5, 100)) >= 1
+    assert found.alone_us > 0
+
+
+def test_noise_in_what_was_told_makes_no_wide_forward_free() -> None:
+    costs = (ForwardCost(1, 1990), ForwardCost(9, 2010), ForwardCost(17, 2003))
+    assert forward_us(costs, 8000) >= 2003
+
+
 def test_sessions_are_counted_as_they_come_share_and_leave() -> None:
     costs = Costs(measured)
     for session in range(3):
