@@ -40,7 +40,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             stopwatch = Stopwatch()
 
             def announce(announcement: Announcement) -> None:
-                outbox.post(announcement_to_pb(announcement), behind=announcement.further)
+                outbox.post(announcement_to_pb(announcement))
 
             with self._budget.sharing(session):
                 async for message in requests:

@@ -112,12 +112,12 @@ async def _measure(watch: _Watch, port: int) -> list[tuple[str, list[float]]]:
 
 async def _messages() -> None:
     """Make, serialise and parse the messages of a foreseen round of five tokens, four guesses announced behind it."""
-    ahead = tuple(AnnouncedProposal(number, 1010, DRAFT) for number in range(4))
+    ahead = tuple(AnnouncedProposal((*DRAFT[:number], 1010), DRAFT) for number in range(4))
     verdict = Verdict(9, 5, 1006, 0.9, verify_us=9000, forward_us=8800, accepted_confidences=(0.9,) * 5)
     for made, message in (
         (convert.draft_round_to_pb(DraftRequest(9, 300, (*DRAFT, 1006), 5, 0.0, 5), 5), drafter_pb.DraftRound),
         (convert.draft_response_to_pb(9, Proposal(DRAFT)), drafter_pb.DraftResponse),
-        (convert_ahead.announcement_to_pb(Announcement(300, ahead)), drafter_pb.DraftResponse),
+        (convert_ahead.announcement_to_pb(Announcement(300, ahead, len(DRAFT))), drafter_pb.DraftResponse),
         (convert.verify_round_to_pb(VerifyRequest(9, 300, Proposal(DRAFT), 0.0, 0)), verifier_pb.VerifyRound),
         (convert.verdict_to_pb(verdict), verifier_pb.VerifyResponse),
     ):

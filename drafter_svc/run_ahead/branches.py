@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from drafter_svc.run_ahead.announcer import Announce, Announcer
 from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, likeliest
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import ForwardRequest, logits_of
-from specgate.types import Announcement
+from specgate.types import AnnouncedProposal, Announcement, TokenIds
 
-Ids = tuple[int, ...]
 Guessing = Generator[ForwardRequest, Answer, None]
 Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
@@ -22,6 +20,8 @@ Extend = Callable[[Draft], Guessing]
 """Drafts on, to the draft's own terms."""
 Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
 """What the target may choose at the positions of these logits, from the draft's first one on."""
+Announce = Callable[[Announcement], None]
+"""Told, on the engine's thread, what will be proposed behind the outcomes that were guessed."""
 
 
 class Tools(NamedTuple):
@@ -64,19 +64,24 @@ class BranchSet:
     Args:
         proposed: the proposal.
         terms: of what is drafted behind its outcomes.
+        assumed: the tokens before the proposal that nobody has committed yet.
     """
 
-    def __init__(self, tools: Tools, proposed: Draft, terms: Terms) -> None:
+    def __init__(self, tools: Tools, proposed: Draft, terms: Terms, assumed: TokenIds = ()) -> None:
         self.proposed = proposed
         self.terms = terms
+        self.assumed = assumed
         self.rows: Sequence[Sequence[Candidate]] = ()
         """What the target may choose, by position from the proposal's first token on; () until that was looked at."""
-        self.branches: dict[Ids, Branch] = {}
+        self.branches: dict[TokenIds, Branch] = {}
         """By the tokens of their outcomes, the likeliest first."""
         self._tools = tools
         self._forks: list[KVSequence] = []
         self._jobs: list[Future[Any]] = []
-        self._announcer: Announcer | None = None
+        self._num_drafting = 0
+        self._drafted: set[TokenIds] = set()
+        self.announced: TokenIds | None = None
+        """The tokens of the likeliest outcome that was told of; None: nothing was told yet."""
 
     @property
     def is_busy(self) -> bool:
@@ -87,23 +92,11 @@ class BranchSet:
         """Whether there is a branch to go on with, or may still be."""
         return self.is_busy or any(self.named(ids) is not None for ids in self.branches)
 
-    @property
-    def announcement(self) -> Announcement | None:
-        """What was announced of it; None: nothing yet."""
-        return self._announcer.announcement if self._announcer is not None else None
-
-    @property
-    def first_announced(self) -> Branch | None:
-        """The likeliest branch that was told of, if it is still there."""
-        first = self._announcer.first_announced if self._announcer is not None else None
-        ids = (ids for ids, branch in self.branches.items() if branch.draft is first)
-        return self.named(next(ids, ()))
-
     def open(self, order: Order) -> None:
         """Have the next draft prepared behind the likeliest outcomes. On any thread."""
         self._jobs.append(order.submit(self._prepare(order)))
 
-    def named(self, outcome: Ids) -> Branch | None:
+    def named(self, outcome: TokenIds) -> Branch | None:
         """Return the branch of an outcome, if there is one to go on with."""
         branch = self.branches.get(outcome)
         if branch is None or not self._tools.pool.is_open(branch.draft.sequence) or _failed(branch.job):
@@ -117,9 +110,7 @@ class BranchSet:
         for fork in self._forks:
             if kept is None or fork is not kept.draft.sequence:
                 self._tools.pool.discard(fork)
-        if self._announcer is not None:
-            self._announcer.stop()
-        self.branches, self._forks, self._jobs, self._announcer = {}, [], [], None
+        self.branches, self._forks, self._jobs = {}, [], []
 
     def _prepare(self, order: Order) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
@@ -130,18 +121,16 @@ class BranchSet:
         if not draft.ends_with(tools.stop_token_ids):
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
-        if order.announce is not None:
-            self._announcer = Announcer(position, order.announce)
         self.rows = tools.candidates(torch.cat(logits), draft)
         acceptance = tools.acceptance.rate if tools.acceptance is not None else None
         guesses = likeliest(self.rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
         for outcome, chance in guesses.items():
-            self._open(outcome, chance, trunk, position, order.submit)
+            self._open(outcome, chance, trunk, position, order)
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             tools.pool.discard(trunk)
 
-    def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, position: int, submit: Submit) -> None:
+    def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, position: int, order: Order) -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
         num_accepted, token_id = outcome
         length = position + num_accepted
@@ -149,20 +138,29 @@ class BranchSet:
             fork = self._fork(trunk, length)
             fork.append([token_id])
             draft = Draft(fork, self.terms)
-            if self._announcer is not None:
-                self._announcer.begin(outcome, draft)
-            job = submit(self._extend(draft, self._announcer))
+            self._num_drafting += 1
+            ids = (*self.proposed.token_ids[:num_accepted], token_id)
+            job = order.submit(self._extend(ids, draft, order.announce))
             self._jobs.append(job)
-            self.branches[*self.proposed.token_ids[:num_accepted], token_id] = Branch(chance, draft, job)
+            self.branches[ids] = Branch(chance, draft, job)
 
-    def _extend(self, draft: Draft, announcer: Announcer | None) -> Guessing:
-        drafted = False
+    def _extend(self, outcome: TokenIds, draft: Draft, announce: Announce | None) -> Guessing:
         try:
             yield from self._tools.extend(draft)
-            drafted = True
+            self._drafted.add(outcome)
         finally:
-            if announcer is not None:
-                announcer.end(draft, drafted=drafted)
+            # Also where it was dropped: then nothing is told of it.
+            self._num_drafting -= 1
+            if not self._num_drafting and announce is not None:
+                self._tell(announce)
+
+    def _tell(self, announce: Announce) -> None:
+        drafts = {ids: branch.draft for ids, branch in self.branches.items() if ids in self._drafted}
+        if drafts:
+            self.announced = next(iter(drafts))
+            committed = len(self.proposed.sequence) - len(self.proposed.tokens) - len(self.assumed)
+            told = (AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids)) for ids, draft in drafts.items())
+            announce(Announcement(committed, tuple(told), self.terms.gamma, self.terms.stop_below))
 
     def _fork(self, trunk: KVSequence, length: int) -> KVSequence:
         fork = self._tools.pool.fork(trunk, length)

@@ -18,14 +18,13 @@ the round after it.
 from collections import deque
 from dataclasses import replace
 
-from drafter_svc.run_ahead.announcer import Announce
-from drafter_svc.run_ahead.branches import Branch, BranchSet, Candidates, Extend, Ids, Order, Submit, Tools
+from drafter_svc.run_ahead.branches import Announce, Branch, BranchSet, Candidates, Extend, Order, Submit, Tools
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
 from drafter_svc.run_ahead.payoff import Payoff
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.types import Announcement, DraftRequest, SessionSpec, common_prefix_length
+from specgate.types import Announcement, DraftRequest, SessionSpec, TokenIds, common_prefix_length
 
 RECENT_ROUNDS = 8
 """Rounds whose longest draft says how far a branch is drafted."""
@@ -68,11 +67,8 @@ class RunAhead:
         """Behind what was proposed last; then each behind the branch of the one before that was told first."""
         self.was_announced = False
         """Whether the last round's proposal was: then nobody waits for the answer, unless the two crossed."""
-        self._num_sent = 0
-        self._is_followed = False
-        """The client said that it knows what the last round proposes, and so what stands behind it."""
 
-    def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
+    def begin(self, sequence: KVSequence, request: DraftRequest, outcome: TokenIds) -> Draft:
         """Begin a round: return the draft that was prepared for what was just committed, or an empty one.
 
         Args:
@@ -84,7 +80,7 @@ class RunAhead:
         branch_sets, self._branch_sets = self._branch_sets, []
         named = branch_sets[0].named(outcome) if branch_sets else None
         is_announced, is_busy = (
-            bool(branch_sets) and branch_sets[0].announcement is not None,
+            bool(branch_sets) and branch_sets[0].announced is not None,
             any(branches.is_busy for branches in branch_sets),
         )
         if branch_sets:
@@ -95,7 +91,6 @@ class RunAhead:
             self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
         is_complete = len(draft.tokens) == terms.gamma or draft.ended
         self.was_announced = is_announced and is_complete and len(draft.tokens) > 0
-        self._is_followed = request.foreseen
         self._expect(terms, request.prepare)
         stands = self.was_announced and len(draft.tokens) == num_prepared
         self._go_on_with(branch_sets[1:], named if stands else None)
@@ -117,12 +112,8 @@ class RunAhead:
         order = self._order(num_rows, submit, None if self._rejects else announce)
         if not self._branch_sets:
             self._open(BranchSet(self._tools, self._proposed, self._coming), order)
-        elif order.announce is not None and (announcement := self._branch_sets[0].announcement) is not None:
-            # It was told of as further ahead, which a client that missed something cannot follow.
-            if self._is_followed:
-                self._look_further(order)
-            else:
-                order.announce(announcement)
+        elif order.announce is not None and self._branch_sets[0].announced is not None:
+            self._look_further(order)
 
     def free(self) -> None:
         """Close all branches, and let go of the last draft: its logits are as large as anything that a session has."""
@@ -142,7 +133,7 @@ class RunAhead:
         """Return whether a prepared draft is what would be drafted now, but for its length."""
         return prepared.stop_below == asked.stop_below and (not self._rejects or prepared.round == asked.round)
 
-    def _learn(self, outcome: Ids) -> None:
+    def _learn(self, outcome: TokenIds) -> None:
         if self._proposed is None or not (self._proposed.tokens and outcome):
             return
         drafted = self._proposed.token_ids
@@ -171,7 +162,7 @@ class RunAhead:
         for branches in further:
             stands = named is not None and branches.proposed is named.draft and branches.terms == self._coming
             if stands and branches.is_alive and self._is_guessing and self._proposed is not None:
-                branches.proposed = self._proposed
+                branches.proposed, branches.assumed = self._proposed, ()
                 self._branch_sets.append(branches)
             else:
                 self._drop(branches)
@@ -190,8 +181,7 @@ class RunAhead:
             return Order(num_rows, submit, None)
 
         def tell(announcement: Announcement) -> None:
-            self._num_sent += 1
-            announce(announcement._replace(further=len(self._branch_sets) > 1, number=self._num_sent))
+            announce(announcement)
             self._look_further(order)
 
         order = Order(num_rows, submit, tell)
@@ -202,10 +192,10 @@ class RunAhead:
         if not self._branch_sets or len(self._branch_sets) == MOST_BRANCH_SETS:
             return
         last = self._branch_sets[-1]
-        branch = last.first_announced
+        branch = last.named(last.announced or ())
         # While the target decodes alone, the next round is enough: what is behind that is seldom asked for.
         if branch is None or not last.proposed.tokens:
             return
         if branch.chance >= WORTH_LOOKING:
             terms = last.terms._replace(round=last.terms.round + 1)
-            self._open(BranchSet(self._tools, branch.draft, terms), order)
+            self._open(BranchSet(self._tools, branch.draft, terms, (*last.assumed, *(last.announced or ()))), order)

@@ -12,7 +12,7 @@ from orchestrator.decode.ports import Drafter, Verifier
 from orchestrator.decode.request import Delta
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
-from specgate.types import NO_PROPOSAL, Announcement, DraftRequest, Proposal, RoundPlan, Verdict
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, RoundPlan, Verdict
 
 MOST_UNSENT = 16
 """Tokens that a drafter which need not be ready hears of at a time: few enough for one forward beside others'."""
@@ -69,9 +69,8 @@ class Rounds:
         self._begun: _Begun | None = None
         self._drafting: asyncio.Task[tuple[Proposal, float]] | None = None
         self._running = NO_PROPOSAL
-        self._announcement: Announcement | None = None
         self._expected = ExpectedRounds(session, drafter, policy)
-        drafter.listen(self._on_announcement)
+        drafter.listen(self._hand_on)
 
     async def follow(self, verdict: Verdict) -> None:
         """Tell the drafter what was committed, before anything else happens with it.
@@ -129,14 +128,7 @@ class Rounds:
             await before
         return await self._drafter.draft(request), self._clock()
 
-    def _on_announcement(self, announcement: Announcement) -> None:
-        self._announcement = announcement
-        self._hand_on()
-
     def _hand_on(self) -> None:
         # Not while the reader is away: the target is at most one round ahead of him.
-        if self._announcement is not None and self._begun is None:
-            announcement, self._announcement = self._announcement, None
-            follow_ups = self._expected.tell(self._running, announcement)
-            if follow_ups is not None:
-                self._verifier.expect(follow_ups)
+        if self._begun is None and (follow_ups := self._expected.tell(self._running)) is not None:
+            self._verifier.expect(follow_ups)

@@ -1,13 +1,13 @@
 """The protocols that the decode loop stands on, and the pool they get their services from."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from specgate.types import Announcement, DraftRequest, FollowUps, Proposal, SessionSpec, Verdict, VerifyRequest
+from specgate.types import DraftRequest, FollowUps, Proposal, SessionSpec, TokenIds, Verdict, VerifyRequest
 
-OnAnnouncement = Callable[[Announcement], None]
-"""Told of what a drafter announces, as it comes."""
+OnAnnouncement = Callable[[], None]
+"""Called when more may be ``expected`` of a drafter."""
 
 
 class Drafter(Protocol):
@@ -24,15 +24,17 @@ class Drafter(Protocol):
         ...
 
     def announced(self, request: DraftRequest) -> Proposal | None:
-        """Return what ``draft(request)`` would return, if that is known by now. Never waits.
+        """Return what ``draft(request)`` would return, if that is known by now. Never waits."""
+        ...
 
-        Raises:
-            InvalidArgument, InternalError: what was announced makes no sense.
+    def expected(self, position: int) -> Collection[TokenIds]:
+        """Return the tokens that were taken to be committed after ``position``, the likeliest first: of one round and
+        of several, and behind all of them a proposal is known.
         """
         ...
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
-        """Call ``on_announcement`` with what is announced of the next round; of one further ahead once that comes."""
+        """Have it called."""
         ...
 
     async def close(self) -> None:

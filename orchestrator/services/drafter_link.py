@@ -1,7 +1,7 @@
 """gRPC adapter of the drafter's port."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Collection
 
 from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
 from orchestrator.decode.ports import OnAnnouncement
@@ -9,7 +9,7 @@ from orchestrator.services.streams import SessionStream, answered_by, check_roun
 from specgate.errors import InternalError
 from specgate.rpc.convert import draft_response_from_pb, draft_round_to_pb
 from specgate.rpc.convert_ahead import announcement_from_pb
-from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_length
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds, common_prefix_length
 from specgate.v1 import drafter_service_pb2
 
 
@@ -19,33 +19,34 @@ class GrpcDrafter:
     def __init__(self, stream: SessionStream) -> None:
         self._stream = stream
         self._announced = Announced()
+        self._proposed: tuple[int, ...] = ()
         self._num_unannounced = 0
-        self._tell: OnAnnouncement | None = None
+        self._on_announcement: OnAnnouncement = lambda: None
         self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
         self._lost: Exception | None = None
         self._listening = asyncio.create_task(self._listen())
 
     def announced(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.Drafter``."""
-        with answered_by(self._stream.peer):
-            return self._announced.answer(request)
+        return self._announced.answer(request)
+
+    def expected(self, position: int) -> Collection[TokenIds]:
+        """See ``ports.Drafter``."""
+        return self._announced.expected(position)
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``."""
-        self._tell = on_announcement
+        self._on_announcement = on_announcement
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
         if self._lost is not None:
             raise self._lost
-        proposed = self._announced.proposed or ()
-        with answered_by(self._stream.peer):
-            further = self._announced.ask(request)
-        request = replace(request, foreseen=self._announced.was_expected)
-        round_pb = draft_round_to_pb(request, common_prefix_length(proposed, request.token_ids))
+        round_pb = draft_round_to_pb(request, common_prefix_length(self._proposed, request.token_ids))
+        self._proposed = ()
+        self._announced.commit(request)
         self._num_unannounced += MOST_A_ROUND
-        if further is not None and self._tell is not None:
-            self._tell(further)
+        self._on_announcement()
         try:
             await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
             if request.gamma == 0:
@@ -60,7 +61,7 @@ class GrpcDrafter:
         with answered_by(self._stream.peer):
             check_round(answer.round, request.round)
             proposal = draft_response_from_pb(answer, request.gamma)
-        self._announced.answered(proposal.draft_token_ids)
+        self._proposed = proposal.draft_token_ids
         return proposal
 
     async def close(self) -> None:
@@ -71,14 +72,14 @@ class GrpcDrafter:
     async def _listen(self) -> None:
         try:
             while True:
-                self._on_announcement(await self._stream.read())
+                self._read(await self._stream.read())
         except Exception as error:
             # Whoever waits for an answer, or comes later, gets the reason; of several the first.
             self._lost = error
             self._stream.close()
             self._answers.put_nowait(error)
 
-    def _on_announcement(self, message: drafter_service_pb2.DraftResponse) -> None:
+    def _read(self, message: drafter_service_pb2.DraftResponse) -> None:
         if not message.HasField("announced"):
             if not self._answers.empty():
                 raise InternalError(f"{self._stream.peer} answers more than it was asked")
@@ -88,7 +89,5 @@ class GrpcDrafter:
         if self._num_unannounced < 0:
             raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
         with answered_by(self._stream.peer):
-            announcement = announcement_from_pb(message.announced)
-            is_next = self._announced.on_announcement(announcement)
-        if is_next and self._tell is not None:
-            self._tell(announcement)
+            self._announced.add(announcement_from_pb(message.announced))
+        self._on_announcement()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from orchestrator.decode.ports import Drafter, DrafterDialer, OnAnnouncement, Pool
@@ -14,7 +15,7 @@ from specgate.errors import (
     MISCONFIGURED,
     SpecgateError,
 )
-from specgate.types import NO_PROPOSAL, DraftRequest, Proposal
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds
 
 DRAFT_FACTOR = 10.0
 FIRST_BACKOFF_S = 0.1
@@ -58,6 +59,10 @@ class NoDrafter:
     def announced(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.Drafter``: nothing."""
         return None
+
+    def expected(self, position: int) -> Collection[TokenIds]:
+        """See ``ports.Drafter``: none."""
+        return ()
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``: nothing will be heard."""
@@ -146,6 +151,10 @@ class ReattachingDrafter:
         except SpecgateError:
             return None
         return proposal
+
+    def expected(self, position: int) -> Collection[TokenIds]:
+        """See ``ports.Drafter``."""
+        return self._attached.drafter.expected(position) if self._attached is not None else ()
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``. Whatever drafter is attached later is listened to as well."""

@@ -104,7 +104,6 @@ def draft_round_to_pb(request: DraftRequest, num_accepted: int) -> drafter_servi
         gamma=request.gamma,
         stop_below=request.stop_below,
         prepare=request.prepare,
-        foreseen=request.foreseen,
     )
 
 
@@ -116,7 +115,7 @@ def draft_round_from_pb(pb: drafter_service_pb2.DraftRound, last_draft_token_ids
     check_range("stop_below", pb.stop_below, 0.0, ALWAYS_SOLO)
     check_range("prepare", pb.prepare, 0, MAX_GAMMA)
     token_ids = last_draft_token_ids[: pb.num_accepted] + tuple(pb.token_ids)
-    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below, pb.prepare, pb.foreseen)
+    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below, pb.prepare)
 
 
 def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_service_pb2.DraftResponse:

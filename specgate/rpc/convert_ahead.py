@@ -23,26 +23,37 @@ from specgate.v1 import types_pb2 as pb2
 
 MAX_BRANCHES = 64
 """Guesses, or outcomes, in one message: the contract's limit."""
-_Branch = tuple[int, int, tuple[int, ...]]
-"""What both kinds begin with: num_accepted, the target's choice after these tokens, the draft behind it."""
+MAX_COMMITTED = 2 * (MAX_GAMMA + 1)
+"""Tokens of two rounds, behind which a proposal may be announced: the contract's limit."""
 
 
 def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftResponse:
     """Return the wire's message; of more proposals than it takes, the first ones."""
+    proposals = announcement.proposals[:MAX_BRANCHES]
     announced = drafter_service_pb2.Announcement(
         position=announcement.position,
-        further=announcement.further,
-        number=announcement.number,
-        branches=_branches_to_pb(announcement.proposals[:MAX_BRANCHES]),
+        num_committed=[len(one.token_ids) for one in proposals],
+        num_draft_tokens=[len(one.draft_token_ids) for one in proposals],
+        token_ids=[token_id for one in proposals for ids in one for token_id in ids],
+        gamma=announcement.gamma,
+        stop_below=announcement.stop_below,
     )
     return drafter_service_pb2.DraftResponse(announced=announced)
 
 
 def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
     """Return the domain's value."""
-    lengths = _lengths(pb.branches, "announced.branches")
-    proposals = tuple(AnnouncedProposal(*branch) for branch in _branches(pb.branches, lengths))
-    return Announcement(pb.position, proposals, pb.further, pb.number)
+    check_length("announced.num_committed", pb.num_committed, 0, MAX_BRANCHES)
+    check_length("announced.num_draft_tokens", pb.num_draft_tokens, *(len(pb.num_committed),) * 2)
+    for num_committed, num_draft_tokens in zip(pb.num_committed, pb.num_draft_tokens, strict=True):
+        check_range("announced.num_committed", num_committed, 1, MAX_COMMITTED)
+        check_range("announced.num_draft_tokens", num_draft_tokens, 1, MAX_GAMMA)
+    check_range("announced.gamma", pb.gamma, max(pb.num_draft_tokens, default=0), MAX_GAMMA)
+    check_range("announced.stop_below", pb.stop_below, 0.0, 1.0)
+    check_length("announced.token_ids", pb.token_ids, *(sum(pb.num_committed) + sum(pb.num_draft_tokens),) * 2)
+    token_ids, lengths = iter(pb.token_ids), zip(pb.num_committed, pb.num_draft_tokens, strict=True)
+    proposals = (AnnouncedProposal(*(tuple(islice(token_ids, length)) for length in both)) for both in lengths)
+    return Announcement(pb.position, tuple(proposals), pb.gamma, pb.stop_below)
 
 
 def follow_ups_to_pb(follow_ups: FollowUps) -> verifier_service_pb2.FollowUps:
@@ -68,12 +79,11 @@ def follow_ups_from_pb(pb: verifier_service_pb2.FollowUps) -> FollowUps:
     for confidence in pb.least_confidences:
         check_range("follow_ups.least_confidences", confidence, 0.0, ALWAYS_SOLO)
     least_confidences = (*pb.least_confidences, *(0.0,) * (len(lengths) - len(pb.least_confidences)))
-    branches = zip(_branches(pb.branches, lengths), least_confidences, strict=True)
-    proposals = tuple(FollowUp(*branch, least_confidence) for branch, least_confidence in branches)
+    proposals = tuple(_follow_ups(pb.branches, lengths, least_confidences))
     return FollowUps(pb.round, pb.position, proposals, pb.solo_below, pb.max_solo_tokens)
 
 
-def _branches_to_pb(branches: Sequence[AnnouncedProposal | FollowUp]) -> pb2.Branches:
+def _branches_to_pb(branches: Sequence[FollowUp]) -> pb2.Branches:
     lengths = [len(one.draft_token_ids) for one in branches]
     return pb2.Branches(
         num_accepted=[one.num_accepted for one in branches],
@@ -99,7 +109,7 @@ def _lengths(pb: pb2.Branches, field: str) -> Sequence[int]:
     return pb.num_draft_tokens
 
 
-def _branches(pb: pb2.Branches, lengths: Sequence[int]) -> Iterator[_Branch]:
+def _follow_ups(pb: pb2.Branches, lengths: Sequence[int], least_confidences: Sequence[float]) -> Iterator[FollowUp]:
     token_ids = iter(pb.token_ids)
-    for num_accepted, num_draft_tokens in zip(pb.num_accepted, lengths, strict=True):
-        yield num_accepted, next(token_ids), tuple(islice(token_ids, num_draft_tokens))
+    for num_accepted, num_draft_tokens, least in zip(pb.num_accepted, lengths, least_confidences, strict=True):
+        yield FollowUp(num_accepted, next(token_ids), tuple(islice(token_ids, num_draft_tokens)), least)

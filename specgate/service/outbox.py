@@ -41,17 +41,16 @@ class Outbox:
         async with self._writing:
             await self._write(message)
 
-    def post(self, message: Any, *, behind: bool = False) -> None:
+    def post(self, message: Any) -> None:
         """Have a response sent that nobody waits for. From any thread; dropped where the stream has ended.
 
-        It replaces all that wait for a slow reader; one that goes ``behind`` the last of them replaces the others.
-        What is sent meanwhile may overtake it.
+        Of those that wait for a slow reader the last two stay. What is sent meanwhile may overtake them.
         """
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._start, message, behind)
+            self._loop.call_soon_threadsafe(self._start, message)
 
-    def _start(self, message: Any, behind: bool) -> None:
-        self._waiting = [*(self._waiting[-1:] if behind else ()), message]
+    def _start(self, message: Any) -> None:
+        self._waiting = [*self._waiting[-1:], message]
         if not self._closed and (self._posting is None or self._posting.done()):
             self._posting = self._loop.create_task(self._send_waiting())
 

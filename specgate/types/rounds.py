@@ -12,6 +12,9 @@ ALWAYS_SOLO = 2.0
 """A ``solo_below`` that no confidence reaches: the target decodes alone to the round's limit."""
 
 
+TokenIds = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class SparseDistribution:
     """The support of one draft distribution and its float32 weights, exactly the ones that were sampled from.
@@ -29,8 +32,7 @@ class DraftRequest:
 
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
     them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals may be that
-    are prepared for the next round, 0 leaves it to the drafter. ``foreseen``: the client has heard that the round would
-    be proposed as it is asked for, so that an announcement which stands behind it can be followed.
+    are prepared for the next round, 0 leaves it to the drafter.
     """
 
     round: int
@@ -39,7 +41,6 @@ class DraftRequest:
     gamma: int
     stop_below: float = 0.0
     prepare: int = 0
-    foreseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +66,23 @@ NO_PROPOSAL = Proposal()
 
 
 class AnnouncedProposal(NamedTuple):
-    """What would be proposed if ``num_accepted`` tokens of the last proposal and then ``token_id`` were committed."""
+    """What would be proposed if ``token_ids``, of which there is one or more, were committed."""
 
-    num_accepted: int
-    token_id: int
+    token_ids: tuple[int, ...]
     draft_token_ids: tuple[int, ...]
 
 
 class Announcement(NamedTuple):
     """Proposals that were drafted before they were asked for, the likeliest first.
 
-    ``position`` is the committed length they stand on. ``number`` counts a session's announcements. One that is
-    ``further`` ahead stands behind the first proposal of the one with the number before its own, and says nothing where
-    something else is committed.
+    ``position`` is the committed length that their tokens come after. They have ``gamma`` draft tokens, and fewer only
+    where any draft would end; drafted with ``stop_below``.
     """
 
     position: int
     proposals: tuple[AnnouncedProposal, ...]
-    further: bool = False
-    number: int = 0
+    gamma: int
+    stop_below: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

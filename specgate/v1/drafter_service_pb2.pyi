@@ -15,7 +15,7 @@ class DraftRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[DraftRound, _Mapping]] = ...) -> None: ...
 
 class DraftRound(_message.Message):
-    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare", "foreseen")
+    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -23,7 +23,6 @@ class DraftRound(_message.Message):
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
-    FORESEEN_FIELD_NUMBER: _ClassVar[int]
     round: int
     position: int
     num_accepted: int
@@ -31,8 +30,7 @@ class DraftRound(_message.Message):
     gamma: int
     stop_below: float
     prepare: int
-    foreseen: bool
-    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ..., foreseen: bool = ...) -> None: ...
+    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared")
@@ -53,13 +51,17 @@ class DraftResponse(_message.Message):
     def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("position", "further", "number", "branches")
+    __slots__ = ("position", "num_committed", "num_draft_tokens", "token_ids", "gamma", "stop_below")
     POSITION_FIELD_NUMBER: _ClassVar[int]
-    FURTHER_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    BRANCHES_FIELD_NUMBER: _ClassVar[int]
+    NUM_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    GAMMA_FIELD_NUMBER: _ClassVar[int]
+    STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     position: int
-    further: bool
-    number: int
-    branches: _types_pb2.Branches
-    def __init__(self, position: _Optional[int] = ..., further: bool = ..., number: _Optional[int] = ..., branches: _Optional[_Union[_types_pb2.Branches, _Mapping]] = ...) -> None: ...
+    num_committed: _containers.RepeatedScalarFieldContainer[int]
+    num_draft_tokens: _containers.RepeatedScalarFieldContainer[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    gamma: int
+    stop_below: float
+    def __init__(self, position: _Optional[int] = ..., num_committed: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ...) -> None: ...

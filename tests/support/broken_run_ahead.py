@@ -3,11 +3,10 @@
 from typing import Any
 
 from drafter_svc.drafter import DraftSession
-from drafter_svc.run_ahead.branches import Ids
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import DraftRequest
+from specgate.types import DraftRequest, TokenIds
 
 
 class WithAhead(DraftSession):
@@ -26,7 +25,7 @@ class AdoptsAnother(WithAhead):
     """Goes on with whatever branch there is, as if its outcome had come true."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
+        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: TokenIds) -> Draft:
             for branches in (branches.branches for branches in self._branch_sets[:1]):
                 alike = [one for one in branches if len(one) == len(outcome)]
                 if outcome not in branches and alike:
@@ -38,7 +37,7 @@ class KeepsWrongKeys(WithAhead):
     """Takes the tokens of the right branch and the keys and values of another one."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
+        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: TokenIds) -> Draft:
             for branches in (branches.branches for branches in self._branch_sets[:1]):
                 alike = [one for one in branches if len(one) == len(outcome) and one != outcome]
                 if outcome in branches and alike:
@@ -51,11 +50,11 @@ class GoesOnBehindAnother(WithAhead):
     """Keeps what was prepared behind the likeliest branch, whichever one came true."""
 
     class ahead_type(RunAhead):
-        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: Ids) -> Draft:
+        def begin(self, sequence: KVSequence, request: DraftRequest, outcome: TokenIds) -> Draft:
             further, self._branch_sets = self._branch_sets[1:], self._branch_sets[:1]
             draft = super().begin(sequence, request, outcome)
             for branches in further:
-                branches.proposed = draft
+                branches.proposed, branches.assumed = draft, ()
                 self._branch_sets.append(branches)
             return draft
 

@@ -4,11 +4,12 @@ They check what they are told as the real services do, so a caller that skips or
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
+from orchestrator.decode.lookahead import Announced
 from orchestrator.decode.ports import OnAnnouncement
 from specgate.errors import OutOfSync, ServiceUnavailable
 from specgate.types import (
@@ -19,6 +20,7 @@ from specgate.types import (
     FollowUps,
     Proposal,
     SessionSpec,
+    TokenIds,
     Verdict,
     VerifyRequest,
 )
@@ -92,7 +94,8 @@ class FakeDrafter:
     requests: list[DraftRequest] = field(default_factory=list)
     closed: bool = False
     num_proposals: int = 0
-    on_announcement: OnAnnouncement | None = None
+    on_announcement: OnAnnouncement = lambda: None
+    known: Announced = field(default_factory=Announced)
 
     def __post_init__(self) -> None:
         self.told.extend(self.spec.committed_token_ids)
@@ -108,6 +111,7 @@ class FakeDrafter:
         if request.position != len(self.told):
             raise OutOfSync(f"the round starts at {request.position}, the drafter is at {len(self.told)}")
         self.told += request.token_ids
+        self.known.commit(request)
         if request.gamma == 0:
             return Proposal()
         await asyncio.sleep(self.delay_s if self.num_proposals else self.prefill_s)
@@ -117,9 +121,13 @@ class FakeDrafter:
             return await _misbehave(fault, Proposal((VOCAB_SIZE,)))
         proposal = self._propose(self.told, request)
         await asyncio.sleep(self.token_s * len(proposal))
-        if self.announces and self.on_announcement is not None:
-            self.on_announcement(self._announcement(proposal.draft_token_ids, request))
+        if self.announces:
+            self.known.add(self._announcement(proposal.draft_token_ids, request))
+            self.on_announcement()
         return replace(proposal, draft_us=proposal.draft_us + int(1e6 * self.token_s * len(proposal)))
+
+    def expected(self, position: int) -> Collection[TokenIds]:
+        return self.known.expected(position)
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
         self.on_announcement = on_announcement
@@ -131,10 +139,10 @@ class FakeDrafter:
             own = self.model.next_token([*self.told, *accepted])
         told = [*self.told, *accepted]
         proposals = [
-            AnnouncedProposal(len(accepted), token_id, self._propose([*told, token_id], request).draft_token_ids)
+            AnnouncedProposal((*accepted, token_id), self._propose([*told, token_id], request).draft_token_ids)
             for token_id in (1 + own % (VOCAB_SIZE - 1), own)
         ]
-        return Announcement(len(self.told), tuple(proposals))
+        return Announcement(len(self.told), tuple(proposals), request.gamma, request.stop_below)
 
     def _propose(self, committed: Sequence[int], request: DraftRequest) -> Proposal:
         tokens = list(committed)

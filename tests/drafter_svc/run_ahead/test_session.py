@@ -11,10 +11,10 @@ import pytest
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
-from drafter_svc.run_ahead.branches import Branch, BranchSet, Ids
+from drafter_svc.run_ahead.branches import Branch, BranchSet
 from drafter_svc.service import drafting
 from specgate.errors import NonFiniteLogits
-from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, SamplingParams, Verification
+from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, Verification
 from tests.support.broken_run_ahead import AdoptsAnother, GoesOnBehindAnother, KeepsWrongKeys, ReusesTheKey
 from tests.support.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
 from tests.support.sessions import (
@@ -22,6 +22,7 @@ from tests.support.sessions import (
     PROMPT,
     VOCAB_SIZE,
     Generation,
+    Ids,
     MakeDraft,
     Pair,
     Plan,
@@ -62,11 +63,6 @@ def looks_further(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_ahead, "WORTH_LOOKING", 0.0)
 
 
-def outcome_of(drafted: Sequence[int], one: AnnouncedProposal) -> Ids:
-    """The tokens of an announced outcome of the proposal ``drafted``."""
-    return (*drafted[: one.num_accepted], one.token_id)
-
-
 class Client:
     """A client and an engine of one session: it sends rounds, and lets the drafter guess between them.
 
@@ -86,7 +82,7 @@ class Client:
     def request(self, committed: Ids = (), gamma: int = 3, **fields: Any) -> DraftRequest:
         """The next round."""
         self.round += 1
-        return DraftRequest(self.round, self.session.num_committed, committed, gamma, **{"foreseen": True, **fields})
+        return DraftRequest(self.round, self.session.num_committed, committed, gamma, **fields)
 
     def send(self, committed: Ids = (), gamma: int = 3, **fields: Any) -> Proposal:
         request = self.request(committed, gamma, **fields)
@@ -128,8 +124,8 @@ class Client:
         return next((token_id,) for token_id in range(VOCAB_SIZE) if (token_id,) not in self.branches)
 
     def told(self, announcement: Announcement, index: int = 0) -> Ids:
-        """The tokens of an announced outcome of the last proposal."""
-        return outcome_of(self.session.last_proposal, announcement.proposals[index])
+        """The tokens of an announced outcome that are not committed yet."""
+        return announcement.proposals[index].token_ids[self.session.num_committed - announcement.position :]
 
     @property
     def num_open(self) -> int:
@@ -325,7 +321,7 @@ def test_while_the_target_is_alone_its_next_token_is_an_outcome_of_its_own() -> 
     client.send(tuple(client.session.last_proposal[:1]), gamma=0)
     (announcement,) = client.guess().heard
     assert announcement.position == len(PROMPT) + 1
-    assert {one.num_accepted for one in announcement.proposals} == {0}
+    assert {len(one.token_ids) for one in announcement.proposals} == {1}
     assert client.send(client.told(announcement)).from_run_ahead
 
 
@@ -399,9 +395,8 @@ def test_a_branch_that_is_lost_keeps_no_other_one_unsaid(lost: set[int]) -> None
             assert not client.heard
             run_task(client.model, task)
     told = [one for announcement in client.heard for one in announcement.proposals]
-    drafted = client.session.last_proposal
     kept = [outcome for index, outcome in enumerate(client.branches) if index not in lost]
-    assert [outcome_of(drafted, one) for one in told] == kept
+    assert [one.token_ids for one in told] == kept
     assert all(len(one.draft_token_ids) == 3 for one in told)
     assert len(client.heard) == bool(kept)
 
@@ -444,18 +439,23 @@ def test_guessing_begins_before_the_answer_goes_out_where_it_was_announced(is_to
 # Further ahead.
 
 
+def is_near(client: Client, announcement: Announcement) -> bool:
+    """Whether it is of the outcomes of what was proposed last."""
+    told = {one.token_ids for one in announcement.proposals}
+    return announcement.position == client.session.num_committed and told <= client.branch_sets[0].branches.keys()
+
+
 @pytest.mark.usefixtures("looks_further")
 @pytest.mark.parametrize("mode", ANNOUNCING)
 def test_behind_the_likeliest_outcome_the_round_after_it_is_told_too(mode: str) -> None:
     client = Client(**MODES[mode])
     client.send((4,))
     near, far = client.guess(4).heard
-    assert (near.further, far.further) == (False, True)
-    outcome = client.told(near)
-    assert far.position == near.position + len(outcome)
-    for one in far.proposals:
-        behind = outcome_of(near.proposals[0].draft_token_ids, one)
-        assert answer((4,), outcome, behind, **MODES[mode]) == one.draft_token_ids
+    assert near.position == far.position == len(PROMPT) + 1
+    outcome = near.proposals[0].token_ids
+    for token_ids, draft_token_ids in far.proposals:
+        assert token_ids[: len(outcome)] == outcome
+        assert answer((4,), outcome, token_ids[len(outcome) :], **MODES[mode]) == draft_token_ids
 
 
 def test_an_unlikely_outcome_is_not_looked_behind() -> None:
@@ -467,20 +467,13 @@ def test_what_was_prepared_further_ahead_is_gone_on_with() -> None:
     client = begun().guess(4)
     near, far = client.heard
     client.send(client.told(near))
-    assert list(client.branches) == [outcome_of(client.session.last_proposal, one) for one in far.proposals]
+    assert list(client.branches) == [client.told(far, index) for index in range(len(far.proposals))]
     client.guess(4)
     # Nothing is told twice: what comes is behind that.
-    assert [(one.further, one.number) for one in client.heard] == [(False, 1), (True, 2), (True, 3)]
+    _, _, farther = client.heard
+    assert farther.position == client.session.num_committed
+    assert all(one.token_ids[: len(client.likeliest)] == client.likeliest for one in farther.proposals)
     assert client.send(client.told(far, 1)).from_run_ahead
-
-
-@pytest.mark.usefixtures("looks_further")
-def test_a_client_that_missed_what_it_stands_behind_is_told_again() -> None:
-    client = begun().guess(4)
-    client.send(client.told(client.heard[0]), foreseen=False)
-    _, far, again, farther = client.guess(4).heard
-    assert again == far._replace(further=False, number=3)
-    assert (farther.further, farther.number) == (True, 4)
 
 
 @pytest.mark.usefixtures("looks_further")
@@ -492,7 +485,7 @@ def test_where_its_pages_were_wanted_the_round_is_prepared_anew() -> None:
     assert not client.branches
     client.guess(4)
     assert client.branches
-    assert not client.heard[2].further
+    assert is_near(client, client.heard[2])
 
 
 @pytest.mark.usefixtures("looks_further")
@@ -514,7 +507,7 @@ def test_behind_anything_else_it_is_dropped(index: int, changed: dict[str, Any])
     client.send(client.told(client.heard[0], index), **changed)
     assert not client.branches
     assert client.num_open == 1
-    assert not client.guess(4).heard[2].further
+    assert is_near(client.guess(4), client.heard[2])
 
 
 @pytest.mark.usefixtures("looks_further")
@@ -529,8 +522,7 @@ def test_what_is_told_after_it_came_true_is_of_the_next_round() -> None:
     run_task(client.model, further)
     for task in list(client.tasks):
         run_task(client.model, task)
-    assert [one.further for one in client.heard] == [False, False]
-    assert client.heard[1].position == client.session.num_committed
+    assert is_near(client, client.heard[1])
 
 
 # Pages and memory.

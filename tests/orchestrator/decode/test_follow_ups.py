@@ -12,7 +12,7 @@ from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Policy, Progress, TargetAlone, TargetConfidence
-from specgate.types import AnnouncedProposal, Announcement, FollowUps, Proposal, RoundPlan, RoundRecord, Verdict
+from specgate.types import FollowUps, Proposal, RoundPlan, RoundRecord, TokenIds, Verdict
 from tests.orchestrator.decode.support import within
 from tests.support.decoding import emitted, make_session, make_spec, run, target_alone
 from tests.support.fake_fleet import FakeDialer
@@ -77,9 +77,10 @@ async def test_a_drafter_that_fails_behind_a_followed_verdict(fault: Fault) -> N
 
 
 ALWAYS_TWO = AlwaysDraft(2)
+PROPOSAL = Proposal((4, 5))
 
 
-def foresight(policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[ExpectedRounds, Session]:
+def foresight(*outcomes: TokenIds, policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[ExpectedRounds, Session]:
     session = make_session(replace(SPEC, **fields))
     session.draft_request(RoundPlan(2))
 
@@ -87,17 +88,15 @@ def foresight(policy: Policy = ALWAYS_TWO, **fields: object) -> tuple[ExpectedRo
         def announced(self, request):
             return Proposal((7, 8)[: request.gamma])
 
+        def expected(self, position):
+            return outcomes if position == session.length else ()
+
     return ExpectedRounds(session, Knows(SPEC), within(policy)), session
 
 
-def announce(session: Session, *outcomes: tuple[int, int], position: int = 0) -> Announcement:
-    proposals = tuple(AnnouncedProposal(num_accepted, token_id, (7, 8)) for num_accepted, token_id in outcomes)
-    return Announcement(session.length + position, proposals)
-
-
 def test_what_is_told() -> None:
-    foreseen, session = foresight(TargetConfidence(2, 0.5))
-    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
+    foreseen, session = foresight((4, 5, 6), (3,), policy=TargetConfidence(2, 0.5))
+    told = foreseen.tell(PROPOSAL)
     assert told is not None
     assert (told.round, told.position, told.solo_below) == (2, session.length, 0.5)
     assert told.proposals == ((2, 6, (7, 8), 0.5), (0, 3, (7, 8), 0.5))
@@ -109,33 +108,32 @@ def test_what_is_told() -> None:
 
 def test_of_one_place_is_told_once() -> None:
     """The verifier may have gone on with what it was told first."""
-    foreseen, session = foresight()
-    assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
-    for outcomes in ([(2, 6), (0, 3)], []):
-        assert foreseen.tell(Proposal((4, 5)), announce(session, *outcomes)) is None
+    foreseen, session = foresight((4, 5, 6))
+    assert foreseen.tell(PROPOSAL) is not None
+    assert foreseen.tell(PROPOSAL) is None
     followed = foreseen.followed(Verdict(1, 2, 6, follow_up=1))
     assert followed is not None
     session.draft_request(RoundPlan(2))
-    assert foreseen.tell(Proposal((4, 5)), announce(session, (2, 6))) is not None
+    assert foreseen.tell(PROPOSAL) is not None
 
 
-IMPOSSIBLE = [(3, 6), (0, VOCAB_SIZE), (0, -1)]
+NOT_OF_IT = [(4, 5, 6, 7), (5, 6), (VOCAB_SIZE,)]
+"""Of two rounds, of another proposal, and no token at all."""
 
 
 @pytest.mark.parametrize(
-    ("policy", "fields", "outcomes", "position", "told"),
+    ("policy", "fields", "outcomes", "told"),
     [
-        *((ALWAYS_TWO, {}, (outcome, (0, 3)), 0, [(0, (7, 8))]) for outcome in IMPOSSIBLE),
+        *((ALWAYS_TWO, {}, (outcome, (3,)), [(0, (7, 8))]) for outcome in NOT_OF_IT),
         # A verdict emits one token more than was drafted.
-        (ALWAYS_TWO, {"max_tokens": 3}, ((2, 6), (1, 6), (0, 3)), 0, [(0, (7,))]),
-        (ALWAYS_TWO, {}, ((0, 3),), -1, None),
-        (TargetAlone(), {}, ((0, 3),), 0, None),
+        (ALWAYS_TWO, {"max_tokens": 3}, ((4, 5, 6), (4, 6), (3,)), [(0, (7,))]),
+        (ALWAYS_TWO, {}, (), None),
+        (TargetAlone(), {}, ((3,),), None),
     ],
-    ids=[*map(str, IMPOSSIBLE), "behind_the_end", "late", "target_alone"],
+    ids=[*map(str, NOT_OF_IT), "behind_the_end", "nothing", "target_alone"],
 )
-def test_what_cannot_be_is_not_told(policy: Policy, fields: dict[str, int], outcomes, position: int, told) -> None:
-    foreseen, session = foresight(policy, **fields)
-    follow_ups = foreseen.tell(Proposal((4, 5)), announce(session, *outcomes, position=position))
+def test_what_cannot_be_is_not_told(policy: Policy, fields: dict[str, int], outcomes, told) -> None:
+    follow_ups = foresight(*outcomes, policy=policy, **fields)[0].tell(PROPOSAL)
     found = follow_ups and [(one.num_accepted, one.draft_token_ids) for one in follow_ups.proposals]
     assert found == told
 
@@ -146,8 +144,8 @@ def test_all_that_is_told_has_one_gate() -> None:
             plan = RoundPlan(2, solo_below=0.3 if session.fully_accepted else 0.4, max_solo_tokens=session.remaining)
             return super().plan_ahead(session)._replace(plan=plan)
 
-    foreseen, session = foresight(Moody(2))
-    told = foreseen.tell(Proposal((4, 5)), announce(session, (2, 6), (0, 3)))
+    foreseen, session = foresight((4, 5, 6), (3,), policy=Moody(2))
+    told = foreseen.tell(PROPOSAL)
     assert isinstance(told, FollowUps)
     assert [one.num_accepted for one in told.proposals] == [2]
     assert (told.solo_below, told.max_solo_tokens) == (0.3, session.remaining - 3)

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.decode.ports import Lease
 from orchestrator.services.drafter_link import GrpcDrafter
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
-from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal
+from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
 from tests.orchestrator.api.queues import eventually
 from tests.orchestrator.services.support import dialing
 from tests.support.decoding import PROMPT, make_spec, target_alone
@@ -40,7 +40,7 @@ def all_accepted(drafter: FakeDrafter, last: Proposal) -> list[Announcement]:
     told = len(drafter.told) - START
     ids = TRUTH[told : told + len(last) + 1]
     draft_token_ids = TRUTH[told + len(ids) : told + len(ids) + 2]
-    return [Announcement(START + told, (AnnouncedProposal(len(last), ids[-1], draft_token_ids),))]
+    return [Announcement(START + told, (AnnouncedProposal(ids, draft_token_ids),), 2)]
 
 
 @asynccontextmanager
@@ -79,14 +79,14 @@ async def test_what_was_announced_is_what_is_answered() -> None:
 
 
 async def test_what_is_further_ahead_is_told_of_when_it_comes_true() -> None:
-    far = Announcement(START + 3, (AnnouncedProposal(2, TRUTH[5], TRUTH[6:8]),), further=True, number=1)
-    heard: list[Announcement] = []
+    far = Announcement(START, (AnnouncedProposal(TRUTH[:6], TRUTH[6:8]),), 2)
+    heard: list[TokenIds] = []
     async with announcing(lambda drafter, last: [*all_accepted(drafter, last), far]) as (_, drafter):
-        drafter.listen(heard.append)
+        drafter.listen(lambda: heard.extend(drafter.expected(START + 3)))
         await asyncio.sleep(0.1)
-        assert far not in heard
+        assert not heard
         asking = await late(drafter)
-        assert heard[-1] == far
+        assert heard == [TRUTH[3:6]]
         # Before the drafter has answered what it stands behind.
         assert drafter.announced(NEXT) == Proposal(TRUTH[6:8], from_run_ahead=True, num_prepared=2)
         Holding.let_go.set()
@@ -138,19 +138,19 @@ async def test_closed_while_it_waits() -> None:
         await eventually(lambda: not service.num_open)
 
 
-ONE = AnnouncedProposal(0, 1, (1,))
+ONE = AnnouncedProposal((1,), (1,))
 
 
 @pytest.mark.parametrize(
     ("announcements", "num_answers", "problem"),
     [
-        ([Announcement(START, (ONE._replace(num_accepted=3),))], 1, "3 of 2"),
-        ([Announcement(START, (ONE._replace(draft_token_ids=()),))], 1, r"token_ids \(length\): 1 is"),
-        ([Announcement(START, (ONE._replace(draft_token_ids=(1,) * 65),))], 1, r"token_ids \(length\): 66 is"),
-        ([Announcement(START, (ONE,))] * 3, 1, "more than 2 times a round"),
+        ([Announcement(START, (ONE._replace(token_ids=()),), 1)], 1, "num_committed: 0 is"),
+        ([Announcement(START, (ONE._replace(draft_token_ids=()),), 1)], 1, "num_draft_tokens: 0 is"),
+        ([Announcement(START, (ONE._replace(draft_token_ids=(1,) * 65),), 1)], 1, "num_draft_tokens: 65 is"),
+        ([Announcement(START, (ONE,), 1)] * 3, 1, "more than 2 times a round"),
         ([], 3, "more than it was asked"),
     ],
-    ids=["accepts too many", "empty", "too long", "too often", "answers nobody asked for"],
+    ids=["behind nothing", "empty", "too long", "too often", "answers nobody asked for"],
 )
 async def test_nonsense_is_named(announcements: list[Announcement], num_answers: int, problem: str) -> None:
     async with serving("drafter") as service, dialing() as dialer:

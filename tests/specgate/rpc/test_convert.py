@@ -48,8 +48,8 @@ VERDICTS = [
     Verdict(4, 1, token_id=9, logprobs=(TokenLogprobs(-0.5), TokenLogprobs(-1.5, ((3, -0.25), (9, -1.5))))),
     Verdict(5, token_id=9, follow_up=2),
 ]
-LONG, SHORT = AnnouncedProposal(2, 7, (1, 2, 3)), AnnouncedProposal(0, 0, (5,))
-ANNOUNCED = [(), (LONG,), (LONG,) * 4, (SHORT,) * 64, (LONG, SHORT, AnnouncedProposal(1, 0, (9,) * MAX_GAMMA))]
+LONG, SHORT = AnnouncedProposal((8, 9, 7), (1, 2, 3)), AnnouncedProposal((0,), (5,))
+ANNOUNCED = [(), (LONG,), (LONG,) * 4, (SHORT,) * 64, (LONG, SHORT, AnnouncedProposal((4,) * 130, (9,) * MAX_GAMMA))]
 SURE, ANY = FollowUp(2, 7, (1, 2, 3), 0.5), FollowUp(0, 0, (5,))
 SAMPLINGS = [
     SamplingParams(),
@@ -92,7 +92,7 @@ ROUND_TRIPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[An
     "announcement": (
         convert_ahead.announcement_to_pb,
         lambda response: convert_ahead.announcement_from_pb(response.announced),
-        [Announcement(9, proposals, further, 7) for proposals in ANNOUNCED for further in (False, True)],
+        [Announcement(9, proposals, MAX_GAMMA, stop_below) for proposals in ANNOUNCED for stop_below in (0.0, 0.25)],
     ),
     "follow-ups": (
         convert_ahead.follow_ups_to_pb,
@@ -113,7 +113,7 @@ def test_what_goes_out_comes_back_the_same(kind: str) -> None:
 
 @pytest.mark.parametrize("num_accepted", [0, 2])
 def test_accepted_tokens_are_not_sent_again(num_accepted: int) -> None:
-    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8, foreseen=True)
+    request = DraftRequest(3, 100, (7, 8, 0), gamma=5, stop_below=0.25, prepare=8)
     pb = over_the_wire(convert.draft_round_to_pb(request, num_accepted))
     assert list(pb.token_ids) == list(request.token_ids[num_accepted:])
     assert convert.draft_round_from_pb(pb, (7, 8, 9)) == request
@@ -132,17 +132,21 @@ def test_absent_sampling_fields_take_their_defaults_and_odd_values_arrive_as_the
 
 
 def test_of_too_many_guesses_the_first_are_announced() -> None:
-    many = convert_ahead.announcement_to_pb(Announcement(9, (LONG, SHORT) * 40))
+    many = convert_ahead.announcement_to_pb(Announcement(9, (LONG, SHORT) * 40, 3))
     announced = convert_ahead.announcement_from_pb(many.announced).proposals
     assert announced == ((LONG, SHORT) * 40)[: convert_ahead.MAX_BRANCHES]
 
 
-def test_a_further_guess_takes_a_byte_besides_its_tokens_and_two_where_lengths_differ() -> None:
+def test_a_further_guess_takes_two_bytes_besides_its_tokens_and_a_follow_up_one_where_lengths_are_alike() -> None:
     def size(*proposals: AnnouncedProposal) -> int:
-        return convert_ahead.announcement_to_pb(Announcement(9, proposals)).ByteSize()
+        return convert_ahead.announcement_to_pb(Announcement(9, proposals, 3)).ByteSize()
 
-    assert size(LONG, LONG) - size(LONG) == 1 + 4
+    def told(*proposals: FollowUp) -> int:
+        return convert_ahead.follow_ups_to_pb(FollowUps(4, 9, proposals)).ByteSize()
+
+    assert size(LONG, LONG) - size(LONG) == 2 + 6
     assert size(LONG, SHORT, SHORT) - size(LONG, SHORT) == 2 + 2
+    assert told(ANY, ANY) - told(ANY) == 1 + 1 + len(ANY.draft_token_ids)
 
 
 def test_a_limit_of_nothing_takes_no_room() -> None:

@@ -112,7 +112,9 @@ def branches(**changes: Any) -> types_pb2.Branches:
 
 
 def announcement(**changes: Any) -> Announcement:
-    return Announcement(position=9, branches=branches(**changes))
+    """Two proposals, of one and two tokens."""
+    whole = {"num_committed": (1, 3), "num_draft_tokens": (1, 2), "token_ids": range(7), "gamma": 2}
+    return Announcement(**{"position": 9, **whole, **changes})
 
 
 def follow_ups(**changes: Any) -> FollowUps:
@@ -123,22 +125,38 @@ AHEAD = [
     *cases(
         convert_ahead.announcement_from_pb,
         announcement,
-        ({"num_accepted": [0] * 65}, "announced.branches.num_accepted (length)", "65 is outside [0, 64]"),
-        ({"num_accepted": [0]}, "announced.branches.num_draft_tokens (length)", "2 is outside [1, 1]"),
-        ({"num_draft_tokens": [1, 2, 3]}, "announced.branches.num_draft_tokens (length)", "3 is outside [2, 2]"),
-        ({"num_accepted": []}, "announced.branches.num_draft_tokens (length)", "2 is outside [0, 0]"),
-        ({"num_accepted": [], "num_draft_tokens": []}, "announced.branches.token_ids (length)", "5 is outside [0, 0]"),
-        ({"num_draft_tokens": []}, "announced.branches.token_ids (length)", "5 is no multiple of 2 branches"),
+        ({"num_committed": [1] * 65}, "announced.num_committed (length)", "65 is outside [0, 64]"),
+        ({"num_committed": [1]}, "announced.num_draft_tokens (length)", "2 is outside [1, 1]"),
+        ({"num_draft_tokens": [1]}, "announced.num_draft_tokens (length)", "1 is outside [2, 2]"),
+        ({"num_committed": [0, 3]}, "announced.num_committed", "0 is outside [1, 130]"),
+        ({"num_committed": [1, 131]}, "announced.num_committed", "131 is outside [1, 130]"),
+        ({"num_draft_tokens": [0, 3]}, "announced.num_draft_tokens", "0 is outside [1, 64]"),
+        ({"num_draft_tokens": [65, 1]}, "announced.num_draft_tokens", "65 is outside [1, 64]"),
+        ({"token_ids": range(6)}, "announced.token_ids (length)", "6 is outside [7, 7]"),
+        ({"token_ids": range(8)}, "announced.token_ids (length)", "8 is outside [7, 7]"),
+        ({"gamma": 65}, "announced.gamma", "65 is outside"),
+        ({"gamma": 1}, "announced.gamma", "1 is outside [2, 64]"),
+        ({"stop_below": NAN}, "announced.stop_below", "nan is outside"),
+    ),
+    *cases(
+        convert_ahead.follow_ups_from_pb,
+        lambda **changes: follow_ups(branches=branches(**changes)),
+        ({"num_accepted": [0] * 65}, "follow_ups.branches.num_accepted (length)", "65 is outside [0, 64]"),
+        ({"num_accepted": [0]}, "follow_ups.branches.num_draft_tokens (length)", "2 is outside [1, 1]"),
+        ({"num_draft_tokens": [1, 2, 3]}, "follow_ups.branches.num_draft_tokens (length)", "3 is outside [2, 2]"),
+        ({"num_accepted": []}, "follow_ups.branches.num_draft_tokens (length)", "2 is outside [0, 0]"),
+        ({"num_accepted": [], "num_draft_tokens": []}, "follow_ups.branches.token_ids (length)", "5 is outside [0, 0]"),
+        ({"num_draft_tokens": []}, "follow_ups.branches.token_ids (length)", "5 is no multiple of 2 branches"),
         (
             {"num_draft_tokens": [], "token_ids": [1, 2]},
-            "announced.branches.token_ids (length)",
+            "follow_ups.branches.token_ids (length)",
             "2 is outside [4, 130]",
         ),
-        ({"num_draft_tokens": [], "token_ids": [1] * 132}, "announced.branches.token_ids (length)", "132 is outside"),
-        ({"num_draft_tokens": [0, 3]}, "announced.branches.num_draft_tokens", "0 is outside [1, 64]"),
-        ({"num_draft_tokens": [65, 1]}, "announced.branches.num_draft_tokens", "65 is outside [1, 64]"),
-        ({"token_ids": (1, 2, 3, 4)}, "announced.branches.token_ids (length)", "4 is outside [5, 5]"),
-        ({"token_ids": (1, 2, 3, 4, 5, 6)}, "announced.branches.token_ids (length)", "6 is outside [5, 5]"),
+        ({"num_draft_tokens": [], "token_ids": [1] * 132}, "follow_ups.branches.token_ids (length)", "132 is outside"),
+        ({"num_draft_tokens": [0, 3]}, "follow_ups.branches.num_draft_tokens", "0 is outside [1, 64]"),
+        ({"num_draft_tokens": [65, 1]}, "follow_ups.branches.num_draft_tokens", "65 is outside [1, 64]"),
+        ({"token_ids": (1, 2, 3, 4)}, "follow_ups.branches.token_ids (length)", "4 is outside [5, 5]"),
+        ({"token_ids": (1, 2, 3, 4, 5, 6)}, "follow_ups.branches.token_ids (length)", "6 is outside [5, 5]"),
     ),
     *cases(
         convert_ahead.follow_ups_from_pb,
