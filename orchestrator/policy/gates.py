@@ -227,17 +227,17 @@ def _target_alone(max_solo_tokens: int) -> RoundPlan:
 class PolicyMaker(Protocol):
     """Makes the policies of ``auto``, which share what they learn."""
 
-    def policy(self, request: Asked) -> Policy: ...
+    def policy(self, request: Asked, drafter: DrafterState) -> Policy: ...
 
 
 def make_policy(request: Asked, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
     if request.max_gamma == 0:
         return TargetAlone()
-    return WithinLimits(_gate(request, learner), drafter)
+    return WithinLimits(_gate(request, drafter, learner), drafter)
 
 
-def _gate(request: Asked, learner: PolicyMaker) -> Policy:
+def _gate(request: Asked, drafter: DrafterState, learner: PolicyMaker) -> Policy:
     match request.gate:
         case Gate.NONE:
             return AlwaysDraft(request.max_gamma)
@@ -246,4 +246,4 @@ def _gate(request: Asked, learner: PolicyMaker) -> Policy:
         case Gate.DRAFT_CONFIDENCE:
             return DraftConfidence(request.max_gamma, request.threshold)
         case Gate.AUTO:
-            return learner.policy(request)
+            return learner.policy(request, drafter)

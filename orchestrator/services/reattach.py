@@ -11,10 +11,7 @@ from orchestrator.services.checks import check_proposal
 from orchestrator.services.deadlines import DraftDeadline
 from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import (
-    MISCONFIGURED,
-    SpecgateError,
-)
+from specgate.errors import MISCONFIGURED, SpecgateError
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds
 
 DRAFT_FACTOR = 10.0
@@ -93,6 +90,8 @@ class ReattachingDrafter:
         self._answering: asyncio.Task[Proposal] | None = None
         self._num_attempts = 0
         self._was_opened = False
+        self._is_refused = False
+        """What the request asks for fits no draft model: that was told, and no attempt mends it."""
         self._on_announcement: OnAnnouncement | None = None
         self._closed = False
 
@@ -272,7 +271,7 @@ class ReattachingDrafter:
 
     async def _reattach(self) -> None:
         try:
-            while self._attached is None and self._fits():
+            while self._attached is None and self._fits() and not self._is_refused:
                 if self._num_attempts or self._session.stats.drafter_failures:
                     await asyncio.sleep(self._backoff_s())
                 self._num_attempts += 1
@@ -288,6 +287,10 @@ class ReattachingDrafter:
         """Return a session whose prefill is done, so that the request never waits for one; None: not this time."""
         try:
             attached = await self._attach(self._timeouts.open_s)
+        except MISCONFIGURED as error:
+            self._is_refused = True
+            self._report(error)
+            return None
         except Exception as error:
             if not self._session.stats.drafter_failures:
                 # It was first wanted in mid-request: nobody has heard of it yet.

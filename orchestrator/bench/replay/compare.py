@@ -1,5 +1,6 @@
 """How every fixed choice, and ``auto``, fare on a trace."""
 
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,6 +16,15 @@ ALONE = "target alone"
 THRESHOLDS = (0.3, 0.5, 0.7)
 GATED_GAMMAS = (2, 3, 5, 8)
 WARMUP_SHARE = 0.25
+
+
+class AlwaysThere:
+    """The state of a drafter that has read everything."""
+
+    available, may_return, context_length = True, False, sys.maxsize
+
+    def want(self) -> None:
+        """Nothing is to be done."""
 
 
 class Comparison(NamedTuple):
@@ -45,7 +55,7 @@ def auto_gate(learner: Learner, max_gamma: int = AUTO_GAMMA) -> Gate:
     request = GenerationRequest((0,), gate=GateName.AUTO, gamma=max_gamma)
 
     def make() -> tuple[Policy, Observe]:
-        return learner.policy(request), learner.observer(request) or _ignore
+        return learner.policy(request, AlwaysThere()), learner.observer(request) or _ignore
 
     return make
 

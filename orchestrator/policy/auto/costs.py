@@ -1,6 +1,5 @@
 """What a round costs, in microseconds: first what the services told when they loaded, then what verdicts tell."""
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,6 +15,15 @@ GUESSED_SHARE = 0.1
 """Of a forward of one row, until more is known: a further row or session, a draft token, the way of a round."""
 NUM_RECENT = 256
 """Verdicts whose sessions count as present, unless they left: one whose reader stopped is no load."""
+BATCH_FORGET = 0.98
+"""What counts after the next verdict of how many shared a forward: not all of them are in each one."""
+
+
+class _Seen(NamedTuple):
+    """A session's last verdict, counted over all, and how many shared its forwards lately."""
+
+    at: int
+    batch: float
 
 
 class MeasuredCosts(NamedTuple):
@@ -72,8 +80,6 @@ class Costs:
 
     def __init__(self, measured: Callable[[], MeasuredCosts]) -> None:
         self._ask_measured = measured
-        self.sessions = 1
-        """How many share the verifier: this gateway's, or more where a forward was shared with others'."""
         self._measured = MeasuredCosts()
         self._target: Sequence[ForwardCost] = ()
         self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
@@ -81,14 +87,19 @@ class Costs:
         """The same of a lone session, beside an idle drafter."""
         self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """Both in forwards of one row: what a forward takes for its rows and sessions; a round for itself and its γ."""
-        self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_RECENT)
-        """Of each verdict its session, and how many shared its forward."""
+        self._num_verdicts = 0
+        self._present: dict[int, _Seen] = {}
+        """By session, the one that was seen longest ago first."""
+
+    @property
+    def sessions(self) -> int:
+        """How many share the verifier: this gateway's, or more where a forward was shared with others'."""
+        return max(len(self._present), *(round(one.batch) for one in self._present.values()), 1, 1)
 
     def observe(self, session: int, record: RoundRecord) -> None:
         """Take in a verdict of a session. One that holds more than a round tells who is there, and nothing of costs."""
         verdict, timing = record.verdict, record.timing
-        self._recent.append((session, verdict.batch_sessions))
-        self._count_sessions()
+        self._see(session, verdict.batch_sessions)
         if record.finished:
             self.leave(session)
         if not (timing.typical and verdict.forward_us and verdict.batch_rows):
@@ -96,11 +107,12 @@ class Costs:
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
         self._update()
         # Of many sessions there are as many times the verdicts in the same time.
-        batch, weight = max(verdict.batch_sessions, 1), 1 / self.sessions
+        sessions = self.sessions
+        batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
         # A lone session waits for nobody: all that its verdict took is the target's.
-        us = max(verdict.verify_us, verdict.forward_us) if self.sessions == 1 else verdict.forward_us
+        us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(self._target, verdict.batch_rows) / self._unit_us
-        is_quiet = verdict.solo and not record.plan.keeps_warm and self.sessions == 1
+        is_quiet = verdict.solo and not record.plan.keeps_warm and sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if gamma := len(record.proposal):
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
@@ -108,8 +120,7 @@ class Costs:
 
     def leave(self, session: int) -> None:
         """Count a session no more."""
-        self._recent = deque((one for one in self._recent if one[0] != session), NUM_RECENT)
-        self._count_sessions()
+        self._present.pop(session, None)
 
     def now(self) -> Prices | None:
         """Return the prices of this moment; None: nothing was told, and no verdict was seen."""
@@ -138,5 +149,9 @@ class Costs:
     def _unit_us(self) -> float:
         return forward_us(self._target, 1)
 
-    def _count_sessions(self) -> None:
-        self.sessions = max(len({session for session, _ in self._recent}), *(batch for _, batch in self._recent), 1)
+    def _see(self, session: int, batch: int) -> None:
+        self._num_verdicts += 1
+        before = self._present.pop(session, _Seen(0, 0.0))
+        self._present[session] = _Seen(self._num_verdicts, max(batch, BATCH_FORGET * before.batch))
+        while (first := next(iter(self._present))) and self._present[first].at <= self._num_verdicts - NUM_RECENT:
+            del self._present[first]

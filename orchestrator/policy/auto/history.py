@@ -23,6 +23,9 @@ PRIOR_COUNT = 6.0
 """Judged tokens until what is seen of a bucket, or of all, weighs as much as what was expected."""
 MOST_TOKENS, PRIOR_TOKENS = 768, 32
 """Remembered; and of which nothing is known, to begin with, so that a few lucky ones decide nothing."""
+MOST_JUDGED = 192
+"""Of those that were judged, the ones that say how often the draft agrees, however many tokens lie between them: a text
+that the target goes on with alone does not forget why."""
 _LUCK_STEP = 0.7548776662466927
 """Its multiples, less their whole parts, are spread evenly (Roberts, 2018): chance that is the same for all plans."""
 
@@ -45,6 +48,7 @@ class History:
     def __init__(self) -> None:
         self._tokens: deque[tuple[int, bool | None]] = deque(maxlen=MOST_TOKENS)
         self._tokens.extend((number % NUM_BUCKETS, None) for number in range(PRIOR_TOKENS))
+        self._judged: deque[tuple[int, bool]] = deque(maxlen=MOST_JUDGED)
 
     def add(self, record: RoundRecord) -> None:
         """Take over the tokens of a verdict."""
@@ -52,15 +56,20 @@ class History:
         # A verifier that does not tell is taken to have been as sure all along.
         known = record.verdict.accepted_confidences[:accepted] or (record.confidence,) * accepted
         rejected = False if record.num_judged > accepted else None
-        for confidence, agrees in zip((record.confidence, *known), (*(True,) * accepted, rejected), strict=True):
-            self._tokens.append((bucket_of(confidence), agrees))
+        confidences, verdicts = (record.confidence, *known), (*(True,) * accepted, rejected)
+        # A text may have ended within its accepted tokens.
+        for confidence, agrees in zip(confidences, verdicts[: record.num_tokens], strict=False):
+            bucket = bucket_of(confidence)
+            self._tokens.append((bucket, agrees))
+            if agrees is not None:
+                self._judged.append((bucket, agrees))
 
     def agreement(self) -> list[float]:
         """Return by bucket how often the draft agrees: where little was seen, as much more or less as all others do."""
         seen, agreed = [0] * NUM_BUCKETS, [0] * NUM_BUCKETS
-        for bucket, agrees in self._tokens:
-            seen[bucket] += agrees is not None
-            agreed[bucket] += agrees is True
+        for bucket, agrees in self._judged:
+            seen[bucket] += 1
+            agreed[bucket] += agrees
         expected = sum(count * first for count, first in zip(seen, FIRST_AGREEMENT, strict=True))
         shift = (sum(agreed) - expected) / (sum(seen) + PRIOR_COUNT)
         return [

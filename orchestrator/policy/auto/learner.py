@@ -8,7 +8,7 @@ from orchestrator.policy.auto.choice import Found, search
 from orchestrator.policy.auto.costs import Costs, MeasuredCosts, Prices
 from orchestrator.policy.auto.history import History
 from orchestrator.policy.auto.policy import Auto
-from orchestrator.policy.gates import Asked, Gate
+from orchestrator.policy.gates import Asked, DrafterState, Gate
 from specgate.types import RoundRecord, Verification
 
 MAX_CHOICE = 16
@@ -51,9 +51,9 @@ class Learner:
         self._modes: dict[tuple[Verification, int], ModeLearner] = {}
         self._sessions = count()
 
-    def policy(self, request: Asked) -> Auto:
-        """Return the policy of one session."""
-        return Auto(self._mode(request), min(request.max_gamma, MAX_CHOICE))
+    def policy(self, request: Asked, drafter: DrafterState) -> Auto:
+        """Return the policy of one session, which asks this drafter."""
+        return Auto(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: Asked) -> "Observer | None":
         """Return whom to tell of a session's verdicts; None where they would teach nothing.

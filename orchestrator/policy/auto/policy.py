@@ -10,7 +10,7 @@ from typing import Protocol
 
 from orchestrator.policy.auto.choice import EASY_BUCKET, EASY_FROM, Choice, Found
 from orchestrator.policy.auto.history import bucket_of
-from orchestrator.policy.gates import ExpectedPlan, Progress
+from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
 from specgate.types import RoundPlan
 
 PROBE_ROUNDS = 2
@@ -39,8 +39,9 @@ class Choices(Protocol):
 class Auto:
     """See ``gates.Policy``. ``max_gamma`` is the most that the request allows."""
 
-    def __init__(self, choices: Choices, max_gamma: int) -> None:
+    def __init__(self, choices: Choices, drafter: DrafterState, max_gamma: int) -> None:
         self._choices = choices
+        self._drafter = drafter
         self._max_gamma = max_gamma
         self._probes_left = 0
 
@@ -57,7 +58,8 @@ class Auto:
             self._probes_left = 0
         if not self._probes(found, session):
             return _gated(choice, 0 if is_closed else gamma, session)
-        self._probes_left -= is_closed
+        # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
+        self._probes_left -= is_closed and self._drafter.available
         return RoundPlan(choice.hard if is_closed else gamma, prepare=choice.hard)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
@@ -75,8 +77,7 @@ class Auto:
     def _probes(self, found: Found, session: Progress) -> bool:
         choice = found.choice
         if not self._probes_left and choice.closed:
-            # Where nothing is drafted the drafter has read nothing, or little.
-            num_unread = 0 if choice.drafts else session.length
+            num_unread = 0 if self._drafter.available else session.length
             if self._choices.book_probe(self._max_gamma, PROBE_ROUNDS * found.probe_us, num_unread):
                 self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0 and choice.closed > 0

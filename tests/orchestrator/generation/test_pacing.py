@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from orchestrator.generation.pacing import between_events
 from orchestrator.policy.auto.learner import Learner
-from tests.orchestrator.policy.auto.support import REQUEST, SURE, Progress, a_round, an_observer, measured
+from tests.orchestrator.policy.auto.support import REQUEST, SURE, THERE, Progress, a_round, an_observer, measured
 
 
 def work(log: list[str]) -> Iterator[None]:
@@ -30,7 +30,7 @@ async def test_events_come_between_steps() -> None:
 
 async def test_what_is_searched_for_is_used_once_it_is_found() -> None:
     learner = Learner(measured, between_events)
-    policy, observer = learner.policy(REQUEST), an_observer(learner)
+    policy, observer = learner.policy(REQUEST, THERE), an_observer(learner)
     gamma = policy.plan(Progress(SURE)).gamma
     for _ in range(60):
         observer(a_round(gamma, 0))

@@ -203,3 +203,15 @@ async def test_a_drafter_that_is_first_wanted_in_mid_request_is_opened_then_and_
     assert (dialer.num_drafter_dials, one.session.stats.drafter_failures) == (1, 0)
     await one.drafter.close()
     assert one.drafters.num_leased == 0
+
+
+async def test_a_drafter_that_fits_no_request_is_told_of_once_and_tried_once() -> None:
+    """First wanted in mid-request it breaks nothing off; nor is it asked again and again."""
+    dialer = FakeDialer(drafters=(InvalidArgument("logit_bias", "too many"),))
+    one = Run(dialer)
+    one.drafter.want()
+    async with asyncio.timeout(5):
+        while one.drafter.may_return:  # noqa: ASYNC110 - there is nothing that could tell us
+            await asyncio.sleep(0.01)
+    assert (dialer.num_drafter_dials, one.session.stats.drafter_failures) == (1, 1)
+    await one.drafter.close()

@@ -21,6 +21,21 @@ def measured(draft_us: int = DRAFT_US, forward_us: int = FORWARD_US) -> Measured
 
 
 @dataclass
+class Drafter:
+    """The state of a drafter."""
+
+    available: bool = True
+    may_return: bool = False
+    context_length: int = 1 << 20
+
+    def want(self) -> None:
+        """Nothing is to be done."""
+
+
+THERE, AWAY = Drafter(), Drafter(available=False)
+
+
+@dataclass
 class Progress:
     confidence: float | None = None
     length: int = 10
@@ -77,7 +92,7 @@ def drive(
     request: GenerationRequest = REQUEST,
 ) -> list[int]:
     """Decode with ``auto`` where every token is as sure as ``before``; return the γ of each token or round."""
-    policy, observer, session = learner.policy(request), an_observer(learner, request), Progress(before)
+    policy, observer, session = learner.policy(request, THERE), an_observer(learner, request), Progress(before)
     gammas: list[int] = []
     while num_tokens > 0:
         plan = policy.plan(session)

@@ -9,7 +9,7 @@ from orchestrator.decode.session import Session
 from orchestrator.policy.auto.learner import Learner
 from specgate.types import Proposal, RoundPlan, SparseDistribution, Verdict
 from tests.orchestrator.decode.support import within
-from tests.orchestrator.policy.auto.support import REQUEST, measured
+from tests.orchestrator.policy.auto.support import REQUEST, THERE, measured
 from tests.support.decoding import emitted, make_spec, run, target_alone
 from tests.support.fakes import FakeDrafter, FakeVerifier
 
@@ -27,7 +27,7 @@ async def test_the_text_is_the_targets(agreement: float, announces: bool) -> Non
         session = a_session(learner)
         spec = session.opening_spec
         drafter = FakeDrafter(spec, agreement=agreement, announces=announces)
-        deltas = await run(session, drafter, FakeVerifier(spec), within(learner.policy(REQUEST)))
+        deltas = await run(session, drafter, FakeVerifier(spec), within(learner.policy(REQUEST, THERE)))
         assert emitted(deltas) == target_alone(spec)
         lengths |= set(session.stats.draft_lengths)
         num_solo += session.stats.solo_tokens
@@ -50,7 +50,7 @@ def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, 
     plans: list[list[RoundPlan]] = []
     for offset in (0, shift):
         learner = Learner(measured)
-        session, policy = a_session(learner, 10_000), learner.policy(REQUEST)
+        session, policy = a_session(learner, 10_000), learner.policy(REQUEST, THERE)
         planned: list[RoundPlan] = []
         for proposed, accepted, confidence, draft_us, verify_us in history:
             planned.append(policy.plan(session))

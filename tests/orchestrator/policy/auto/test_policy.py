@@ -5,14 +5,18 @@ from statistics import mode
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
-from orchestrator.policy.auto.policy import MOST_SOLO, Auto
+from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS, Auto
 from orchestrator.policy.gates import Gate
 from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
 from tests.orchestrator.policy.auto.support import (
+    AWAY,
+    DRAFT_US,
     FORWARD_US,
     REQUEST,
     SURE,
+    THERE,
     UNSURE,
+    Drafter,
     Progress,
     a_round,
     an_observer,
@@ -31,19 +35,19 @@ def none_stands(gamma: int) -> int:
 
 def settled(learner: Learner, request: GenerationRequest = REQUEST) -> Auto:
     """Return a policy that has no probe to make: another one has just made it."""
-    learner.policy(request).plan(Progress(UNSURE))
-    return learner.policy(request)
+    learner.policy(request, THERE).plan(Progress(UNSURE))
+    return learner.policy(request, THERE)
 
 
 def test_the_first_plan_follows_from_what_the_services_told() -> None:
-    cheap, dear = Learner(measured).policy(REQUEST), Learner(lambda: measured(draft_us=FORWARD_US)).policy(REQUEST)
+    cheap, dear = (Learner(lambda us=us: measured(us)).policy(REQUEST, THERE) for us in (DRAFT_US, FORWARD_US))
     assert cheap.plan(Progress()).gamma >= 2
     assert dear.plan(Progress()) == RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, keeps_warm=False)
 
 
 def test_without_told_costs_the_first_round_finds_them_out() -> None:
     learner = Learner()
-    policy = learner.policy(REQUEST)
+    policy = learner.policy(REQUEST, THERE)
     assert policy.plan(Progress()) == RoundPlan(1)
     assert policy.plan_ahead(Progress()) is not None
     an_observer(learner)(a_round(1, 1))
@@ -53,7 +57,7 @@ def test_without_told_costs_the_first_round_finds_them_out() -> None:
 def test_a_drafter_that_comes_later_is_heard() -> None:
     costs = [measured()._replace(draft=())]
     learner = Learner(lambda: costs[0])
-    assert learner.policy(REQUEST).plan(Progress()).gamma > 0
+    assert learner.policy(REQUEST, THERE).plan(Progress()).gamma > 0
     costs[0] = measured(draft_us=2 * FORWARD_US)
     assert drive(learner, all_stand, 100, draft_us=2 * FORWARD_US)[-1] == 0
 
@@ -90,13 +94,33 @@ def test_a_probe_waits_until_the_prompt_that_the_drafter_must_read_is_paid_for()
     for length in (1, 10_000):
         learner = Learner(measured)
         drive(learner, none_stands, 400)
-        observer, policy = an_observer(learner), learner.policy(REQUEST)
+        observer, policy = an_observer(learner), learner.policy(REQUEST, AWAY)
         session, num_verdicts = Progress(SURE, length=length), 0
         while policy.plan(session).gamma == 0:
             observer(a_round(0, 0))
             num_verdicts += 1
         tried.append(num_verdicts)
     assert tried[1] > 5 * tried[0]
+
+
+def test_a_probe_is_not_over_before_its_drafter_has_read_the_text() -> None:
+    learner, drafter = Learner(measured), Drafter(available=False)
+    drive(learner, none_stands, 400)
+    observer, policy = an_observer(learner), learner.policy(REQUEST, drafter)
+    while policy.plan(Progress(SURE)).gamma == 0:
+        observer(a_round(0, 0))
+    assert all(policy.plan(Progress(SURE)).gamma for _ in range(10))
+    drafter.available = True
+    assert [policy.plan(Progress(SURE)).gamma > 0 for _ in range(3)] == [True, True, False]
+
+
+def test_a_long_text_without_a_draft_does_not_forget_why() -> None:
+    learner = Learner(measured)
+    drive(learner, none_stands, 400)
+    observer, policy = an_observer(learner), settled(learner)
+    for _ in range(1000):
+        observer(a_round(0, 0))
+    assert sum(policy.plan(Progress(SURE)).gamma > 0 for _ in range(20)) <= PROBE_ROUNDS
 
 
 def test_unsure_places_are_left_to_the_verifier() -> None:
@@ -163,7 +187,7 @@ def test_many_sessions_make_drafting_dearer() -> None:
         for number in range(400):
             accepted = 2 if number % 3 else 0
             observers[number % num_sessions](a_round(3, accepted, 0.6, batch=num_sessions, draft_us=2000))
-        gammas.append(learner.policy(REQUEST).plan(Progress(0.6)).gamma)
+        gammas.append(learner.policy(REQUEST, THERE).plan(Progress(0.6)).gamma)
         for observer in observers:
             observer.leave()
             observer.leave()
@@ -173,7 +197,7 @@ def test_many_sessions_make_drafting_dearer() -> None:
 def test_a_search_of_a_running_session_is_left_to_the_pace() -> None:
     queued: list[object] = []
     learner = Learner(measured, queued.append)
-    policy, observer = learner.policy(REQUEST), an_observer(learner)
+    policy, observer = learner.policy(REQUEST, THERE), an_observer(learner)
     first = policy.plan(Progress())
     assert first.gamma > 0
     assert not queued
