@@ -44,9 +44,12 @@ class RoundTrace:
 
 
 def write_trace(path: Path, trace: RoundTrace) -> None:
-    """Write the machine, then a line a text."""
-    lines = [{"machine": asdict(trace.machine)}, *({"text": asdict(text)} for text in trace.texts)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    """Write the machine, then a line a text; confidences to 0.0001."""
+    texts = [
+        {"confidences": [round(one, 4) for one in text.confidences], "agrees": text.agrees} for text in trace.texts
+    ]
+    lines = [{"machine": asdict(trace.machine)}, *({"text": text} for text in texts)]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), encoding="utf-8")
 
 
 def read_trace(path: Path) -> RoundTrace:

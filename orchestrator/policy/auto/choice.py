@@ -4,12 +4,9 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from orchestrator.policy.auto.costs import Prices
-from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, TokenHistory, bucket_of
+from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, TokenHistory
 from specgate.types import ALWAYS_SOLO
 
-EASY_FROM = 0.5
-"""The target's confidence from which on a text may count as easy: the gate's own threshold."""
-EASY_BUCKET = bucket_of(EASY_FROM)
 SWITCH_GAIN = 1.01
 """How much faster another choice must promise to be than the one in use: less is within what prices err by."""
 TURNS = 6
@@ -17,16 +14,10 @@ TURNS = 6
 
 
 class Choice(NamedTuple):
-    """How far to draft.
-
-    In the first ``closed`` buckets of confidence the target goes on alone. Else a round has ``easy`` draft tokens where
-    the text is easy: the round before stood as a whole, and the target's confidence is 0.5 or more; and ``hard`` ones
-    where it is not.
-    """
+    """In the first ``closed`` buckets of confidence the target goes on alone, else a round has ``gamma`` draft ones."""
 
     closed: int
-    hard: int
-    easy: int
+    gamma: int
 
     @property
     def solo_below(self) -> float:
@@ -51,17 +42,14 @@ class Outcome(NamedTuple):
 def simulate(text: TokenHistory, choice: Choice) -> Outcome:
     """Cut ``text`` into the rounds of ``choice``."""
     buckets, runs = text
-    closed, hard, easy = choice
-    position, end, rounds, solo, drafted, fully_accepted = 0, len(runs), 0, 0, 0, True
+    closed, gamma = choice
+    position, end, rounds, solo = 0, len(runs), 0, 0
     while position < end:
         if buckets[position] < closed:
-            solo, position, fully_accepted = solo + 1, position + 1, True
-            continue
-        gamma = easy if fully_accepted and buckets[position] >= EASY_BUCKET else hard
-        rounds, drafted, run = rounds + 1, drafted + gamma, runs[position]
-        fully_accepted = run >= gamma
-        position += min(run, gamma) + 1
-    return Outcome(end, rounds, solo, drafted)
+            solo, position = solo + 1, position + 1
+        else:
+            rounds, position = rounds + 1, position + min(runs[position], gamma) + 1
+    return Outcome(end, rounds, solo, rounds * gamma)
 
 
 def cycle_us(outcome: Outcome, prices: Prices) -> float:
@@ -105,16 +93,12 @@ class Found(NamedTuple):
 def search(text: TokenHistory, prices: Prices, max_gamma: int, last: Choice | None) -> Generator[None, None, Found]:
     """Return the best choice, or ``last`` where no other is much better. Pauses after each rate, about 0.1 ms."""
     rates: dict[Choice, float] = {}
-    open_choices = [Choice(0, gamma, gamma) for gamma in range(1, max_gamma + 1)]
+    open_choices = [Choice(0, gamma) for gamma in range(1, max_gamma + 1)]
     yield from _rate_all(rates, open_choices, text, prices)
     best_open = max(open_choices, key=rates.__getitem__)
     gated = [one._replace(closed=closed) for one in open_choices for closed in range(1, NUM_BUCKETS)]
     yield from _rate_all(rates, [*gated, best_open._replace(closed=NUM_BUCKETS)], text, prices)
-    best, before = max(rates, key=rates.__getitem__), None
-    while best != before and best.drafts:
-        near = [best._replace(hard=hard, easy=easy) for hard, easy in _near(best, max_gamma)]
-        yield from _rate_all(rates, near, text, prices)
-        best, before = max([best, *near], key=rates.__getitem__), best
+    best = max(rates, key=rates.__getitem__)
     if last is not None:
         yield from _rate_all(rates, [last], text, prices)
         best = best if rates[best] > SWITCH_GAIN * rates[last] else last
@@ -131,9 +115,3 @@ def _rate_all(
         if choice not in rates:
             rates[choice] = rate(text, choice, prices)
             yield
-
-
-def _near(choice: Choice, max_gamma: int) -> list[tuple[int, int]]:
-    hard, easy = choice.hard, choice.easy
-    moves = ((hard - 1, easy), (hard + 1, easy), (hard, easy - 1), (hard, easy + 1))
-    return [(low, high) for low, high in moves if 0 < low <= high <= max_gamma]

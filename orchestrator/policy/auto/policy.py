@@ -8,7 +8,7 @@ not chosen is counted, not drawn: there is no randomness that could meet the tex
 
 from typing import Protocol
 
-from orchestrator.policy.auto.choice import EASY_BUCKET, EASY_FROM, Choice, Found
+from orchestrator.policy.auto.choice import Choice, Found
 from orchestrator.policy.auto.history import bucket_of
 from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
 from specgate.types import RoundPlan
@@ -51,16 +51,15 @@ class Auto:
         if found is None:
             return RoundPlan(1)
         choice, bucket = found.choice, bucket_of(session.confidence)
-        gamma = choice.easy if session.fully_accepted and bucket >= EASY_BUCKET else choice.hard
         is_closed = bucket < choice.closed
         if not choice.closed:
             # The probe has changed the choice: nothing is left to try.
             self._probes_left = 0
         if not self._probes(found, session):
-            return _gated(choice, 0 if is_closed else gamma, session)
+            return _gated(choice, 0 if is_closed else choice.gamma, session)
         # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
         self._probes_left -= is_closed and self._drafter.available
-        return RoundPlan(choice.hard if is_closed else gamma, prepare=choice.hard)
+        return RoundPlan(choice.gamma, prepare=choice.gamma)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan where it follows the choice in use, and tries nothing."""
@@ -70,9 +69,7 @@ class Auto:
         choice = found.choice
         if self._probes_left or not choice.drafts:
             return None
-        easy = session.fully_accepted and choice.easy != choice.hard
-        least_confidence = max(choice.solo_below, EASY_FROM) if easy else choice.solo_below
-        return ExpectedPlan(_gated(choice, choice.easy if easy else choice.hard, session), least_confidence)
+        return ExpectedPlan(_gated(choice, choice.gamma, session), choice.solo_below)
 
     def _probes(self, found: Found, session: Progress) -> bool:
         choice = found.choice
@@ -87,5 +84,5 @@ def _gated(choice: Choice, gamma: int, session: Progress) -> RoundPlan:
     """Let the verifier go on alone where the choice says so."""
     run = min(session.remaining, MOST_SOLO) if choice.closed else 0
     # No longer proposals are prepared than will be used, and where nothing is drafted nothing need be ready.
-    prepare = choice.easy if choice.drafts else 0
+    prepare = choice.gamma if choice.drafts else 0
     return RoundPlan(gamma, 0.0, choice.solo_below, run, prepare, keeps_warm=choice.drafts)

@@ -27,15 +27,13 @@ def found(text: TokenHistory, prices: Prices, last: Choice | None = None, max_ga
 
 
 def test_a_text_is_cut_into_rounds() -> None:
-    assert simulate(MIXED, Choice(0, 4, 4)) == Outcome(20, 12, 0, 48)
-    assert simulate(MIXED, Choice(1, 4, 4)) == Outcome(20, 2, 10, 8)
-    assert simulate(MIXED, Choice(NUM_BUCKETS, 4, 4)) == Outcome(20, 0, 20, 0)
-    # Behind a whole draft and where the target is sure the text is easy.
-    assert simulate(MIXED, Choice(1, 1, 4)) == Outcome(20, 2, 10, 8)
+    assert simulate(MIXED, Choice(0, 4)) == Outcome(20, 12, 0, 48)
+    assert simulate(MIXED, Choice(1, 4)) == Outcome(20, 2, 10, 8)
+    assert simulate(MIXED, Choice(NUM_BUCKETS, 4)) == Outcome(20, 0, 20, 0)
 
 
 def test_the_best_choice_by_hand() -> None:
-    assert found(EASY_TEXT, CHEAP).choice == Choice(0, 4, 4)  # Runs of ten tokens are two rounds.
+    assert found(EASY_TEXT, CHEAP).choice == Choice(0, 4)  # Runs of ten tokens are two rounds.
     assert found(MIXED, CHEAP).choice.closed in (1, 2, 3, 4)
     assert not found(MIXED, CHEAP._replace(token_us=5000.0)).choice.drafts
     never = TokenHistory([TOP] * 100, [0] * 100)
@@ -49,12 +47,12 @@ def test_the_best_choice_by_hand() -> None:
 def test_the_choice_in_use_stays_unless_another_is_much_better() -> None:
     best = found(EASY_TEXT, CHEAP).choice
     near = min(
-        (Choice(0, gamma, gamma) for gamma in range(1, 8)),
+        (Choice(0, gamma) for gamma in range(1, 8)),
         key=lambda one: abs(rate(EASY_TEXT, one, CHEAP) / rate(EASY_TEXT, best, CHEAP) - 1),
     )
     stays = rate(EASY_TEXT, near, CHEAP) * 1.01 > rate(EASY_TEXT, best, CHEAP)
     assert found(EASY_TEXT, CHEAP, near).choice == (near if stays else best)
-    assert found(EASY_TEXT, CHEAP, Choice(NUM_BUCKETS, 1, 1)).choice == best
+    assert found(EASY_TEXT, CHEAP, Choice(NUM_BUCKETS, 1)).choice == best
 
 
 def test_sessions_that_share_forwards_wait_for_each_other() -> None:
