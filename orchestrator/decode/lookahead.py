@@ -37,6 +37,7 @@ class Coming:
     remaining: int
     fully_accepted: bool
     confidence: None = None
+    num_unsent: int = 0
 
 
 class Planned(NamedTuple):

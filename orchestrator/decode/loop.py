@@ -14,9 +14,6 @@ from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, RoundPlan, Verdict
 
-MOST_UNSENT = 16
-"""Tokens that a drafter which need not be ready hears of at a time: few enough for one forward beside others'."""
-
 
 async def decode(session: Session, drafter: Drafter, verifier: Verifier, policy: Policy) -> AsyncGenerator[Delta, None]:
     """Yield what each verdict commits, until the session is finished."""
@@ -86,9 +83,8 @@ class Rounds:
             await asyncio.sleep(0)
             return
         self._running = NO_PROPOSAL
-        is_due = self._session.plan.keeps_warm or self._session.num_unsent >= MOST_UNSENT
         # One that is behind with its last answer hears of it with the next round.
-        if is_due and (self._drafting is None or self._drafting.done()):
+        if self._session.plan.keeps_warm and (self._drafting is None or self._drafting.done()):
             await self._drafter.draft(self._session.keep_warm())
 
     async def next(self) -> tuple[RoundPlan, Proposal]:
@@ -121,12 +117,12 @@ class Rounds:
         return self._begun
 
     async def _draft(
-        self, request: DraftRequest, before: asyncio.Task[tuple[Proposal, float]] | None
+        self, request: DraftRequest | None, before: asyncio.Task[tuple[Proposal, float]] | None
     ) -> tuple[Proposal, float]:
         if before is not None:
             # Of a round that the target went on with nobody has waited for the answer.
             await before
-        return await self._drafter.draft(request), self._clock()
+        return NO_PROPOSAL if request is None else await self._drafter.draft(request), self._clock()
 
     def _hand_on(self) -> None:
         # Not while the reader is away: the target is at most one round ahead of him.

@@ -110,12 +110,14 @@ class Session:
         """What a service is opened with at this moment: everything emitted so far is in it."""
         return replace(self.opening_spec, output_token_ids=self.output_token_ids)
 
-    def draft_request(self, plan: RoundPlan) -> DraftRequest:
-        """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told."""
+    def draft_request(self, plan: RoundPlan) -> DraftRequest | None:
+        """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told; None:
+        it hears nothing.
+        """
         self.round += 1
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
-        return self._report(plan.gamma, plan.stop_below)
+        return self._report(plan.gamma, plan.stop_below) if plan.tells_drafter else None
 
     @property
     def num_unsent(self) -> int:

@@ -104,6 +104,11 @@ class Progress(Protocol):
         """Tokens that may still be emitted."""
         ...
 
+    @property
+    def num_unsent(self) -> int:
+        """Committed tokens that an open drafter was not told of yet."""
+        ...
+
 
 class ExpectedPlan(NamedTuple):
     """The plan of a round behind a verdict that is still to come, if its confidence is ``least_confidence`` or more."""

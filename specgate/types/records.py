@@ -14,8 +14,8 @@ class RoundPlan:
     ``stop_below``: a draft ends after its own first token of less. ``solo_below``: while the target's last token had
     less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
-    ``keeps_warm``: the drafter follows a solo run token by token; else some tokens at a time, so that its work takes
-    little away from the target.
+    ``keeps_warm``: the drafter follows a solo run token by token; else it hears nothing until it is asked again, so
+    that its work takes nothing away from the target.
     """
 
     gamma: int = 0
@@ -24,6 +24,11 @@ class RoundPlan:
     max_solo_tokens: int = 0
     prepare: int = 0
     keeps_warm: bool = True
+
+    @property
+    def tells_drafter(self) -> bool:
+        """Whether the drafter hears of the round."""
+        return self.gamma > 0 or self.keeps_warm
 
 
 class RoundTiming(NamedTuple):

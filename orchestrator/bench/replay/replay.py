@@ -27,6 +27,7 @@ class Progressing:
     text: TracedText
     length: int = 0
     fully_accepted: bool = True
+    num_unsent: int = 0
 
     @property
     def remaining(self) -> int:

@@ -74,7 +74,7 @@ class Auto:
     def _probes(self, found: Found, session: Progress) -> bool:
         choice = found.choice
         if not self._probes_left and choice.closed:
-            num_unread = 0 if self._drafter.available else session.length
+            num_unread = session.num_unsent if self._drafter.available else session.length
             if self._choices.book_probe(self._max_gamma, PROBE_ROUNDS * found.probe_us, num_unread):
                 self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0 and choice.closed > 0

@@ -26,6 +26,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 30
+    num_unsent: int = 0
     fully_accepted: bool = True
 
 

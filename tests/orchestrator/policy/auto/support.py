@@ -40,6 +40,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 1000
+    num_unsent: int = 0
     fully_accepted: bool = True
 
 

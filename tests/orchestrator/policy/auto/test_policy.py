@@ -1,5 +1,6 @@
 """Plans of ``auto`` through its public seam: a learner makes policies, records go in, plans come out."""
 
+from functools import partial
 from statistics import mode
 
 from orchestrator.decode.request import GenerationRequest
@@ -40,7 +41,7 @@ def settled(learner: Learner, request: GenerationRequest = REQUEST) -> Auto:
 
 
 def test_the_first_plan_follows_from_what_the_services_told() -> None:
-    cheap, dear = (Learner(lambda us=us: measured(us)).policy(REQUEST, THERE) for us in (DRAFT_US, FORWARD_US))
+    cheap, dear = (Learner(partial(measured, us)).policy(REQUEST, THERE) for us in (DRAFT_US, FORWARD_US))
     assert cheap.plan(Progress()).gamma >= 2
     assert dear.plan(Progress()) == RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, keeps_warm=False)
 
