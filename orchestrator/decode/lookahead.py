@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from orchestrator.decode.ports import Drafter
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import ExpectedPlan, Policy
+from orchestrator.policy.gates import Policy
 from specgate.types import (
     Announcement,
     DraftRequest,
@@ -35,9 +35,7 @@ class Coming:
 
     length: int
     remaining: int
-    fully_accepted: bool
     confidence: None = None
-    num_unsent: int = 0
 
 
 class Planned(NamedTuple):
@@ -94,7 +92,8 @@ class ExpectedRounds:
         num_accepted = len(accepted)
         if running.draft_token_ids[:num_accepted] != accepted or token_id >= session.opening_spec.vocab_size:
             return None
-        expected = self._plan_ahead(len(token_ids), fully_accepted=num_accepted == len(running))
+        coming = Coming(session.length + len(token_ids), session.remaining - len(token_ids))
+        expected = self._policy.plan_ahead(coming)
         if expected is None or not expected.plan.gamma:
             return None
         plan = expected.plan
@@ -104,12 +103,6 @@ class ExpectedRounds:
             return None
         follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, expected.least_confidence)
         return follow_up, Planned(plan, proposal)
-
-    def _plan_ahead(self, num_tokens: int, *, fully_accepted: bool) -> ExpectedPlan | None:
-        session = self._session
-        return self._policy.plan_ahead(
-            Coming(session.length + num_tokens, session.remaining - num_tokens, fully_accepted)
-        )
 
 
 _Announced = tuple[TokenIds, Announcement]

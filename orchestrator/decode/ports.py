@@ -16,7 +16,8 @@ class Drafter(Protocol):
     async def draft(self, request: DraftRequest) -> Proposal:
         """Return a proposal of 1 to ``request.gamma`` tokens, or an empty one where no drafter is there.
 
-        ``request.gamma`` 0 only tells the committed tokens, and returns an empty proposal without waiting.
+        ``request.gamma`` 0 only tells the committed tokens, and returns an empty proposal without waiting. What was
+        announced may be returned at once, while the drafter is told behind the caller's back.
 
         Raises:
             SpecgateError: the session is lost; nothing but ``close()`` may follow.

@@ -122,7 +122,7 @@ class GenerationStats:
             self.batch_widths[verdict.batch_sessions] += 1
         if verdict.num_emitted:
             self.forwards_us.append((len(proposal) + 1, verdict.forward_us or verdict.verify_us))
-        if record.solo:
+        if record.undrafted:
             self.solo_tokens += record.num_tokens
             self.solo_us.append(verdict.verify_us)
         else:

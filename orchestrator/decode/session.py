@@ -84,8 +84,6 @@ class Session:
         """The drafter has a solo run to read before it drafts for this round."""
         self._lay_there = LayThere()
         self._num_failovers = 0
-        self.fully_accepted = True
-        """Whether the draft of the round just before stands as a whole. True where there was none."""
 
     @property
     def finished(self) -> bool:
@@ -118,11 +116,6 @@ class Session:
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
         return self._report(plan.gamma, plan.stop_below) if plan.tells_drafter else None
-
-    @property
-    def num_unsent(self) -> int:
-        """Committed tokens that the drafter was not told of yet."""
-        return len(self.committed) - self._num_sent
 
     def keep_warm(self) -> DraftRequest:
         """What the drafter is told while the target decodes alone: it carries the current round's number."""
@@ -198,8 +191,6 @@ class Session:
         return RoundTiming(int((self._round_start_s - round_start_s) * 1e6) - read_us, read_us, typical)
 
     def _emit(self, record: RoundRecord) -> None:
-        if record.num_tokens:
-            self.fully_accepted = record.fully_accepted
         self.stats.add(record)
         try:
             if self._on_record is not None:

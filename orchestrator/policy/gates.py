@@ -80,6 +80,11 @@ class DrafterState(Protocol):
         """The longest sequence that the drafter in use can hold, in tokens; without one, any that was met."""
         ...
 
+    @property
+    def num_unread(self) -> int:
+        """Committed tokens that it has to read before it drafts."""
+        ...
+
 
 class Progress(Protocol):
     """What a policy may see of a session."""
@@ -90,11 +95,6 @@ class Progress(Protocol):
         ...
 
     @property
-    def fully_accepted(self) -> bool:
-        """Whether the draft of the round just before stood as a whole. True where there was none."""
-        ...
-
-    @property
     def length(self) -> int:
         """Prompt plus emitted tokens."""
         ...
@@ -102,11 +102,6 @@ class Progress(Protocol):
     @property
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
-        ...
-
-    @property
-    def num_unsent(self) -> int:
-        """Committed tokens that an open drafter was not told of yet."""
         ...
 
 

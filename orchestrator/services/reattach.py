@@ -42,6 +42,7 @@ class NoDrafter:
     available = False
     may_return = False
     context_length = 0
+    num_unread = 0
 
     async def open(self) -> None:
         """Do nothing."""
@@ -97,18 +98,23 @@ class ReattachingDrafter:
 
     @property
     def available(self) -> bool:
-        """See ``ports.DrafterState``."""
+        """See ``gates.DrafterState``."""
         return self._attached is not None
 
     @property
     def may_return(self) -> bool:
-        """See ``ports.DrafterState``."""
+        """See ``gates.DrafterState``."""
         return self._reattaching is not None
 
     @property
     def context_length(self) -> int:
-        """See ``ports.DrafterState``."""
+        """See ``gates.DrafterState``."""
         return self._dialer.context_length if self._attached is None else self._attached.context_length
+
+    @property
+    def num_unread(self) -> int:
+        """See ``gates.DrafterState``."""
+        return self._session.length - (self._attached.num_known if self._attached is not None else 0)
 
     async def open(self) -> None:
         """Attach for the first time; where that fails, go on trying behind the request.

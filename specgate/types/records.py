@@ -32,7 +32,7 @@ class RoundPlan:
 
 
 class RoundTiming(NamedTuple):
-    """``round_us`` is the time since the verdict before, or since the first plan; 0 for a solo token.
+    """``round_us`` is the time since the verdict before, or since the first plan; 0 for a token of a solo run.
 
     ``read_us`` are not in it: the proposal was there, and whoever reads the text was busy with it. A time that is not
     ``typical`` holds something else than a round: a prompt, another service's prompt, a drafter that was lost.
@@ -48,7 +48,7 @@ _NO_TIME = RoundTiming()
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One committed verdict. ``proposal`` is empty for a solo token.
+    """One committed verdict, the first of a round or one of the solo run behind it: then ``proposal`` is empty.
 
     ``num_tokens`` of the verdict's tokens are committed: fewer than it decided where the text ends within them.
     ``confidence`` is the target's, in [0, 1], in the last token committed before; None before the first one.
@@ -75,12 +75,6 @@ class RoundRecord:
         return self.num_accepted + rejected
 
     @property
-    def solo(self) -> bool:
-        """Whether no draft token was judged."""
+    def undrafted(self) -> bool:
+        """Whether no draft token was judged: the target's own token alone, of a round or of the solo run behind it."""
         return not len(self.proposal)
-
-    @property
-    def fully_accepted(self) -> bool:
-        """Whether the whole draft stands, as a solo token does. One that was asked for and never came does not."""
-        lost = self.plan.gamma > 0 and self.solo and not self.verdict.solo
-        return self.num_accepted == len(self.proposal) and not lost

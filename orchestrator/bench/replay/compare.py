@@ -21,7 +21,7 @@ WARMUP_SHARE = 0.25
 class AlwaysThere:
     """The state of a drafter that has read everything."""
 
-    available, may_return, context_length = True, False, sys.maxsize
+    available, may_return, context_length, num_unread = True, False, sys.maxsize, 0
 
     def want(self) -> None:
         """Nothing is to be done."""

@@ -26,8 +26,6 @@ class Progressing:
 
     text: TracedText
     length: int = 0
-    fully_accepted: bool = True
-    num_unsent: int = 0
 
     @property
     def remaining(self) -> int:
@@ -137,7 +135,6 @@ class _Session:
         self._replay.emitted(num_tokens)
         finished = not progress.remaining
         record = RoundRecord(plan, proposal, verdict, num_tokens, confidence, timing, finished)
-        progress.fully_accepted = record.fully_accepted
         self._observe(record)
 
     @property

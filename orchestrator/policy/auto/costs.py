@@ -100,6 +100,7 @@ class Costs:
         """Take in a verdict of a session. One that holds more than a round tells who is there, and nothing of costs."""
         verdict, timing = record.verdict, record.timing
         self._see(session, verdict.batch_sessions)
+        sessions = self.sessions
         if record.finished:
             self.leave(session)
         if not (timing.typical and verdict.forward_us and verdict.batch_rows):
@@ -107,14 +108,14 @@ class Costs:
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
         self._update()
         # Of many sessions there are as many times the verdicts in the same time.
-        sessions = self.sessions
         batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
         # A lone session waits for nobody: all that its verdict took is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(self._target, verdict.batch_rows) / self._unit_us
-        is_quiet = verdict.solo and not record.plan.keeps_warm and sessions == 1
+        is_quiet = record.undrafted and not record.plan.tells_drafter and sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if gamma := len(record.proposal):
+            # While its reader is busy a round stands still, and a solo run goes on: that is a round's, too.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides.add((1, gamma), us / self._unit_us, weight)
 
@@ -153,5 +154,5 @@ class Costs:
         self._num_verdicts += 1
         before = self._present.pop(session, _Seen(0, 0.0))
         self._present[session] = _Seen(self._num_verdicts, max(batch, BATCH_FORGET * before.batch))
-        while (first := next(iter(self._present))) and self._present[first].at <= self._num_verdicts - NUM_RECENT:
+        while self._present[first := next(iter(self._present))].at <= self._num_verdicts - NUM_RECENT:
             del self._present[first]

@@ -57,6 +57,7 @@ class Auto:
             self._probes_left = 0
         if not self._probes(found, session):
             return _gated(choice, 0 if is_closed else choice.gamma, session)
+        # With no gate at the verifier, so that the round behind it, which may be closed as well, is this policy's to plan.
         # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
         self._probes_left -= is_closed and self._drafter.available
         return RoundPlan(choice.gamma, prepare=choice.gamma)
@@ -74,8 +75,8 @@ class Auto:
     def _probes(self, found: Found, session: Progress) -> bool:
         choice = found.choice
         if not self._probes_left and choice.closed:
-            num_unread = session.num_unsent if self._drafter.available else session.length
-            if self._choices.book_probe(self._max_gamma, PROBE_ROUNDS * found.probe_us, num_unread):
+            loss_us = PROBE_ROUNDS * found.probe_us
+            if self._choices.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
                 self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0 and choice.closed > 0
 

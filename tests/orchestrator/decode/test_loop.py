@@ -99,7 +99,7 @@ async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_a
     assert emitted(deltas) == target_alone(spec)
     assert max(num_heard) > 2
     # What it had to read first is no measure of a draft.
-    drafted = [one for before, one in pairwise(records) if not one.solo and before.verdict.solo]
+    drafted = [one for before, one in pairwise(records) if not one.undrafted and before.verdict.solo]
     assert drafted
     assert not any(one.timing.typical for one in drafted)
 

@@ -29,20 +29,20 @@ def test_a_round_is_one_value() -> None:
     draft, verdict = Proposal((11, 12, 13), draft_us=7), Verdict(1, 1, 20, 0.25, verify_us=9)
     (record,) = recorded((draft, verdict))
     assert record == RoundRecord(RoundPlan(3), draft, verdict, 2, None, RoundTiming(500_000, 0, typical=False))
-    assert (record.num_judged, record.num_accepted, record.solo, record.fully_accepted) == (2, 1, False, False)
+    assert (record.num_judged, record.num_accepted, record.undrafted) == (2, 1, False)
 
 
 def test_solo_tokens_judge_nothing() -> None:
     draft = Proposal((11, 12))
     first, second = recorded((draft, Verdict(1, 2, 20, 0.1)), (draft, Verdict(1, 0, 21, 0.7, solo=True)))
-    assert (first.num_judged, first.num_accepted, first.fully_accepted) == (2, 2, True)
+    assert (first.num_judged, first.num_accepted) == (2, 2)
     assert (second.proposal, second.num_judged, second.confidence) == (NO_PROPOSAL, 0, 0.1)
-    assert (second.solo, second.fully_accepted, second.timing) == (True, True, RoundTiming())
+    assert (second.undrafted, second.timing) == (True, RoundTiming())
 
 
 def test_a_round_without_a_proposal_had_its_round_trip() -> None:
     _, second = recorded((Proposal(), Verdict(1, 0, 20, 0.1)), (Proposal(), Verdict(2, 0, 21, 0.2)))
-    assert (second.solo, second.timing) == (True, RoundTiming(500_000))
+    assert (second.undrafted, second.timing) == (True, RoundTiming(500_000))
 
 
 def test_the_last_verdict_says_so_and_counts_what_was_kept() -> None:
@@ -57,15 +57,13 @@ def test_an_empty_verdict_changes_nothing_but_is_said() -> None:
     session.draft_request(RoundPlan(1))
     session.commit(Proposal((12,)), Verdict(2))
     assert [one.num_tokens for one in records] == [1, 0]
-    assert not session.fully_accepted
 
 
-def test_a_draft_that_was_asked_for_and_never_came_does_not_stand() -> None:
+def test_a_round_whose_draft_never_came_is_not_typical() -> None:
     session, records = watched()
     for number in (1, 2):
         session.draft_request(RoundPlan(3))
         session.commit(Proposal(), Verdict(number, 0, 20, 0.5))
-    assert not session.fully_accepted
     assert not records[1].timing.typical
 
 

@@ -24,24 +24,20 @@ def commit(session: Session, draft: tuple[int, ...], num_accepted: int, own: int
 
 
 @pytest.mark.parametrize(
-    ("draft", "num_accepted", "tokens", "sources", "stood"),
+    ("draft", "num_accepted", "tokens", "sources"),
     [
-        ((11, 12, 13), 3, (11, 12, 13, 20), (ACCEPTED, ACCEPTED, ACCEPTED, BONUS), True),
-        ((11, 12, 13), 1, (11, 20), (ACCEPTED, RECOVERED), False),
-        ((11, 12, 13), 0, (20,), (RECOVERED,), False),
-        ((), 0, (20,), (SOLO,), True),
+        ((11, 12, 13), 3, (11, 12, 13, 20), (ACCEPTED, ACCEPTED, ACCEPTED, BONUS)),
+        ((11, 12, 13), 1, (11, 20), (ACCEPTED, RECOVERED)),
+        ((11, 12, 13), 0, (20,), (RECOVERED,)),
+        ((), 0, (20,), (SOLO,)),
     ],
     ids=["all", "some", "none", "no_proposal"],
 )
-def test_a_verdict_is_taken_over(draft, num_accepted, tokens, sources, stood) -> None:
+def test_a_verdict_is_taken_over(draft, num_accepted, tokens, sources) -> None:
     session = make_session()
-    assert session.fully_accepted
     delta = commit(session, draft, num_accepted, 20)
     assert (delta.token_ids, delta.sources, delta.text) == (tokens, sources, "")
     assert (session.output_token_ids, session.confidence, session.finished) == (tokens, 0.5, False)
-    assert session.fully_accepted is stood
-    session.commit(Proposal(draft), Verdict(1, 0, 21, solo=True))
-    assert session.fully_accepted
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,6 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 30
-    num_unsent: int = 0
-    fully_accepted: bool = True
 
 
 @dataclass
@@ -35,6 +33,7 @@ class Drafts:
     available: bool = True
     may_return: bool = False
     context_length: int = 1000
+    num_unread: int = 0
     wanted: bool = False
 
     def want(self) -> None:

@@ -27,12 +27,13 @@ class Drafter:
     available: bool = True
     may_return: bool = False
     context_length: int = 1 << 20
+    num_unread: int = 0
 
     def want(self) -> None:
         """Nothing is to be done."""
 
 
-THERE, AWAY = Drafter(), Drafter(available=False)
+THERE = Drafter()
 
 
 @dataclass
@@ -40,8 +41,6 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 1000
-    num_unsent: int = 0
-    fully_accepted: bool = True
 
 
 def a_round(
@@ -101,7 +100,6 @@ def drive(
         if plan.gamma:
             num_accepted = accepted(plan.gamma)
             record = a_round(plan.gamma, num_accepted, before, draft_us=draft_us, plan=plan)
-            session.fully_accepted = record.fully_accepted
             observer(record)
             num_tokens -= num_accepted + 1
         for _ in range(plan.max_solo_tokens if before < plan.solo_below else 0):

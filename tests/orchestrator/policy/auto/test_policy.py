@@ -10,7 +10,6 @@ from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS, Auto
 from orchestrator.policy.gates import Gate
 from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
 from tests.orchestrator.policy.auto.support import (
-    AWAY,
     DRAFT_US,
     FORWARD_US,
     REQUEST,
@@ -95,8 +94,8 @@ def test_a_probe_waits_until_the_prompt_that_the_drafter_must_read_is_paid_for()
     for length in (1, 10_000):
         learner = Learner(measured)
         drive(learner, none_stands, 400)
-        observer, policy = an_observer(learner), learner.policy(REQUEST, AWAY)
-        session, num_verdicts = Progress(SURE, length=length), 0
+        observer, policy = an_observer(learner), learner.policy(REQUEST, Drafter(num_unread=length))
+        session, num_verdicts = Progress(SURE), 0
         while policy.plan(session).gamma == 0:
             observer(a_round(0, 0))
             num_verdicts += 1
@@ -162,11 +161,10 @@ def test_what_is_planned_ahead_is_what_is_planned() -> None:
     learner = Learner(measured)
     drive(learner, all_stand, 400)
     policy = settled(learner)
-    for session in (Progress(SURE), Progress(SURE, fully_accepted=False)):
-        ahead = policy.plan_ahead(session)
-        assert ahead is not None
-        assert ahead.plan == policy.plan(session)
-        assert ahead.least_confidence <= SURE
+    ahead = policy.plan_ahead(Progress(SURE))
+    assert ahead is not None
+    assert ahead.plan == policy.plan(Progress(SURE))
+    assert ahead.least_confidence <= SURE
 
 
 def test_nothing_is_planned_ahead_of_a_target_alone_or_of_a_probe() -> None:
