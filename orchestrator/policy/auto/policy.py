@@ -57,7 +57,7 @@ class Auto:
             self._probes_left = 0
         if not self._probes(found, session):
             return _gated(choice, 0 if is_closed else choice.gamma, session)
-        # With no gate at the verifier, so that the round behind it, which may be closed as well, is this policy's to plan.
+        # With no gate at the verifier: the round behind it, which may be closed too, is this policy's to plan.
         # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
         self._probes_left -= is_closed and self._drafter.available
         return RoundPlan(choice.gamma, prepare=choice.gamma)
