@@ -13,10 +13,10 @@ MEASURED_WEIGHT, GUESS_WEIGHT = 8.0, 0.5
 """Measurements that what a service told, and what nobody told, is worth."""
 GUESSED_SHARE = 0.1
 """Of a forward of one row, until more is known: a further row or session, a draft token, the way of a round."""
-NUM_RECENT = 256
+NUM_RECENT = 2 * HALF_LIFE
 """Verdicts whose sessions count as present, unless they left: one whose reader stopped is no load."""
-BATCH_FORGET = 0.98
-"""What counts after the next verdict of how many shared a forward: not all of them are in each one."""
+KEPT = 0.5 ** (1 / HALF_LIFE)
+"""What counts after a session's next verdict of how many shared its forwards: not all of them are in each one."""
 
 
 class _Seen(NamedTuple):
@@ -94,7 +94,7 @@ class Costs:
     @property
     def sessions(self) -> int:
         """How many share the verifier: this gateway's, or more where a forward was shared with others'."""
-        return max(len(self._present), *(round(one.batch) for one in self._present.values()), 1, 1)
+        return max(1, len(self._present), *(round(one.batch) for one in self._present.values()))
 
     def observe(self, session: int, record: RoundRecord) -> None:
         """Take in a verdict of a session. One that holds more than a round tells who is there, and nothing of costs."""
@@ -153,6 +153,6 @@ class Costs:
     def _see(self, session: int, batch: int) -> None:
         self._num_verdicts += 1
         before = self._present.pop(session, _Seen(0, 0.0))
-        self._present[session] = _Seen(self._num_verdicts, max(batch, BATCH_FORGET * before.batch))
+        self._present[session] = _Seen(self._num_verdicts, max(batch, KEPT * before.batch))
         while self._present[first := next(iter(self._present))].at <= self._num_verdicts - NUM_RECENT:
             del self._present[first]
