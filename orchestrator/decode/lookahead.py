@@ -7,6 +7,7 @@ A drafter may be a round further ahead: then what it announces stands behind the
 the first of them are committed.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from orchestrator.decode.ports import Drafter
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
 from specgate.types import (
+    MAX_BRANCHES,
     Announcement,
     DraftRequest,
     FollowUp,
@@ -27,6 +29,8 @@ from specgate.types import (
 
 MOST_A_ROUND = 2
 """Announcements for each round that was sent: of the next one, and of one further ahead."""
+MOST_KEPT = 2 * MOST_A_ROUND * MAX_BRANCHES
+"""Proposals: those of two rounds, whatever a drafter announces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class ExpectedRounds:
             return None
         expected = self._drafter.expected(session.length)
         coming = [entry for ids in expected if (entry := self._coming(running, ids)) is not None]
-        coming = [entry for entry in coming if entry[1].plan.solo_below == coming[0][1].plan.solo_below]
+        coming = [entry for entry in coming if entry[1].plan.solo_below == coming[0][1].plan.solo_below][:MAX_BRANCHES]
         if not coming:
             return None
         self._sent_at, self._sent = place, tuple(planned for _, planned in coming)
@@ -130,7 +134,10 @@ class Announced:
     def answer(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.Drafter.announced``."""
         ids, announcement = self._behind.get(request.token_ids, ((), None))
-        if announcement is None or (request.position, request.stop_below) != (self._length, announcement.stop_below):
+        if announcement is None or request.position != self._length:
+            return None
+        # It has been over the wire as a float32.
+        if not math.isclose(request.stop_below, announcement.stop_below, rel_tol=1e-6):
             return None
         has_ended = len(ids) < announcement.gamma
         if not request.gamma or (len(ids) < request.gamma and not has_ended):
@@ -149,6 +156,8 @@ class Announced:
         if 0 <= num_passed <= len(self._last):
             passed = self._last[len(self._last) - num_passed :]
             self._behind |= _going_on(passed, {ids: (draft, announcement) for ids, draft in announcement.proposals})
+            for ids in list(self._behind)[: max(len(self._behind) - MOST_KEPT, 0)]:
+                del self._behind[ids]
 
 
 def _going_on(passed: TokenIds, behind: dict[TokenIds, _Announced]) -> dict[TokenIds, _Announced]:

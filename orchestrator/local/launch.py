@@ -175,13 +175,10 @@ def _missing(
 
 
 def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
-    """Return what one service of our own is started with.
-
-    Where there is one core for all, what a drafter guesses ahead would be done in the target's time: there it does not.
-    """
+    """Return what one service of our own is started with."""
     given = models.service.given_to(role)
-    if role == "drafter" and cores_for_pinning() is None:
-        given = {"run_ahead": 0, **given}
+    if role == "drafter":
+        given["run_ahead"] = models.service.value("run_ahead")
     return LocalService.of(role, model, cpu=core, **capacity.settings(given))
 
 

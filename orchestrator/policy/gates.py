@@ -195,8 +195,10 @@ class WithinLimits:
             return replace(plan, gamma=self._within(plan.gamma, session))
         if fits:
             self.drafter.want()
-        waits = fits and self.drafter.may_return
-        return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS) if waits else session.remaining)
+        if fits and self.drafter.may_return:
+            # It reads the text meanwhile: beside it the target is not as fast as alone.
+            return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS), keeps_warm=True)
+        return _target_alone(session.remaining)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         expected = self.policy.plan_ahead(session)
@@ -220,8 +222,8 @@ class TargetAlone:
         """Nothing: it goes on alone to the end."""
 
 
-def _target_alone(max_solo_tokens: int) -> RoundPlan:
-    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=False)
+def _target_alone(max_solo_tokens: int, *, keeps_warm: bool = False) -> RoundPlan:
+    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=keeps_warm)
 
 
 class PolicyMaker(Protocol):

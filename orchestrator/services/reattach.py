@@ -294,7 +294,8 @@ class ReattachingDrafter:
         try:
             attached = await self._attach(self._timeouts.open_s)
         except MISCONFIGURED as error:
-            self._is_refused = True
+            # After another one was lost it may be this one's own fault: the next one may fit.
+            self._is_refused = not self._session.stats.drafter_failures
             self._report(error)
             return None
         except Exception as error:

@@ -1,6 +1,7 @@
 """The flags of a command that say how models are served: one for each setting of ``specgate.service.settings``."""
 
 import inspect
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -36,12 +37,23 @@ class ServiceFlags:
             raise InvalidArgument(error.field.removeprefix("--").replace("-", "_"), error.problem) from None
 
     def value(self, name: str) -> Any:
-        """Return a setting: what was given, or its default."""
-        return self.given.get(name, DraftModelSettings.model_fields[name].default)
+        """Return a setting: what was given, or its default.
+
+        With one core for all, what a drafter guesses ahead would be done in the target's time: there it does not.
+        """
+        default = DraftModelSettings.model_fields[name].default
+        if name == "run_ahead" and num_usable_cores() == 1 and not str(self.value("device")).startswith("cuda"):
+            default = 0
+        return self.given.get(name, default)
 
     def given_to(self, role: str) -> dict[str, Any]:
         """Return what was given of the settings that a "drafter" or a "verifier" has."""
         return {name: value for name, value in self.given.items() if name in settings_class(role).model_fields}
+
+
+def num_usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parameters() -> Iterator[inspect.Parameter]:

@@ -11,6 +11,7 @@ from specgate.errors import InvalidArgument
 from specgate.rpc.validate import check_length
 from specgate.types import (
     ALWAYS_SOLO,
+    MAX_BRANCHES,
     MAX_GAMMA,
     AnnouncedProposal,
     Announcement,
@@ -21,8 +22,6 @@ from specgate.types import (
 from specgate.v1 import drafter_service_pb2, verifier_service_pb2
 from specgate.v1 import types_pb2 as pb2
 
-MAX_BRANCHES = 64
-"""Guesses, or outcomes, in one message: the contract's limit."""
 MAX_COMMITTED = 2 * (MAX_GAMMA + 1)
 """Tokens of two rounds, behind which a proposal may be announced: the contract's limit."""
 

@@ -4,6 +4,7 @@ from specgate.types.model import Attention, Dtype, ForwardCost, ModelInfo, dtype
 from specgate.types.records import RoundPlan, RoundRecord, RoundTiming
 from specgate.types.rounds import (
     ALWAYS_SOLO,
+    MAX_BRANCHES,
     MAX_GAMMA,
     MAX_RUN_AHEAD,
     NO_PROPOSAL,
@@ -33,6 +34,7 @@ from specgate.types.session import MAX_STOP_TOKEN_IDS, FinishReason, SessionSpec
 __all__ = [
     "ALWAYS_SOLO",
     "GREEDY_BELOW",
+    "MAX_BRANCHES",
     "MAX_GAMMA",
     "MAX_LOGIT_BIAS",
     "MAX_LOGPROBS",

@@ -13,6 +13,8 @@ ALWAYS_SOLO = 2.0
 
 
 TokenIds = tuple[int, ...]
+MAX_BRANCHES = 64
+"""Guesses, or outcomes, in one message: the contract's limit."""
 
 
 @dataclass(frozen=True, slots=True)

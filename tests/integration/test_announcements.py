@@ -11,11 +11,14 @@ from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
 from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
+from specgate.rpc.convert_ahead import announcement_from_pb, announcement_to_pb
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams
 from tests.support.models import KnownModel, run_task
 from tests.support.sessions import GREEDY, PROMPT, VOCAB_SIZE, Ids, known_model, make_spec
 
 ROUNDS = 12
+STOP_BELOW = 0.001
+"""Ends hardly any draft, and is another number as a float32."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +49,7 @@ class Talk:
         self.may_announce -= 1
         assert self.may_announce >= 0
         if not (self.loses and self.random.random() < 0.2):
-            self.on_its_way.append(announcement)
+            self.on_its_way.append(announcement_from_pb(announcement_to_pb(announcement).announced))
 
     def guess(self, num_tasks: int) -> None:
         """Run so many of the tasks that wait; those that were cancelled are not run."""
@@ -66,7 +69,7 @@ class Talk:
     def round(self, number: int, token_ids: Ids) -> Proposal:
         gamma = 3 if self.steady else self.random.choice((3, 3, 3, 0, 1, 5))
         prepare = 0 if self.steady else self.random.choice((0, 0, 2, 4))
-        request = DraftRequest(number, self.length - len(token_ids), token_ids, gamma, prepare=prepare)
+        request = DraftRequest(number, self.length - len(token_ids), token_ids, gamma, STOP_BELOW, prepare)
         foreseen = self.client.answer(request)
         self.client.commit(request)
         self.may_announce += MOST_A_ROUND

@@ -14,9 +14,9 @@ MEASURED_WEIGHT, GUESS_WEIGHT = 8.0, 0.5
 GUESSED_SHARE = 0.1
 """Of a forward of one row, until more is known: a further row or session, a draft token, the way of a round."""
 NUM_RECENT = 2 * HALF_LIFE
-"""Verdicts whose sessions count as present, unless they left: one whose reader stopped is no load."""
-KEPT = 0.5 ** (1 / HALF_LIFE)
-"""What counts after a session's next verdict of how many shared its forwards: not all of them are in each one."""
+"""Verdicts whose sessions count as present, or four of each if that is more: one whose reader stopped is no load."""
+BATCH_SHARE = 0.1
+"""Of a session's next verdict in the mean of how many shared its forwards: not all of them are in each one."""
 
 
 class _Seen(NamedTuple):
@@ -152,7 +152,8 @@ class Costs:
 
     def _see(self, session: int, batch: int) -> None:
         self._num_verdicts += 1
-        before = self._present.pop(session, _Seen(0, 0.0))
-        self._present[session] = _Seen(self._num_verdicts, max(batch, KEPT * before.batch))
-        while self._present[first := next(iter(self._present))].at <= self._num_verdicts - NUM_RECENT:
+        mean = self._present.pop(session, _Seen(0, batch)).batch
+        self._present[session] = _Seen(self._num_verdicts, mean + BATCH_SHARE * (batch - mean))
+        limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
+        while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]

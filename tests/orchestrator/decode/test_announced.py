@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.decode.lookahead import Announced
+from orchestrator.decode.lookahead import MOST_KEPT, Announced
+from specgate.rpc import convert_ahead
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
 
 FIRST = DraftRequest(1, 5, (), 3)
@@ -112,6 +113,28 @@ def test_what_stands_on_tokens_that_are_not_known_is_skipped(position: int) -> N
     announced.commit(asked(10, 9))
     announced.add(FAR._replace(position=position))
     assert announced.expected(7) == ()
+
+
+def test_what_is_older_than_the_last_request_is_skipped() -> None:
+    announced = heard()
+    announced.commit(asked(10, 9))
+    announced.commit(BEHIND)
+    announced.add(announcement(((1, 8, 5), (7, 7, 7)), ((10, 9, 1, 8, 5), (7, 7, 7)), position=5))
+    assert announced.expected(9) == ()
+
+
+def test_no_more_is_kept_than_two_rounds_may_bring() -> None:
+    announced = heard(*(announcement(*(((7, n, i), (1,)) for i in range(64))) for n in range(9)))
+    kept = announced.expected(5)
+    assert len(kept) == MOST_KEPT
+    assert list(kept)[-1] == (7, 8, 63)
+
+
+def test_a_threshold_that_a_float32_does_not_hold_is_the_same_behind_the_wire() -> None:
+    sent = announcement(((7,), (1, 2, 3)))._replace(stop_below=0.4)
+    announced = heard(convert_ahead.announcement_from_pb(convert_ahead.announcement_to_pb(sent).announced))
+    assert announced.answer(asked(7, stop_below=0.4)) == ready(1, 2, 3)
+    assert announced.answer(asked(7, stop_below=0.41)) is None
 
 
 def test_the_last_one_counts() -> None:

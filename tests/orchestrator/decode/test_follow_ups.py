@@ -12,7 +12,7 @@ from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Policy, Progress, TargetAlone, TargetConfidence
-from specgate.types import FollowUps, Proposal, RoundPlan, RoundRecord, TokenIds, Verdict
+from specgate.types import MAX_BRANCHES, FollowUps, Proposal, RoundPlan, RoundRecord, TokenIds, Verdict
 from tests.orchestrator.decode.support import within
 from tests.support.decoding import emitted, make_session, make_spec, run, target_alone
 from tests.support.fake_fleet import FakeDialer
@@ -104,6 +104,12 @@ def test_what_is_told() -> None:
     assert followed is not None
     assert followed.proposal.draft_token_ids == (7, 8)
     assert foreseen.followed(Verdict(1, 0, 3)) is None
+
+
+def test_no_more_is_told_than_a_message_holds() -> None:
+    told = foresight(*((token_id,) for token_id in range(VOCAB_SIZE)))[0].tell(PROPOSAL)
+    assert told is not None
+    assert len(told.proposals) == MAX_BRANCHES < VOCAB_SIZE
 
 
 def test_of_one_place_is_told_once() -> None:

@@ -10,7 +10,7 @@ from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Progress, TargetAlone, TargetConfidence
 from orchestrator.services.reattach import NoDrafter
-from specgate.types import FinishReason, RoundPlan, RoundRecord, TokenSource
+from specgate.types import ALWAYS_SOLO, FinishReason, RoundPlan, RoundRecord, TokenSource
 from tests.orchestrator.decode.support import parties, within
 from tests.support.decoding import PROMPT, emitted, make_spec, run, target_alone
 from tests.support.fakes import EOS_TOKEN_ID
@@ -78,6 +78,23 @@ async def test_a_closed_gate_streams_solo_tokens_in_one_round_and_the_drafter_he
     assert all(known)
     # The run ends where the target is sure again, so no round ever begins behind a closed gate.
     assert all(len(request.proposal) for request in verifier.requests[:-1])
+
+
+async def test_a_drafter_that_need_not_be_warm_hears_nothing_until_it_is_asked() -> None:
+    spec = make_spec(60)
+    session, drafter, verifier = parties(spec)
+    alone, planned = RoundPlan(0, 0.0, ALWAYS_SOLO, 5, keeps_warm=False), list[int]()
+
+    class TwiceAlone(AlwaysDraft):
+        def plan(self, session: Progress) -> RoundPlan:
+            planned.append(session.length)
+            return RoundPlan(3) if len(planned) % 3 == 0 else alone
+
+    async for _ in decode(session, drafter, verifier, TwiceAlone(3)):
+        pass
+    assert session.output_token_ids == target_alone(spec)
+    assert {request.gamma for request in drafter.requests} == {3}
+    assert max(len(request.token_ids) for request in drafter.requests) >= 12
 
 
 class NotKeptWarm(TargetConfidence):

@@ -84,7 +84,7 @@ def test_draft_models_context(length: int, gamma: int) -> None:
 def test_absent_drafter_is_looked_for_again_soon() -> None:
     absent = Drafts(available=False, may_return=True)
     policy = WithinLimits(AlwaysDraft(5), absent)
-    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=ABSENT_DRAFTER_SOLO_TOKENS, keeps_warm=False)
+    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=ABSENT_DRAFTER_SOLO_TOKENS)
     assert policy.plan(Progress()) == expected
     assert absent.wanted
     assert policy.plan(Progress(remaining=7)).max_solo_tokens == 7

@@ -11,6 +11,7 @@ import pytest
 
 from specgate.rpc import convert, convert_ahead, convert_session
 from specgate.types import (
+    MAX_BRANCHES,
     MAX_GAMMA,
     SEED_LIMIT,
     AnnouncedProposal,
@@ -134,7 +135,7 @@ def test_absent_sampling_fields_take_their_defaults_and_odd_values_arrive_as_the
 def test_of_too_many_guesses_the_first_are_announced() -> None:
     many = convert_ahead.announcement_to_pb(Announcement(9, (LONG, SHORT) * 40, 3))
     announced = convert_ahead.announcement_from_pb(many.announced).proposals
-    assert announced == ((LONG, SHORT) * 40)[: convert_ahead.MAX_BRANCHES]
+    assert announced == ((LONG, SHORT) * 40)[:MAX_BRANCHES]
 
 
 def test_a_further_guess_takes_two_bytes_besides_its_tokens_and_a_follow_up_one_where_lengths_are_alike() -> None:

@@ -1,6 +1,7 @@
 """The rule: which plan is found on a text at given prices."""
 
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,13 @@ def test_what_is_remembered_says_how_drafts_fare() -> None:
     assert history.agreement()[0] < 0.1
     text = history.tokens()
     assert text.runs[-6:] == [5, 4, 3, 2, 1, 0] or text.runs[-6:-1] == [4, 3, 2, 1, 0]
+
+
+def test_a_text_that_ends_within_its_accepted_tokens_adds_those() -> None:
+    history = History()
+    before = len(history.tokens().runs)
+    history.add(replace(a_round(4, 4), num_tokens=2))
+    assert len(history.tokens().runs) == before + 2
 
 
 def test_a_useless_draft_is_known_in_buckets_where_it_was_not_tried() -> None:

@@ -99,6 +99,25 @@ def test_sessions_are_counted_as_they_come_share_and_leave() -> None:
     assert costs.sessions == 1  # Session 0 has stopped reading.
 
 
+def test_who_is_left_alone_is_soon_priced_alone() -> None:
+    costs = Costs(measured)
+    for session in range(8):
+        costs.observe(session, a_round(batch=8))
+    for session in range(1, 8):
+        costs.leave(session)
+    assert costs.sessions == 8  # As long as nothing says otherwise.
+    for _ in range(30):
+        costs.observe(0, a_round())
+    assert costs.sessions == 1
+
+
+def test_many_sessions_are_all_counted() -> None:
+    costs = Costs(measured)
+    for number in range(1500):
+        costs.observe(number % 500, a_round(batch=0))
+    assert costs.sessions == 500
+
+
 def test_a_draft_can_pay_only_if_it_would_where_it_always_agreed() -> None:
     assert prices(times=0).can_pay(8)
     assert not prices(costs=measured(draft_us=FORWARD_US), times=0).can_pay(8)
