@@ -37,7 +37,7 @@ OnRecord = Callable[[RoundRecord], None]
 """Told of every verdict that is committed, as it is: what takes long is not done there."""
 
 
-class LayThere(NamedTuple):
+class ProposalWait(NamedTuple):
     """From when to when, in seconds, a proposal lay there, and whether the target was at work on it meanwhile."""
 
     ready_s: float = 0.0
@@ -82,7 +82,7 @@ class Session:
         self.plan = RoundPlan()
         self._catches_up = False
         """The drafter has a solo run to read before it drafts for this round."""
-        self._lay_there = LayThere()
+        self._proposal_wait = ProposalWait()
         self._num_failovers = 0
 
     @property
@@ -136,7 +136,7 @@ class Session:
         Args:
             beside_target: the target had begun with it at once: only what the reader took longer than that is left out.
         """
-        self._lay_there = LayThere(ready_s, wanted_s, beside_target)
+        self._proposal_wait = ProposalWait(ready_s, wanted_s, beside_target)
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """What the verifier is asked in this round."""
@@ -187,7 +187,7 @@ class Session:
         if verdict.solo:
             return RoundTiming(typical=typical)
         typical &= not self._catches_up and bool(len(proposal) or not self.plan.gamma)
-        read_us = self._lay_there.left_out_us(round_start_s, verdict.verify_us)
+        read_us = self._proposal_wait.left_out_us(round_start_s, verdict.verify_us)
         return RoundTiming(int((self._round_start_s - round_start_s) * 1e6) - read_us, read_us, typical)
 
     def _emit(self, record: RoundRecord) -> None:

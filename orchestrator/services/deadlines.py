@@ -46,7 +46,7 @@ class DraftDeadline:
     slowest one took, or as its tokens would make of those that are told and asked for now, whichever is more.
     ``floor_s`` in any case, else never more than ``first_s``. All in seconds.
 
-    By tokens that are asked for, not by those that come: how many these are may hang on their values, and whether a
+    By tokens that are asked for, not by those that come: how many these are may depend on their values, and whether a
     proposal is used must not. The first draft has a prefill before it, so it counts by what its drafter says that it
     took. What was prepared says nothing.
     """

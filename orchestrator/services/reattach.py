@@ -74,7 +74,7 @@ class ReattachingDrafter:
 
     A proposal is dropped for two reasons only: its drafter hangs, or it cannot be one. The first waits ten times as
     long as all tokens that were asked for take (half a minute, where they take over three seconds), so whether a
-    proposal is used does not hang on the values drawn for it, nor on how many it ends after, as rejection mode needs;
+    proposal is used does not depend on the values drawn for it, nor on how many it ends after, as rejection mode needs;
     the second holds for no proposal of an honest drafter.
 
     What was announced is returned at once. Its round is told and answered behind the request's back, under the same

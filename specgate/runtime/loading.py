@@ -135,7 +135,7 @@ def _rope_limit(config: PretrainedConfig) -> int | None:
     """Return the length up to which rotary frequencies are the same for all sequences of a batch; None: any.
 
     LongRoPE changes them by the longest position of a whole batch, so beyond its original length a session's text
-    would hang on what else runs.
+    would depend on what else runs.
     """
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     own = getattr(config, "original_max_position_embeddings", None)

@@ -97,7 +97,7 @@ async def test_every_text_is_what_it_is_alone(models: list[LoadedModel], seed: i
     assert robbed > 8
     # Robbing for nothing brings it to some 400.
     assert robbed < 200
-    # How often hangs on who comes first: 7 to 39 were seen.
+    # How often depends on who comes first: 7 to 39 were seen.
     assert sharing > 3
     # Pages of 16 are shared whole or not at all.
     assert (copies > 0) == (page_size > 16)

@@ -1,4 +1,4 @@
-"""The rule: of a handful of plans take the one that would have been fastest on the texts of lately, at these prices."""
+"""The rule: of a handful of plans take the one that would have been fastest on recent texts, at these prices."""
 
 from collections.abc import Generator
 from typing import NamedTuple
@@ -55,7 +55,7 @@ def simulate(text: TokenHistory, choice: Choice) -> Outcome:
 def cycle_us(outcome: Outcome, prices: Prices) -> float:
     """Return the time between two verdicts of a session, where all sessions follow the same choice.
 
-    How long forwards take hangs on who shares them, and that on how long they take: in the time that a forward runs as
+    How long forwards take depends on who shares them, and that on how long they take: in the time of a forward as
     many sessions are in it as make up the shares of all (Little, 1961). A fixed point, found by turns.
     """
     if prices.sessions == 1 and not outcome.rounds:

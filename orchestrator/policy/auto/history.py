@@ -1,4 +1,4 @@
-"""What the texts of lately tell of the draft: how often it agrees, by how sure the target was before.
+"""What recent texts tell of the draft: how often it agrees, by how sure the target was before.
 
 Of every token it is known how sure the target was of the one before it, and mostly whether the draft agrees with the
 target there: an accepted token was agreed on, a recovered one was not. Of a bonus token, and of one that the target

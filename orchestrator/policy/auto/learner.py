@@ -38,7 +38,7 @@ def mode_of(request: Asked) -> tuple[Verification, int]:
 
 
 class Learner:
-    """Learns from the rounds of all sessions. What they cost hangs on the two models, how drafts survive on the mode.
+    """Learns from the rounds of all sessions. What they cost depends on the two models, how drafts survive on the mode.
 
     Args:
         measured: returns what the services told of their costs by now.

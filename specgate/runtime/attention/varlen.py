@@ -86,7 +86,7 @@ class VarlenBatch:
             seqused_k=self.parts.seqused_k,
             block_table=self.parts.block_table,
             # Split, torch's kernel leaves rows of all sequences but the first unwritten (pytorch issue 194167); and
-            # a text must not hang on what else is in the batch.
+            # a text must not depend on what else is in the batch.
             num_splits=1,
         )
         return out[None]

@@ -135,7 +135,7 @@ class CpuGraphs:
         """Record the forward of these rows, and so that of all that are multiplied alike.
 
         Raises:
-            UnsupportedArchitecture: what the model does hangs on numbers that it computes.
+            UnsupportedArchitecture: what the model does depends on numbers that it computes.
         """
 
         def forward(token_ids: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

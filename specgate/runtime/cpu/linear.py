@@ -1,7 +1,7 @@
 """Linear layers for a few rows at a time, on the CPU.
 
 A verification multiplies each weight matrix with γ + 1 rows, the target alone with one. There are two ways to do that,
-and which is the faster one hangs on the processor, on the matrices and on the number of rows: 4 rows through the
+and which is the faster one depends on the processor, on the matrices and on the number of rows: 4 rows through the
 bundled target's matrices take 6.5 ms by rows times weight and 4.1 ms by weight times rows on one core of an AMD EPYC,
 2.3 and 5.4 ms on one of an Intel Xeon of the fourth generation. (Some of torch's kernels repack the whole matrix in
 every call; some wait for memory where others read ahead.) So both are timed when a model is loaded. Weights stay as

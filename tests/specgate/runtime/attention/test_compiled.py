@@ -64,7 +64,7 @@ def test_compiled_it_gives_the_same_bits(kv_heads: int, dtype: torch.dtype, wind
     compiled = compiled_attend()
     assert compiled is not attend_in_turn
     written = case.run(attend_in_turn)
-    # What torch makes of a function hangs on how often it ran.
+    # What torch makes of a function depends on how often it ran.
     for _ in range(4):
         for one, other in zip(written, case.run(compiled), strict=True):
             assert torch.equal(one, other)

@@ -64,7 +64,7 @@ def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel) -> None:
 
 
 def test_what_is_faster_at_load_is_what_batches_do(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured hangs on the machine."""
+    """What is measured depends on the machine."""
     sequence = KVSequence([1, 2])
     sequence.block_table = [0]
     for has_twins in (False, True):
