@@ -60,7 +60,8 @@ class Auto:
         # With no gate at the verifier: the round behind it, which may be closed too, is this policy's to plan.
         # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
         self._probes_left -= is_closed and self._drafter.available
-        return RoundPlan(choice.gamma, prepare=choice.gamma)
+        # Behind the last one nobody asks; 0 would leave it to the drafter how much it prepares.
+        return RoundPlan(choice.gamma, prepare=choice.gamma if self._probes_left else 1)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan where it follows the choice in use, and tries nothing."""
