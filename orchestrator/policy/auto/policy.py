@@ -6,10 +6,9 @@ their tokens were judged and stood, how long they took, who shared their forward
 not chosen is counted, not drawn: there is no randomness that could meet the text's.
 """
 
-from typing import Protocol
-
 from orchestrator.policy.auto.choice import Choice, Found
 from orchestrator.policy.auto.history import bucket_of
+from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
 from specgate.types import RoundPlan
 
@@ -19,35 +18,18 @@ MOST_SOLO = 64
 """Tokens of one solo run: nothing else is tried before it ends, and what the way back costs is a hundredth of it."""
 
 
-class Choices(Protocol):
-    """What a policy asks of the learner."""
-
-    def found(self, max_gamma: int, *, renew: bool = True) -> Found | None:
-        """Return the choice of this moment, and search for a better one if it is time; None: no cost is known."""
-        ...
-
-    def book_probe(self, max_gamma: int, loss_us: float, num_unread: int) -> bool:
-        """Return whether a probe can lead to anything and is within the budget, and if so book it.
-
-        Args:
-            loss_us: of its rounds.
-            num_unread: tokens that the drafter has to read first.
-        """
-        ...
-
-
 class Auto:
     """See ``gates.Policy``. ``max_gamma`` is the most that the request allows."""
 
-    def __init__(self, choices: Choices, drafter: DrafterState, max_gamma: int) -> None:
-        self._choices = choices
+    def __init__(self, mode: ModeLearner, drafter: DrafterState, max_gamma: int) -> None:
+        self._mode = mode
         self._drafter = drafter
         self._max_gamma = max_gamma
         self._probes_left = 0
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
-        found = self._choices.found(self._max_gamma)
+        found = self._mode.found(self._max_gamma)
         if found is None:
             return RoundPlan(1)
         choice, bucket = found.choice, bucket_of(session.confidence)
@@ -65,7 +47,7 @@ class Auto:
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan where it follows the choice in use, and tries nothing."""
-        found = self._choices.found(self._max_gamma, renew=False)
+        found = self._mode.found(self._max_gamma, renew=False)
         if found is None:
             return ExpectedPlan(RoundPlan(1))
         choice = found.choice
@@ -77,7 +59,7 @@ class Auto:
         choice = found.choice
         if not self._probes_left and choice.closed:
             loss_us = PROBE_ROUNDS * found.probe_us
-            if self._choices.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
+            if self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
                 self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0 and choice.closed > 0
 
