@@ -86,7 +86,7 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Serve calls and awaits this when the replica is stopped and its HTTP requests have ended."""
-        if hasattr(self, "_door"):
+        if hasattr(self, "_api"):
             await self.drain()
             await self._request_queue.orchestrator.close()
 
