@@ -192,10 +192,11 @@ class RunAhead:
         if not self._branch_sets or len(self._branch_sets) == MOST_BRANCH_SETS:
             return
         last = self._branch_sets[-1]
-        branch = last.named(last.announced or ())
+        outcome = last.announced or ()
+        branch = last.named(outcome)
         # While the target decodes alone, the next round is enough: what is behind that is seldom asked for.
         if branch is None or not last.proposed.tokens:
             return
         if branch.chance >= WORTH_LOOKING:
             terms = last.terms._replace(round=last.terms.round + 1)
-            self._open(BranchSet(self._tools, branch.draft, terms, (*last.assumed, *(last.announced or ()))), order)
+            self._open(BranchSet(self._tools, branch.draft, terms, last.assumed + outcome), order)

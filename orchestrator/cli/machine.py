@@ -1,6 +1,5 @@
 """What the machine has: cores, memory, GPUs; and whether the pair fits."""
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from orchestrator.cli.findings import Finding, Status
 from orchestrator.cli.model_checks import in_short
 from orchestrator.cli.model_facts import ModelFacts
+from orchestrator.terminal.cores import num_usable_cores
 from specgate.types import dtype_on
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -43,7 +43,7 @@ def look_around() -> Machine:
         for index in range(torch.cuda.device_count())
     ]
     has_driver = shutil.which("nvidia-smi") is not None
-    return Machine(len(os.sched_getaffinity(0)), _available_bytes(), tuple(gpus), has_driver)
+    return Machine(num_usable_cores(), _available_bytes(), tuple(gpus), has_driver)
 
 
 def _available_bytes() -> int | None:

@@ -109,7 +109,7 @@ class ExpectedRounds:
         return follow_up, Planned(plan, proposal)
 
 
-_Announced = tuple[TokenIds, Announcement]
+_Known = tuple[TokenIds, Announcement]
 """Draft tokens, and what they were announced in."""
 
 
@@ -125,7 +125,7 @@ class Announced:
         self._length = 0
         self._last: TokenIds = ()
         """The tokens that the drafter was told of last; ``_length`` counts them in."""
-        self._behind: dict[TokenIds, _Announced] = {}
+        self._behind: dict[TokenIds, _Known] = {}
 
     def expected(self, position: int) -> Collection[TokenIds]:
         """See ``ports.Drafter``."""
@@ -160,7 +160,7 @@ class Announced:
                 del self._behind[ids]
 
 
-def _going_on(passed: TokenIds, behind: dict[TokenIds, _Announced]) -> dict[TokenIds, _Announced]:
+def _going_on(passed: TokenIds, behind: dict[TokenIds, _Known]) -> dict[TokenIds, _Known]:
     num_passed = len(passed)
     return {
         ids[num_passed:]: one for ids, one in behind.items() if len(ids) > num_passed and ids[:num_passed] == passed

@@ -1,7 +1,6 @@
 """The flags of a command that say how models are served: one for each setting of ``specgate.service.settings``."""
 
 import inspect
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.terminal.cores import num_usable_cores
 from specgate.errors import InvalidArgument
 from specgate.service.flags import help_of, type_of
 from specgate.service.settings import DraftModelSettings, ModelSettings, settings_class, settings_of
@@ -49,11 +49,6 @@ class ServiceFlags:
     def given_to(self, role: str) -> dict[str, Any]:
         """Return what was given of the settings that a "drafter" or a "verifier" has."""
         return {name: value for name, value in self.given.items() if name in settings_class(role).model_fields}
-
-
-def num_usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parameters() -> Iterator[inspect.Parameter]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import specgate
+from orchestrator.terminal.cores import num_usable_cores
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "grpcio", "protobuf", "triton", "ray")
 _ROOT = Path(specgate.__file__).parent.parent
@@ -35,7 +36,7 @@ def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
         "machine": {
             "system": f"{platform.system()} {platform.machine()}",
             "cpu": _cpu(),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": num_usable_cores(),
             "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
             "gpus": _gpus(),
         },

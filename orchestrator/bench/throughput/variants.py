@@ -1,7 +1,6 @@
 """The ways to decode that the benchmark puts side by side."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -28,6 +27,7 @@ from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
+from orchestrator.terminal.cores import num_usable_cores
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import fixed_gamma
 
@@ -95,7 +95,7 @@ def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) 
     wanted = {
         DRAFT: (models.draft_model, models.service.value("threads"), drafter_core),
         TARGET_HF: (models.target_model, models.service.value("threads"), verifier_core),
-        TARGET_HF_ALL_CORES: (models.target_model, len(os.sched_getaffinity(0)), None),
+        TARGET_HF_ALL_CORES: (models.target_model, num_usable_cores(), None),
     }
     return {
         name: BareLoopProcess(

@@ -34,10 +34,7 @@ class Auto:
             return RoundPlan(1)
         choice, bucket = found.choice, bucket_of(session.confidence)
         is_closed = bucket < choice.closed
-        if not choice.closed:
-            # The probe has changed the choice: nothing is left to try.
-            self._probes_left = 0
-        if not self._probes(found, session):
+        if not self._probes(found):
             return _gated(choice, 0 if is_closed else choice.gamma, session)
         # With no gate at the verifier: the round behind it, which may be closed too, is this policy's to plan.
         # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
@@ -55,13 +52,15 @@ class Auto:
             return None
         return ExpectedPlan(_gated(choice, choice.gamma, session), choice.solo_below)
 
-    def _probes(self, found: Found, session: Progress) -> bool:
-        choice = found.choice
-        if not self._probes_left and choice.closed:
-            loss_us = PROBE_ROUNDS * found.probe_us
-            if self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
-                self._probes_left = PROBE_ROUNDS
-        return self._probes_left > 0 and choice.closed > 0
+    def _probes(self, found: Found) -> bool:
+        """Return whether this round is one of a probe; begin one if it is time."""
+        loss_us = PROBE_ROUNDS * found.probe_us
+        if not found.choice.closed:
+            # The probe has changed the choice: nothing is left to try.
+            self._probes_left = 0
+        elif not self._probes_left and self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
+            self._probes_left = PROBE_ROUNDS
+        return self._probes_left > 0
 
 
 def _gated(choice: Choice, gamma: int, session: Progress) -> RoundPlan:
