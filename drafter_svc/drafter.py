@@ -5,18 +5,27 @@ from dataclasses import replace
 
 import torch
 
+from drafter_svc.rounds import RoundOrder
 from drafter_svc.run_ahead import guesses
 from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, DraftToken
-from specgate.errors import InvalidArgument, OutOfSync
+from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import ForwardRequest, forward
-from specgate.types import DraftRequest, Proposal, SamplingParams, SessionSpec, SparseDistribution, common_prefix_length
+from specgate.types import (
+    DraftMethod,
+    DraftRequest,
+    Proposal,
+    SamplingParams,
+    SessionSpec,
+    SparseDistribution,
+    common_prefix_length,
+)
 
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
@@ -32,6 +41,7 @@ class DraftSession:
         pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
         sharpness: of the guesses, shared by sessions whose targets choose alike.
+        method: what its drafts are called.
 
     Raises:
         InvalidArgument: the prompt does not fit into the draft model's context.
@@ -45,6 +55,7 @@ class DraftSession:
         vocab_size: int,
         context_length: int,
         sharpness: Sharpness | None = None,
+        method: DraftMethod = DraftMethod.MODEL,
     ) -> None:
         self.spec = spec
         self.capacity = min(spec.max_length, context_length)
@@ -56,17 +67,21 @@ class DraftSession:
         # The draft may only propose what the target knows.
         self.vocab_size = min(vocab_size, spec.vocab_size or vocab_size)
         self._sampling = _within(spec.sampling, self.vocab_size)
-        self.num_committed = len(committed)
-        self._last_round = -1
+        self._order = RoundOrder(len(committed))
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
         self.sharpness = sharpness or Sharpness()
+        self.method = method
         self.ahead = RunAhead(spec, pool, self.capacity, self.extend, self._candidates, self.sharpness)
 
     def free(self) -> None:
         self.ahead.free()
         self._pool.free(self.sequence)
+
+    @property
+    def num_committed(self) -> int:
+        return self._order.num_committed
 
     @property
     def last_proposal(self) -> list[int]:
@@ -84,23 +99,12 @@ class DraftSession:
         return Proposal()
 
     def commit(self, request: DraftRequest) -> None:
-        """Follow the target: keep the KV of what was accepted, drop the rest.
-
-        Raises:
-            OutOfSync: the round starts from another length, or was drafted for already: its number keys the draft's
-                randomness.
-        """
-        if request.round < self._last_round + (request.gamma > 0):
-            raise OutOfSync(f"round {request.round} comes after round {self._last_round}")
-        if request.gamma:
-            self._last_round = request.round
-        if request.position != self.num_committed:
-            raise OutOfSync(f"the round starts at {request.position}, the session is at {self.num_committed}")
-        committed = self._readable(request.token_ids)
-        kept = common_prefix_length(self.last_proposal, committed)
-        self.sequence.truncate(self.num_committed + kept)
+        """Follow the target: keep the KV of what was accepted, drop the rest. Raises OutOfSync, see ``RoundOrder``."""
+        self._order.begin(request)
+        committed, start = self._readable(request.token_ids), request.position
+        kept = common_prefix_length(self.sequence.token_ids[start:], committed)
+        self.sequence.truncate(start + kept)
         self.sequence.append(committed[kept:])
-        self.num_committed += len(committed)
         self.sequence.mark_stable(min(self.num_committed, self.capacity))
 
     def draft(self, request: DraftRequest) -> Drafting:
@@ -114,7 +118,7 @@ class DraftSession:
             return (yield from self.warm())
         num_prepared = len(draft.tokens)
         yield from self.extend(draft)
-        return draft.proposal(num_prepared)
+        return replace(draft.proposal(num_prepared), method=self.method)
 
     def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""

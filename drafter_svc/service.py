@@ -5,38 +5,43 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from drafter_svc.drafter import Drafting, DraftSession
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from drafter_svc.run_ahead.sharpness import SharpnessByMode
+from drafter_svc.sources.source import SourceSession, Work
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_ahead import announcement_to_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
-from specgate.service.model import ServedModel
 from specgate.service.outbox import Outbox
 from specgate.service.stream import Stopwatch, open_spec, round_of
-from specgate.types import Announcement, DraftRequest
+from specgate.types import Announcement, DraftRequest, SessionSpec
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc, types_pb2
 
 
-class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
-    """One drafter's sessions; each stream is one session."""
+MakerOf = Callable[[SessionSpec], Callable[..., SourceSession]]
+"""Returns what makes the session of a specification, when it has been admitted."""
 
-    def __init__(self, model: ServedModel) -> None:
-        self._model = model
-        self._budget = RunAheadBudget(model.run_ahead_rows)
-        self._sharpness = SharpnessByMode()
+
+class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
+    """One drafter's sessions; each stream is one session.
+
+    Args:
+        served: a ``ServedModel``, or a ``ServedText`` where drafts come from no model.
+    """
+
+    def __init__(self, served: Any) -> None:
+        self._served = served
+        self._budget = RunAheadBudget(served.run_ahead_rows)
+        self._maker_of = maker_of(served)
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
         """Answer ``open``, then every round that asks for tokens, and guess what the next one asks."""
-        spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
-        make = partial(DraftSession, sharpness=self._sharpness.of(spec.sampling))
-        async with self._model.open(spec, make) as session, Outbox(context.write) as outbox:
+        spec = session_spec_from_pb(await open_spec(requests), self._served.context_length)
+        async with self._served.open(spec, self._maker_of(spec)) as session, Outbox(context.write) as outbox:
             await outbox.send(pb.DraftResponse(opened=True))
-            await self._model.engine.run(session.warm())
-            vocab_size, engine = self._model.known_vocab_size(spec), self._model.engine
+            await self._served.engine.run(session.warm())
+            vocab_size, engine = self._served.known_vocab_size(spec), self._served.engine
             stopwatch = Stopwatch()
 
             def announce(announcement: Announcement) -> None:
@@ -54,7 +59,7 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
                     if not session.ahead.was_announced:
                         guess(self._budget.share(session))
 
-    def _request(self, message: pb.DraftRound, session: DraftSession, vocab_size: int) -> DraftRequest:
+    def _request(self, message: pb.DraftRound, session: SourceSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))
         check_token_ids("round.token_ids", request.token_ids, vocab_size)
         if request.position + len(request.token_ids) > session.spec.max_length:
@@ -65,10 +70,23 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
         self, request: types_pb2.GetModelInfoRequest, context: Any
     ) -> types_pb2.GetModelInfoResponse:
         """Say what is loaded."""
-        return model_info_to_pb(self._model.info())
+        return model_info_to_pb(self._served.info())
 
 
-def drafting(session: DraftSession, request: DraftRequest, guess: Callable[[], None]) -> Drafting:
+def maker_of(served: Any) -> MakerOf:
+    """Return how the sessions of a service are made; torch is imported only where there is a model."""
+    if not served.draft_method.has_model:
+        from drafter_svc.sources.suffix_session import SuffixSession
+
+        return lambda spec: SuffixSession
+    from drafter_svc.drafter import DraftSession
+    from drafter_svc.run_ahead.sharpness import SharpnessByMode
+
+    sharpness = SharpnessByMode()
+    return lambda spec: partial(DraftSession, sharpness=sharpness.of(spec.sampling), method=served.draft_method)
+
+
+def drafting(session: SourceSession, request: DraftRequest, guess: Callable[[], None]) -> Work:
     """Draft, and ``guess`` on at once where the answer was announced; any other one goes out before guessing begins."""
     proposal = yield from session.draft(request)
     if session.ahead.was_announced:
@@ -76,6 +94,6 @@ def drafting(session: DraftSession, request: DraftRequest, guess: Callable[[], N
     return proposal
 
 
-def add_servicer(model: ServedModel, handlers: Any) -> None:
-    """Put the servicer for ``model`` into the server's handlers."""
-    drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server(DrafterServicer(model), handlers)
+def add_servicer(served: Any, handlers: Any) -> None:
+    """Put the servicer for what is served into the server's handlers."""
+    drafter_service_pb2_grpc.add_DrafterServiceServicer_to_server(DrafterServicer(served), handlers)

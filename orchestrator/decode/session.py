@@ -10,6 +10,7 @@ from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import Delta, GenerationStats
 from specgate.types import (
     NO_PROPOSAL,
+    DraftMethod,
     DraftRequest,
     FinishReason,
     Proposal,
@@ -23,6 +24,11 @@ from specgate.types import (
 )
 
 _log = logging.getLogger(__name__)
+_ACCEPTED = {
+    DraftMethod.MODEL: TokenSource.ACCEPTED,
+    DraftMethod.LAYER_SKIP: TokenSource.ACCEPTED_LAYER_SKIP,
+    DraftMethod.SUFFIX: TokenSource.ACCEPTED_SUFFIX,
+}
 
 
 class Ending(NamedTuple):
@@ -207,4 +213,4 @@ def _sources(proposal: Proposal, verdict: Verdict) -> tuple[TokenSource, ...]:
         return (TokenSource.SOLO,)
     all_accepted = verdict.num_accepted == len(proposal)
     own = TokenSource.BONUS if all_accepted else TokenSource.RECOVERED
-    return (TokenSource.ACCEPTED,) * verdict.num_accepted + (own,)
+    return (_ACCEPTED[proposal.method],) * verdict.num_accepted + (own,)

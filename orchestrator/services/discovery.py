@@ -10,9 +10,8 @@ from orchestrator.services.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
-from specgate.types import ModelInfo, SessionSpec
+from specgate.types import PROTO_VERSION, ModelInfo, SessionSpec
 
-PROTO_VERSION = "specgate.v1"
 UNKNOWN_CONTEXT_LENGTH = 1 << 31
 RETRY_INTERVAL_S = 0.1
 ANSWER_SHARE = 1 / 3

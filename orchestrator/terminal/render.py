@@ -18,12 +18,16 @@ STYLES = {
     TokenSource.RECOVERED: Style(color="yellow"),
     TokenSource.BONUS: Style(color="cyan"),
     TokenSource.SOLO: Style.null(),
+    TokenSource.ACCEPTED_LAYER_SKIP: Style(color="bright_green"),
+    TokenSource.ACCEPTED_SUFFIX: Style(color="magenta"),
 }
 _MEANING = {
     TokenSource.ACCEPTED: "accepted draft",
     TokenSource.RECOVERED: "recovered: the target's own after a rejection",
     TokenSource.BONUS: "bonus: the target's own after full acceptance",
     TokenSource.SOLO: "solo: the target alone",
+    TokenSource.ACCEPTED_LAYER_SKIP: "accepted draft of the target's own layers",
+    TokenSource.ACCEPTED_SUFFIX: "accepted copy from the text so far",
 }
 
 _PIPED_WIDTH = 120

@@ -13,6 +13,7 @@ from specgate.types import (
     ALWAYS_SOLO,
     MAX_GAMMA,
     MAX_LOGPROBS,
+    DraftMethod,
     DraftRequest,
     FinishReason,
     Proposal,
@@ -37,6 +38,13 @@ _FINISH_REASON_TO_PB = {
     FinishReason.LENGTH: pb2.FINISH_REASON_LENGTH,
 }
 _FINISH_REASON_FROM_PB = {value: reason for reason, value in _FINISH_REASON_TO_PB.items()}
+_METHOD_TO_PB = {
+    DraftMethod.MODEL: pb2.DRAFT_METHOD_MODEL,
+    DraftMethod.LAYER_SKIP: pb2.DRAFT_METHOD_LAYER_SKIP,
+    DraftMethod.SUFFIX: pb2.DRAFT_METHOD_SUFFIX,
+    DraftMethod.SUFFIX_AND_MODEL: pb2.DRAFT_METHOD_SUFFIX_AND_MODEL,
+}
+_METHOD_FROM_PB = {value: method for method, value in _METHOD_TO_PB.items()}
 
 
 def sparse_distribution_to_pb(distribution: SparseDistribution) -> pb2.SparseDistribution:
@@ -126,15 +134,22 @@ def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_servi
         from_run_ahead=proposal.from_run_ahead,
         draft_us=min(proposal.draft_us, MAX_UINT32),
         num_prepared=proposal.num_prepared,
+        method=draft_method_to_pb(proposal.method),
     )
 
 
 def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = MAX_GAMMA) -> Proposal:
-    """Return the proposal of 1 to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
-    check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 1, gamma)
+    """Return the proposal of up to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
+    check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 0, gamma)
     proposal = proposal_from_pb(pb.proposal)
     check_range("num_prepared", pb.num_prepared, 0, len(proposal))
-    return replace(proposal, from_run_ahead=pb.from_run_ahead, draft_us=pb.draft_us, num_prepared=pb.num_prepared)
+    return replace(
+        proposal,
+        from_run_ahead=pb.from_run_ahead,
+        draft_us=pb.draft_us,
+        num_prepared=pb.num_prepared,
+        method=draft_method_from_pb(pb.method),
+    )
 
 
 def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRound:
@@ -224,6 +239,16 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
     for confidence in verdict.accepted_confidences:
         check_range("accepted_confidences", confidence, 0.0, MAX_CONFIDENCE)
     return verdict
+
+
+def draft_method_to_pb(method: DraftMethod) -> pb2.DraftMethod:
+    """Return the wire's enum value."""
+    return _METHOD_TO_PB[method]
+
+
+def draft_method_from_pb(value: pb2.DraftMethod) -> DraftMethod:
+    """Return the domain's enum value. Whatever a newer service calls itself: it drafts, as a model does."""
+    return _METHOD_FROM_PB.get(value, DraftMethod.MODEL)
 
 
 def finish_reason_to_pb(reason: FinishReason | None) -> pb2.FinishReason:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from specgate.errors import InvalidArgument
+from specgate.rpc.convert import draft_method_from_pb, draft_method_to_pb
 from specgate.rpc.validate import check_length
 from specgate.types import (
     ALWAYS_SOLO,
@@ -15,6 +16,7 @@ from specgate.types import (
     MAX_GAMMA,
     AnnouncedProposal,
     Announcement,
+    DraftMethod,
     FollowUp,
     FollowUps,
     check_range,
@@ -33,9 +35,10 @@ def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftR
         position=announcement.position,
         num_committed=[len(one.token_ids) for one in proposals],
         num_draft_tokens=[len(one.draft_token_ids) for one in proposals],
-        token_ids=[token_id for one in proposals for ids in one for token_id in ids],
+        token_ids=[token_id for one in proposals for ids in one[:2] for token_id in ids],
         gamma=announcement.gamma,
         stop_below=announcement.stop_below,
+        methods=_methods_to_pb(proposals),
     )
     return drafter_service_pb2.DraftResponse(announced=announced)
 
@@ -50,9 +53,21 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
     check_range("announced.gamma", pb.gamma, max(pb.num_draft_tokens, default=0), MAX_GAMMA)
     check_range("announced.stop_below", pb.stop_below, 0.0, 1.0)
     check_length("announced.token_ids", pb.token_ids, *(sum(pb.num_committed) + sum(pb.num_draft_tokens),) * 2)
+    if pb.methods:
+        check_length("announced.methods", pb.methods, *(len(pb.num_committed),) * 2)
+    methods = tuple(map(draft_method_from_pb, pb.methods)) or (DraftMethod.MODEL,) * len(pb.num_committed)
     token_ids, lengths = iter(pb.token_ids), zip(pb.num_committed, pb.num_draft_tokens, strict=True)
-    proposals = (AnnouncedProposal(*(tuple(islice(token_ids, length)) for length in both)) for both in lengths)
+    proposals = (
+        AnnouncedProposal(*(tuple(islice(token_ids, length)) for length in both), method)
+        for both, method in zip(lengths, methods, strict=True)
+    )
     return Announcement(pb.position, tuple(proposals), pb.gamma, pb.stop_below)
+
+
+def _methods_to_pb(proposals: Sequence[AnnouncedProposal]) -> Sequence[pb2.DraftMethod]:
+    if all(one.method is DraftMethod.MODEL for one in proposals):
+        return ()
+    return [draft_method_to_pb(one.method) for one in proposals]
 
 
 def follow_ups_to_pb(follow_ups: FollowUps) -> verifier_service_pb2.FollowUps:

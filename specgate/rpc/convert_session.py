@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from specgate.errors import InvalidArgument
+from specgate.rpc.convert import draft_method_from_pb, draft_method_to_pb
 from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, MAX_TEXT, check_fingerprint, check_length
 from specgate.types import (
     MAX_LOGIT_BIAS,
@@ -154,6 +155,7 @@ def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
     return pb2.GetModelInfoResponse(
         tokenizer_fingerprint=info.tokenizer_fingerprint,
         eos_token_ids=info.eos_token_ids,
+        draft_method=draft_method_to_pb(info.draft_method),
         forward_costs=[pb2.ForwardCost(rows=one.rows, forward_us=one.forward_us) for one in info.forward_costs],
         **{name: getattr(info, name) for name in _INFO_FIELDS},
     )
@@ -169,6 +171,7 @@ def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
         tokenizer_fingerprint=MappingProxyType(dict(pb.tokenizer_fingerprint)),
         eos_token_ids=tuple(pb.eos_token_ids),
         forward_costs=_forward_costs_from_pb(pb.forward_costs),
+        draft_method=draft_method_from_pb(pb.draft_method),
         **{name: getattr(pb, name) for name in _INFO_FIELDS},
     )
 

@@ -10,6 +10,7 @@ from specgate import __version__
 from specgate.errors import InvalidArgument
 from specgate.service.flags import add_flags, validated
 from specgate.service.settings import DraftModelSettings, ModelSettings
+from specgate.types import DraftMethod
 
 
 class ServiceConfig(ModelSettings):
@@ -42,9 +43,18 @@ class ServiceConfig(ModelSettings):
         """Guesses that are drafted side by side; a verifier has none."""
         return 0
 
+    @property
+    def draft_method(self) -> DraftMethod:
+        """Where drafts come from; a verifier runs its model."""
+        return DraftMethod.MODEL
+
 
 class DrafterConfig(ServiceConfig, DraftModelSettings):
     """A drafter as a process."""
+
+    @property
+    def draft_method(self) -> DraftMethod:
+        return self.method
 
     @property
     def run_ahead_rows(self) -> int:

@@ -4,20 +4,17 @@ import asyncio
 import logging
 import math
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
-from specgate.errors import TokenizerMismatch, TooManySessions
-from specgate.rpc.validate import check_token_ids
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
+from specgate.service.admission import Admission
 from specgate.service.leases import LeaseBook
-from specgate.tokenizer import first_difference
-from specgate.types import ForwardCost, ModelInfo, SessionSpec, check_range
+from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
-PROTO_VERSION = "specgate.v1"
 ENGINE_LOOK_S = 1.0
 """How often those who wait for the engine's thread look whether it is still there."""
 
@@ -41,6 +38,7 @@ class ServedModel:
         leases: whose tokens a session needs; None lets anybody in.
         run_ahead_rows: of a drafter, how many guesses it drafts side by side; 0 is none.
         forward_costs: what forwards took when it loaded, as it is told to whoever asks.
+        draft_method: of a drafter.
     """
 
     def __init__(
@@ -52,16 +50,21 @@ class ServedModel:
         leases: LeaseBook | None = None,
         run_ahead_rows: int = 0,
         forward_costs: tuple[ForwardCost, ...] = (),
+        draft_method: DraftMethod = DraftMethod.MODEL,
     ) -> None:
         self.role = role
         self.loaded = loaded
         self.engine = engine
-        self.max_sessions = max_sessions
         self.run_ahead_rows = run_ahead_rows
+        self.draft_method = draft_method
         self.forward_costs = forward_costs
-        self.num_sessions = 0
-        self._leases = leases
+        fingerprint = loaded.tokenizer_fingerprint
+        self._admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
         self._boot_id = uuid.uuid4().hex
+
+    @property
+    def num_sessions(self) -> int:
+        return self._admission.num_sessions
 
     @property
     def vocab_size(self) -> int:
@@ -86,13 +89,14 @@ class ServedModel:
             num_parameters=loaded.num_parameters,
             tokenizer_fingerprint=loaded.tokenizer_fingerprint,
             eos_token_ids=loaded.eos_token_ids,
-            max_sessions=self.max_sessions,
+            max_sessions=self._admission.max_sessions,
             kv_tokens=pool.num_pages * pool.page_size,
             proto_version=PROTO_VERSION,
             boot_id=self._boot_id,
             active_sessions=self.num_sessions,
             free_kv_tokens=pool.free_tokens,
             forward_costs=self.forward_costs,
+            draft_method=self.draft_method,
         )
 
     @asynccontextmanager
@@ -105,8 +109,7 @@ class ServedModel:
             TokenizerMismatch: the other model's token ids mean something else.
             TooManySessions, KVCacheFull: full for now.
         """
-        # The lease is the outermost: who hands it out again finds the session's place free.
-        with nullcontext() if self._leases is None else self._leases.claimed(spec.lease_token), self._admitted(spec):
+        with self._admission.admitted(spec):
             session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
             try:
                 yield session
@@ -131,29 +134,6 @@ class ServedModel:
         if cancelled:
             raise asyncio.CancelledError
 
-    @contextmanager
-    def _admitted(self, spec: SessionSpec) -> Iterator[None]:
-        self._check(spec)
-        if self.num_sessions >= self.max_sessions:
-            raise TooManySessions(f"all {self.max_sessions} sessions of this {self.role} are in use")
-        self.num_sessions += 1
-        try:
-            yield
-        finally:
-            self.num_sessions -= 1
-
-    def _check(self, spec: SessionSpec) -> None:
-        check_range("output_token_ids (length)", len(spec.output_token_ids), 0, spec.max_tokens - 1)
-        component = first_difference(self.loaded.tokenizer_fingerprint, spec.tokenizer_fingerprint)
-        if component is not None:
-            raise TokenizerMismatch(f"the tokenizers of the pair differ in their {component}")
-        for field, ids in (
-            ("prompt_token_ids", spec.prompt_token_ids),
-            ("output_token_ids", spec.output_token_ids),
-            ("sampling.logit_bias", spec.sampling.logit_bias),
-        ):
-            check_token_ids(field, ids, self.known_vocab_size(spec))
-
     def known_vocab_size(self, spec: SessionSpec) -> int:
-        """Return the bound of ids that may arrive: a drafter hears all the target says, also ids it has no row for."""
-        return max(spec.vocab_size, self.vocab_size) if self.role == "drafter" else self.vocab_size
+        """See ``Admission``."""
+        return self._admission.known_vocab_size(spec)

@@ -13,6 +13,7 @@ from specgate.rpc.server import Server, ServerOptions
 from specgate.rpc.tls import TlsFiles
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
+from specgate.service.text import ServedText
 
 AddServicer = Callable[[Any, Any], None]
 """Puts a servicer for a ServedModel into a server's handlers."""
@@ -107,7 +108,11 @@ class Replica:
             raise EngineFailed(f"the {self._role}'s engine has had no heartbeat for {age_s:.0f} s")
 
     def _load(self, on_loading: OnLoading, on_notice: OnNotice) -> Any:
-        """Load the model, check it on the serving path, start its engine. Returns a ServedModel."""
+        """Load the model, check it on the serving path, start its engine. Returns a ServedModel, or a ServedText where
+        drafts come from no model.
+        """
+        if not self._config.draft_method.has_model:
+            return ServedText(self._config.max_sessions, self._config.kv_tokens, self.leases)
         import torch
 
         from specgate.runtime.engine.engine import Engine
@@ -130,7 +135,9 @@ class Replica:
         engine = Engine(runner, _limits(config, device.type), on_failure=_die)
         engine.start()
         leases, rows = self.leases, config.run_ahead_rows
-        return ServedModel(self._role, loaded, engine, config.max_sessions, leases, rows, forward_costs)
+        return ServedModel(
+            self._role, loaded, engine, config.max_sessions, leases, rows, forward_costs, config.draft_method
+        )
 
 
 def _server_options(config: ServiceConfig) -> ServerOptions:

@@ -3,10 +3,13 @@
 Each is declared here, once, with its limits and what it means; all three are made from these fields.
 """
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
 
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from specgate.errors import InvalidArgument
 from specgate.service.flags import validated
-from specgate.types import MAX_RUN_AHEAD, Attention, Dtype
+from specgate.types import MAX_RUN_AHEAD, Attention, DraftMethod, Dtype
 
 MAX_SESSIONS_LIMIT = 4096
 DEFAULT_RUN_AHEAD = 4
@@ -45,14 +48,33 @@ class ModelSettings(BaseModel):
 
 
 class DraftModelSettings(ModelSettings):
-    """A draft model: what a drafter has besides."""
+    """What a drafter drafts from."""
 
+    model: str = Field("", description="Folder or hub id of the draft model; layer-skip: of the target; suffix: none.")
+    method: DraftMethod = Field(
+        DraftMethod.MODEL,
+        description="model; layer-skip: the target without the blocks of --skip; suffix: what followed the longest "
+        "match in the text so far, with no model; suffix+model: suffix where there is a match, else the model.",
+    )
+    skip: str | None = Field(None, description="JSON file of the blocks that layer-skip leaves out.")
     run_ahead: int = Field(
         DEFAULT_RUN_AHEAD,
         ge=0,
         le=MAX_RUN_AHEAD,
-        description="Outcomes of the pending verdict to draft for side by side; 0 is off.",
+        description="Outcomes of the pending verdict to draft for side by side; 0 is off. Of a model.",
     )
+
+    @model_validator(mode="after")
+    def _check_method(self) -> Self:
+        if self.method.has_model and not self.model:
+            raise InvalidArgument("--model", f"is needed for the method {self.method}")
+        if self.model and not self.method.has_model:
+            raise InvalidArgument("--model", f"{self.model!r} is not for the method {self.method}, which has no model")
+        if self.skip is None and self.method is DraftMethod.LAYER_SKIP:
+            raise InvalidArgument("--skip", f"is needed for the method {self.method}")
+        if self.skip is not None and self.method is not DraftMethod.LAYER_SKIP:
+            raise InvalidArgument("--skip", f"{self.skip!r} is for the method layer-skip, not for {self.method}")
+        return self
 
 
 def settings_class(role: str) -> type[ModelSettings]:

@@ -1,6 +1,6 @@
 """The nouns that both services and the orchestrator share. Frozen, validated where they are made."""
 
-from specgate.types.model import Attention, Dtype, ForwardCost, ModelInfo, dtype_on
+from specgate.types.model import PROTO_VERSION, Attention, DraftMethod, Dtype, ForwardCost, ModelInfo, dtype_on
 from specgate.types.records import RoundPlan, RoundRecord, RoundTiming
 from specgate.types.rounds import (
     ALWAYS_SOLO,
@@ -41,10 +41,12 @@ __all__ = [
     "MAX_RUN_AHEAD",
     "MAX_STOP_TOKEN_IDS",
     "NO_PROPOSAL",
+    "PROTO_VERSION",
     "SEED_LIMIT",
     "AnnouncedProposal",
     "Announcement",
     "Attention",
+    "DraftMethod",
     "DraftRequest",
     "Dtype",
     "FinishReason",

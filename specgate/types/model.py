@@ -8,6 +8,10 @@ from typing import NamedTuple
 from specgate.errors import InvalidArgument
 
 
+PROTO_VERSION = "specgate.v1"
+"""Of the contract that both services speak."""
+
+
 class Dtype(StrEnum):
     """The number format of weights and forward passes. ``AUTO`` is what the device is for, see ``dtype_on``."""
 
@@ -32,6 +36,20 @@ def dtype_on(dtype: str, device: str) -> str:
     return Dtype.BFLOAT16 if device.startswith("cuda") else Dtype.FLOAT32
 
 
+class DraftMethod(StrEnum):
+    """Where drafts come from; the last one is of a service, never of a proposal."""
+
+    MODEL = "model"
+    LAYER_SKIP = "layer-skip"
+    SUFFIX = "suffix"
+    SUFFIX_AND_MODEL = "suffix+model"
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a service of this method runs a model."""
+        return self is not DraftMethod.SUFFIX
+
+
 class Attention(StrEnum):
     """How attention is computed: ``VARLEN`` is one fused call for all sequences, ``SDPA`` one call a sequence."""
 
@@ -51,7 +69,8 @@ class ForwardCost(NamedTuple):
 class ModelInfo:
     """What a service says of itself; ``boot_id`` changes with every start.
 
-    ``forward_costs`` come with rising numbers of rows; empty where the service does not tell.
+    ``forward_costs`` come with rising numbers of rows; empty where the service does not tell. ``draft_method`` is of a
+    drafter.
     """
 
     model: str
@@ -71,3 +90,4 @@ class ModelInfo:
     active_sessions: int = 0
     free_kv_tokens: int = 0
     forward_costs: tuple[ForwardCost, ...] = ()
+    draft_method: DraftMethod = DraftMethod.MODEL

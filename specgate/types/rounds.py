@@ -1,8 +1,9 @@
 """What a round asks and answers: proposals, verdicts, announcements."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from specgate.types.model import DraftMethod
 from specgate.types.session import FinishReason
 
 MAX_GAMMA = 64
@@ -26,6 +27,11 @@ class SparseDistribution:
 
     token_ids: tuple[int, ...]
     probs: tuple[float, ...]
+
+    @classmethod
+    def certain(cls, token_id: int) -> "SparseDistribution":
+        """Return the distribution of a token that was not sampled: all of it is that token."""
+        return cls((token_id,), (1.0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Proposal:
 
     ``draft_probs`` has one distribution a token in rejection mode above temperature 0, and is empty otherwise.
     ``num_prepared`` tokens, the first ones, were there when the drafter turned to the round; ``from_run_ahead``: all of
-    them.
+    them. ``method`` drafted it.
     """
 
     draft_token_ids: tuple[int, ...] = ()
@@ -59,19 +65,25 @@ class Proposal:
     from_run_ahead: bool = False
     draft_us: int = 0
     num_prepared: int = 0
+    method: DraftMethod = DraftMethod.MODEL
 
     def __len__(self) -> int:
         return len(self.draft_token_ids)
+
+    def as_certain(self) -> "Proposal":
+        """Return it with the distributions of tokens that were not sampled, as rejection mode needs them."""
+        return replace(self, draft_probs=tuple(map(SparseDistribution.certain, self.draft_token_ids)))
 
 
 NO_PROPOSAL = Proposal()
 
 
 class AnnouncedProposal(NamedTuple):
-    """What would be proposed if ``token_ids``, of which there is one or more, were committed."""
+    """What ``method`` would propose if ``token_ids``, of which there is one or more, were committed."""
 
     token_ids: tuple[int, ...]
     draft_token_ids: tuple[int, ...]
+    method: DraftMethod = DraftMethod.MODEL
 
 
 class Announcement(NamedTuple):

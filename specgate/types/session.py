@@ -19,12 +19,19 @@ class FinishReason(StrEnum):
 
 
 class TokenSource(StrEnum):
-    """Who brought an emitted token."""
+    """Who brought an emitted token: ``ACCEPTED`` is a draft model."""
 
     ACCEPTED = "accepted"
     RECOVERED = "recovered"
     BONUS = "bonus"
     SOLO = "solo"
+    ACCEPTED_LAYER_SKIP = "accepted_layer_skip"
+    ACCEPTED_SUFFIX = "accepted_suffix"
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether it was drafted, and accepted."""
+        return self.value.startswith("accepted")
 
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -22,6 +22,8 @@ class TokenSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOKEN_SOURCE_RECOVERED: _ClassVar[TokenSource]
     TOKEN_SOURCE_BONUS: _ClassVar[TokenSource]
     TOKEN_SOURCE_SOLO: _ClassVar[TokenSource]
+    TOKEN_SOURCE_ACCEPTED_LAYER_SKIP: _ClassVar[TokenSource]
+    TOKEN_SOURCE_ACCEPTED_SUFFIX: _ClassVar[TokenSource]
 GATE_UNSPECIFIED: Gate
 GATE_NONE: Gate
 GATE_TARGET_CONFIDENCE: Gate
@@ -32,6 +34,8 @@ TOKEN_SOURCE_ACCEPTED: TokenSource
 TOKEN_SOURCE_RECOVERED: TokenSource
 TOKEN_SOURCE_BONUS: TokenSource
 TOKEN_SOURCE_SOLO: TokenSource
+TOKEN_SOURCE_ACCEPTED_LAYER_SKIP: TokenSource
+TOKEN_SOURCE_ACCEPTED_SUFFIX: TokenSource
 
 class TokenIds(_message.Message):
     __slots__ = ("ids",)

@@ -12,6 +12,14 @@ class Verification(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERIFICATION_SHARED_NOISE: _ClassVar[Verification]
     VERIFICATION_REJECTION: _ClassVar[Verification]
 
+class DraftMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DRAFT_METHOD_UNSPECIFIED: _ClassVar[DraftMethod]
+    DRAFT_METHOD_MODEL: _ClassVar[DraftMethod]
+    DRAFT_METHOD_LAYER_SKIP: _ClassVar[DraftMethod]
+    DRAFT_METHOD_SUFFIX: _ClassVar[DraftMethod]
+    DRAFT_METHOD_SUFFIX_AND_MODEL: _ClassVar[DraftMethod]
+
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
@@ -20,6 +28,11 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 VERIFICATION_UNSPECIFIED: Verification
 VERIFICATION_SHARED_NOISE: Verification
 VERIFICATION_REJECTION: Verification
+DRAFT_METHOD_UNSPECIFIED: DraftMethod
+DRAFT_METHOD_MODEL: DraftMethod
+DRAFT_METHOD_LAYER_SKIP: DraftMethod
+DRAFT_METHOD_SUFFIX: DraftMethod
+DRAFT_METHOD_SUFFIX_AND_MODEL: DraftMethod
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
@@ -127,7 +140,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs")
+    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs", "draft_method")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +165,7 @@ class GetModelInfoResponse(_message.Message):
     ACTIVE_SESSIONS_FIELD_NUMBER: _ClassVar[int]
     FREE_KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_COSTS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_METHOD_FIELD_NUMBER: _ClassVar[int]
     model: str
     role: str
     architecture: str
@@ -169,7 +183,8 @@ class GetModelInfoResponse(_message.Message):
     active_sessions: int
     free_kv_tokens: int
     forward_costs: _containers.RepeatedCompositeFieldContainer[ForwardCost]
-    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ...) -> None: ...
+    draft_method: DraftMethod
+    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ..., draft_method: _Optional[_Union[DraftMethod, str]] = ...) -> None: ...
 
 class ForwardCost(_message.Message):
     __slots__ = ("rows", "forward_us")

@@ -21,7 +21,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import TokenSource
 
 RECORDED_GAMMAS = (8, 7)
-_AGREES = {TokenSource.ACCEPTED: True, TokenSource.RECOVERED: False}
+_AGREES = {source: True for source in TokenSource if source.is_accepted} | {TokenSource.RECOVERED: False}
 
 
 class RecordedGeneration(Protocol):

@@ -1,0 +1,118 @@
+"""A session that drafts by suffix matches: no model, no device, and nothing without evidence."""
+
+from collections.abc import Sequence
+
+from drafter_svc.rounds import RoundOrder
+from drafter_svc.sources.source import Announce, Submit, Work
+from drafter_svc.sources.suffix import SuffixText
+from specgate.service.text import TextPool
+from specgate.types import (
+    MAX_GAMMA,
+    AnnouncedProposal,
+    Announcement,
+    DraftMethod,
+    DraftRequest,
+    Proposal,
+    SessionSpec,
+    TokenIds,
+)
+
+DEFAULT_ANNOUNCED = 8
+"""Tokens of an announced draft while nobody said how many are wanted."""
+
+
+class SuffixSession:
+    """See ``SourceSession``. Its drafts cost next to nothing, so each is announced as soon as there is evidence for it.
+
+    Args:
+        pool: counts the tokens that all sessions hold.
+
+    Raises:
+        KVCacheFull: the prompt does not fit beside the other sessions' texts.
+    """
+
+    def __init__(self, spec: SessionSpec, pool: TextPool) -> None:
+        self.spec = spec
+        self.last_proposal: Sequence[int] = ()
+        self.was_announced = False
+        self._pool = pool
+        self._gamma = DEFAULT_ANNOUNCED
+        self._announced: dict[TokenIds, TokenIds] = {}
+        committed = spec.committed_token_ids
+        self._held = pool.take(len(committed))
+        self._order = RoundOrder(len(committed))
+        self._text = SuffixText(committed)
+
+    @property
+    def ahead(self) -> "SuffixSession":
+        return self
+
+    def warm(self) -> Work:
+        """See ``SourceSession``: the text was read when the session was opened."""
+        return Proposal()
+        yield
+
+    def draft(self, request: DraftRequest) -> Work:
+        """See ``SourceSession``."""
+        self._order.begin(request)
+        self._follow(request.token_ids)
+        known = self._announced.get(request.token_ids, ())
+        self._announced = {}
+        if request.gamma or request.prepare:
+            self._gamma = request.prepare or request.gamma
+        drafted = known[: request.gamma] or self._draft(request.gamma)
+        self.was_announced = bool(known) and request.gamma > 0
+        self.last_proposal = drafted
+        proposal = Proposal(
+            drafted,
+            from_run_ahead=self.was_announced,
+            num_prepared=len(drafted) if self.was_announced else 0,
+            method=DraftMethod.SUFFIX,
+        )
+        return proposal.as_certain() if self.spec.rejects else proposal
+        yield
+
+    def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
+        """See ``LookAhead``: announce what follows if the target goes on with the copy, for one round and for two."""
+        if announce is None or self._is_full:
+            return
+        chain = self._draft(MAX_GAMMA, self.last_proposal) if self.last_proposal else self._draft(MAX_GAMMA)
+        proposals = tuple(self._expected(tuple(self.last_proposal), chain))
+        if proposals:
+            self._announced = {one.token_ids: one.draft_token_ids for one in proposals}
+            announce(Announcement(self._order.num_committed, proposals, self._gamma))
+
+    def free(self) -> None:
+        """See ``SourceSession``."""
+        self._pool.give(self._held)
+        self._held = 0
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the pool has ended the text before the target did: nothing more is drafted."""
+        return len(self._text) < self._order.num_committed
+
+    def _follow(self, token_ids: TokenIds) -> None:
+        if not self._is_full and self._pool.try_take(len(token_ids)):
+            self._held += len(token_ids)
+            self._text.extend(token_ids)
+
+    def _draft(self, gamma: int, behind: Sequence[int] = ()) -> TokenIds:
+        """Return up to ``gamma`` tokens: the last one is the first stop token."""
+        if gamma == 0 or self._is_full:
+            return ()
+        drafted = self._text.draft(gamma, behind)
+        stop = next((index for index, one in enumerate(drafted) if one in self.spec.stop_token_ids), len(drafted))
+        return tuple(drafted[: stop + 1])
+
+    def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:
+        """Return what is drafted behind ``proposed`` and the first token of the copy, and behind that round."""
+        expected: list[AnnouncedProposal] = []
+        committed = proposed
+        for _ in range(2):
+            if len(chain) < 2:
+                break
+            committed, drafted = (*committed, chain[0]), chain[1 : 1 + self._gamma]
+            expected.append(AnnouncedProposal(committed, drafted, DraftMethod.SUFFIX))
+            committed, chain = (*committed, *drafted), chain[1 + len(drafted) :]
+        return expected
