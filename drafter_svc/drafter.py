@@ -118,10 +118,11 @@ class DraftSession:
             return (yield from self.warm())
         num_prepared = len(draft.tokens)
         yield from self.extend(draft)
-        return replace(draft.proposal(num_prepared), method=self.method)
+        return draft.proposal(num_prepared)
 
     def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
+        draft.method = self.method
         while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
             token = yield from self._next(draft)
             draft.sequence.append([token.token_id])

@@ -75,12 +75,7 @@ class VerifySession:
         """Go on with one of these where a verdict is its outcome, without being asked. Called from any thread.
 
         Of several for one round and position the first are kept: it may have gone on with them.
-
-        Raises:
-            InvalidArgument: the session is in rejection mode, whose proposals come with their distributions.
         """
-        if self.spec.rejects:
-            raise InvalidArgument("follow_ups", "are not taken in rejection mode above temperature 0")
         if self._expected is None or self._expected[:2] != follow_ups[:2]:
             self._expected = follow_ups
 
@@ -120,9 +115,9 @@ class VerifySession:
             verdict = yield from self._judge(proposal, request, solo, budget)
             if not solo:
                 self._solo_start = len(self.sequence)
-            if verdict.last:
-                number, following = self._following(verdict, start)
-                emit(replace(verdict, follow_up=number))
+            number, following = self._following(verdict, start)
+            if number or verdict.last:
+                emit(replace(verdict, last=True, follow_up=number))
                 return following
             emit(verdict)
             if self._interrupted:
@@ -135,7 +130,12 @@ class VerifySession:
         expected = self._expected
         if expected is None or self._finished or self._interrupted:
             return 0, None
-        return expected.following(verdict, start, len(self.sequence))
+        number, following = expected.following(verdict, start, len(self.sequence))
+        if following is not None and self.spec.rejects:
+            # Exact whatever drafted it: a token is accepted with the target's own probability of it, else another
+            # one is drawn from what is left.
+            following = replace(following, proposal=following.proposal.as_certain())
+        return number, following
 
     def _rest_of(self, request: VerifyRequest) -> Proposal | None:
         """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""

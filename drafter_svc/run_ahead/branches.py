@@ -159,7 +159,10 @@ class BranchSet:
         if drafts:
             self.announced = next(iter(drafts))
             committed = len(self.proposed.sequence) - len(self.proposed.tokens) - len(self.assumed)
-            told = (AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids)) for ids, draft in drafts.items())
+            told = (
+                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), draft.method)
+                for ids, draft in drafts.items()
+            )
             announce(Announcement(committed, tuple(told), self.terms.gamma, self.terms.stop_below))
 
     def _fork(self, trunk: KVSequence, length: int) -> KVSequence:

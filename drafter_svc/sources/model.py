@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import DraftRequest, Proposal, SparseDistribution
+from specgate.types import DraftMethod, DraftRequest, Proposal, SparseDistribution
 
 
 class DraftToken(NamedTuple):
@@ -35,7 +35,7 @@ class Terms(NamedTuple):
 
 @dataclass(slots=True)
 class Draft:
-    """Tokens drafted one after the other, the last ones of ``sequence``.
+    """Tokens drafted one after the other by ``method``, the last ones of ``sequence``.
 
     ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
     """
@@ -45,6 +45,7 @@ class Draft:
     tokens: list[DraftToken] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)
     ended: bool = False
+    method: DraftMethod = DraftMethod.MODEL
 
     @property
     def token_ids(self) -> list[int]:
@@ -73,4 +74,5 @@ class Draft:
             tuple(token.distribution for token in self.tokens if token.distribution is not None),
             from_run_ahead=0 < num_prepared == len(self.tokens),
             num_prepared=num_prepared,
+            method=self.method,
         )

@@ -42,6 +42,8 @@ class SuffixSession:
         self._held = pool.take(len(committed))
         self._order = RoundOrder(len(committed))
         self._text = SuffixText(committed)
+        self._is_full = False
+        """The pool had no room for what the target said: nothing more is drafted."""
 
     @property
     def ahead(self) -> "SuffixSession":
@@ -87,13 +89,9 @@ class SuffixSession:
         self._pool.give(self._held)
         self._held = 0
 
-    @property
-    def _is_full(self) -> bool:
-        """Whether the pool has ended the text before the target did: nothing more is drafted."""
-        return len(self._text) < self._order.num_committed
-
     def _follow(self, token_ids: TokenIds) -> None:
-        if not self._is_full and self._pool.try_take(len(token_ids)):
+        self._is_full = self._is_full or not self._pool.try_take(len(token_ids))
+        if not self._is_full:
             self._held += len(token_ids)
             self._text.extend(token_ids)
 

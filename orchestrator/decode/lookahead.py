@@ -1,7 +1,8 @@
 """What may come behind the verdict that is waited for: what the drafter announced of it, and what the verifier is told.
 
-In ``shared_noise`` and greedy alone, where whatever is verified leaves the text as it is: in rejection mode above
-temperature 0 nothing is announced.
+In ``shared_noise`` and greedy whatever is verified leaves the text as it is. In rejection mode above temperature 0 only
+drafts are announced that were not sampled: each is verified as drafted with certainty, which leaves the law as it is
+whatever the token, since it is accepted with the target's own probability of it.
 
 A drafter may be a round further ahead: then what it announces stands behind the tokens of two rounds, and is told once
 the first of them are committed.
@@ -17,6 +18,7 @@ from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
 from specgate.types import (
     MAX_BRANCHES,
+    AnnouncedProposal,
     Announcement,
     DraftRequest,
     FollowUp,
@@ -109,8 +111,8 @@ class ExpectedRounds:
         return follow_up, Planned(plan, proposal)
 
 
-_Known = tuple[TokenIds, Announcement]
-"""Draft tokens, and what they were announced in."""
+_Known = tuple[AnnouncedProposal, Announcement]
+"""A proposal, and what it was announced in."""
 
 
 class Announced:
@@ -119,9 +121,13 @@ class Announced:
     A proposal is a function of those tokens and of ``stop_below``. So it does not matter how many rounds commit them,
     nor in which order announcements and requests cross: what begins with the tokens that are committed goes on, without
     them, and all else is dropped.
+
+    Args:
+        rejects: whether proposals need distributions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, rejects: bool = False) -> None:
+        self._rejects = rejects
         self._length = 0
         self._last: TokenIds = ()
         """The tokens that the drafter was told of last; ``_length`` counts them in."""
@@ -133,9 +139,10 @@ class Announced:
 
     def answer(self, request: DraftRequest) -> Proposal | None:
         """See ``ports.Drafter.announced``."""
-        ids, announcement = self._behind.get(request.token_ids, ((), None))
-        if announcement is None or request.position != self._length:
+        known = self._behind.get(request.token_ids)
+        if known is None or request.position != self._length:
             return None
+        (_, ids, method), announcement = known
         # It has been over the wire as a float32.
         if not math.isclose(request.stop_below, announcement.stop_below, rel_tol=1e-6):
             return None
@@ -143,7 +150,8 @@ class Announced:
         if not request.gamma or (len(ids) < request.gamma and not has_ended):
             return None
         ids = ids[: request.gamma]
-        return Proposal(ids, from_run_ahead=True, num_prepared=len(ids))
+        proposal = Proposal(ids, from_run_ahead=True, num_prepared=len(ids), method=method)
+        return proposal.as_certain() if self._rejects else proposal
 
     def commit(self, request: DraftRequest) -> None:
         """Take it that the drafter is told of the tokens of ``request``."""
@@ -155,7 +163,7 @@ class Announced:
         num_passed = self._length - announcement.position
         if 0 <= num_passed <= len(self._last):
             passed = self._last[len(self._last) - num_passed :]
-            self._behind |= _going_on(passed, {ids: (draft, announcement) for ids, draft in announcement.proposals})
+            self._behind |= _going_on(passed, {one.token_ids: (one, announcement) for one in announcement.proposals})
             for ids in list(self._behind)[: max(len(self._behind) - MOST_KEPT, 0)]:
                 del self._behind[ids]
 

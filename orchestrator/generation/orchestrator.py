@@ -51,7 +51,7 @@ class Orchestrator:
         self._channels = ChannelCache(tls)
         self._dialer = GrpcDialer(self._channels, timeouts.open_s, wrap_call)
         self._known_drafters: KnownDrafters
-        self.learner = Learner(self.measured_costs, between_events)
+        self.learner = Learner(self.measured_costs, between_events, self._copies)
         self._running: WeakSet[Generation] = WeakSet()
 
     @classmethod
@@ -111,6 +111,9 @@ class Orchestrator:
     def draft_info(self) -> ModelInfo | None:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info
+
+    def _copies(self) -> bool:
+        return self.draft_info is not None and not self.draft_info.draft_method.has_model
 
     def measured_costs(self) -> MeasuredCosts:
         """Return what the services that were met told of their forwards."""

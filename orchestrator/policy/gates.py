@@ -190,7 +190,7 @@ class WithinLimits:
         drafts = fits and self.drafter.available
         if plan.gamma == 0:
             # What the target takes beside no drafter must not be learned as what it takes beside one.
-            return plan if drafts else replace(plan, keeps_warm=False)
+            return plan if drafts or (fits and self.drafter.may_return) else replace(plan, keeps_warm=False)
         if drafts:
             return replace(plan, gamma=self._within(plan.gamma, session))
         if fits:

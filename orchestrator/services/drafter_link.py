@@ -16,9 +16,9 @@ from specgate.v1 import drafter_service_pb2
 class GrpcDrafter:
     """A session on a drafter. Reads its stream as it comes, so that what was announced is there when it is wanted."""
 
-    def __init__(self, stream: SessionStream) -> None:
+    def __init__(self, stream: SessionStream, *, rejects: bool = False) -> None:
         self._stream = stream
-        self._announced = Announced()
+        self._announced = Announced(rejects=rejects)
         self._proposed: tuple[int, ...] = ()
         self._num_unannounced = 0
         self._on_announcement: OnAnnouncement = lambda: None

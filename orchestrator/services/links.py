@@ -43,7 +43,8 @@ class GrpcDialer:
         """See ``ports.DrafterDialer``."""
         opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
         call = self._stub(lease, "drafter").Draft()
-        return GrpcDrafter(await self._opened(call, opening, f"the drafter at {lease.endpoint}"))
+        stream = await self._opened(call, opening, f"the drafter at {lease.endpoint}")
+        return GrpcDrafter(stream, rejects=spec.rejects)
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "GrpcVerifier":
         """See ``ports.VerifierDialer``."""

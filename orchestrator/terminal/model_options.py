@@ -10,6 +10,7 @@ from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
+from specgate.types import DraftMethod
 
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
@@ -77,8 +78,11 @@ class ModelOptions(PairOptions):
 
     def __post_init__(self) -> None:
         PairOptions.__post_init__(self)
-        if "run_ahead" in self.service.given and self.drafter:
-            raise InvalidArgument("run_ahead", "is for a drafter that is started here")
+        for name in ("run_ahead", "method", "skip"):
+            if name in self.service.given and self.drafter:
+                raise InvalidArgument(name, "is for a drafter that is started here")
+        if self.draft and self.service.method in (DraftMethod.SUFFIX, DraftMethod.LAYER_SKIP):
+            raise InvalidArgument("draft", f"{self.draft!r} is not for the method {self.service.method}")
         if self.pin and (threads := self.service.value("threads")) > 1:
             raise InvalidArgument("threads", f"{threads} do not go with --pin, which gives a service one core")
         self._check_tls()
@@ -102,7 +106,13 @@ class ModelOptions(PairOptions):
 
     @property
     def draft_model(self) -> str | None:
-        """The draft's files; None where a named drafter alone knows them, or none was given beside --target."""
+        """The draft's files; None where a named drafter alone knows them, or none was given beside --target; "" where
+        drafts come from no model.
+        """
+        if not self.drafter and self.service.method is DraftMethod.SUFFIX:
+            return ""
+        if not self.drafter and self.service.method is DraftMethod.LAYER_SKIP:
+            return self.target_model
         return self.draft or (None if self.drafter or self.target else BUNDLED_DRAFT)
 
     def check_draft(self) -> None:

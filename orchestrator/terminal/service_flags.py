@@ -12,6 +12,7 @@ from orchestrator.terminal.cores import num_usable_cores
 from specgate.errors import InvalidArgument
 from specgate.service.flags import help_of, type_of
 from specgate.service.settings import DraftModelSettings, ModelSettings, settings_class, settings_of
+from specgate.types import DraftMethod
 
 PANEL = "How models are served"
 NAMES = tuple(name for name in DraftModelSettings.model_fields if name != "model")
@@ -32,9 +33,16 @@ class ServiceFlags:
 
     def __post_init__(self) -> None:
         try:
-            settings_of("drafter", model="", **self.given)
+            settings_of("drafter", model="given elsewhere" if self.method.has_model else "", **self.given)
         except InvalidArgument as error:
             raise InvalidArgument(error.field.removeprefix("--").replace("-", "_"), error.problem) from None
+
+    @property
+    def method(self) -> DraftMethod:
+        """Where drafts come from."""
+        given = self.given.get("method", DraftMethod.MODEL)
+        # What is no method is refused with the other settings.
+        return DraftMethod(given) if given in list(DraftMethod) else DraftMethod.MODEL
 
     def value(self, name: str) -> Any:
         """Return a setting: what was given, or its default.

@@ -111,7 +111,7 @@ class Replica:
         """Load the model, check it on the serving path, start its engine. Returns a ServedModel, or a ServedText where
         drafts come from no model.
         """
-        if not self._config.draft_method.has_model:
+        if not self._config.has_model:
             return ServedText(self._config.max_sessions, self._config.kv_tokens, self.leases)
         import torch
 

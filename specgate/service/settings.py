@@ -20,7 +20,7 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    model: str = Field(description="Folder or hub id of a HuggingFace causal language model.")
+    model: str = Field("", description="Folder or hub id of a HuggingFace causal language model.")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     dtype: Dtype = Field(
         Dtype.AUTO, description="Of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
@@ -47,10 +47,20 @@ class ModelSettings(BaseModel):
     )
 
 
+    @property
+    def has_model(self) -> bool:
+        return True
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if self.has_model and not self.model:
+            raise InvalidArgument("--model", "is missing; give a folder or a hub id")
+        return self
+
+
 class DraftModelSettings(ModelSettings):
     """What a drafter drafts from."""
 
-    model: str = Field("", description="Folder or hub id of the draft model; layer-skip: of the target; suffix: none.")
     method: DraftMethod = Field(
         DraftMethod.MODEL,
         description="model; layer-skip: the target without the blocks of --skip; suffix: what followed the longest "
@@ -64,10 +74,12 @@ class DraftModelSettings(ModelSettings):
         description="Outcomes of the pending verdict to draft for side by side; 0 is off. Of a model.",
     )
 
+    @property
+    def has_model(self) -> bool:
+        return self.method.has_model
+
     @model_validator(mode="after")
     def _check_method(self) -> Self:
-        if self.method.has_model and not self.model:
-            raise InvalidArgument("--model", f"is needed for the method {self.method}")
         if self.model and not self.method.has_model:
             raise InvalidArgument("--model", f"{self.model!r} is not for the method {self.method}, which has no model")
         if self.skip is None and self.method is DraftMethod.LAYER_SKIP:

@@ -16,7 +16,7 @@ from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, St
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
 from specgate.service.settings import DraftModelSettings, ModelSettings
-from specgate.types import MAX_GAMMA, Verification
+from specgate.types import MAX_GAMMA, DraftMethod, Verification
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -165,12 +165,28 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     Raises:
         InvalidArgument: a key is unknown or its value out of range; names the key.
     """
+    merged = _with_draft_model(_merged(Settings().model_dump(mode="json"), values), values)
     try:
-        return Settings.model_validate(_merged(Settings().model_dump(mode="json"), values))
+        return Settings.model_validate(merged)
+    except InvalidArgument as error:
+        # What a drafter's settings say of each other, under the name of the flag.
+        raise InvalidArgument(f"drafter.{error.field.removeprefix('--').replace('-', '_')}", error.problem) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = tuple(str(part) for part in first["loc"])
         raise InvalidArgument(".".join(path) or "config", _problem(path, first)) from None
+
+
+def _with_draft_model(merged: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``merged`` with the model that the drafter's method needs where ``values`` name none: no model, or the
+    target's.
+    """
+    given = values.get("drafter")
+    if not isinstance(given, dict) or "model" in given or not isinstance(merged.get("verifier"), dict):
+        return merged
+    models = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: merged["verifier"].get("model", "")}
+    method = given.get("method")
+    return _merged(merged, {"drafter": {"model": models[method]}}) if method in models else merged
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, object]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from orchestrator.policy.auto.costs import Costs, MeasuredCosts
+from orchestrator.policy.auto.evidence import OnEvidence
 from orchestrator.policy.auto.mode import ModeLearner, Pace, at_once
 from orchestrator.policy.auto.policy import Auto
 from orchestrator.policy.gates import Asked, DrafterState, Gate
@@ -27,17 +28,25 @@ class Learner:
     Args:
         measured: returns what the services told of their costs by now.
         pace: of the searches.
+        copies: returns whether the drafters only draft where they have evidence, as far as is known by now.
     """
 
-    def __init__(self, measured: Callable[[], MeasuredCosts] = MeasuredCosts, pace: Pace = at_once) -> None:
+    def __init__(
+        self,
+        measured: Callable[[], MeasuredCosts] = MeasuredCosts,
+        pace: Pace = at_once,
+        copies: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.costs = Costs(measured)
         self._pace = pace
-        self._modes: dict[tuple[Verification, int], ModeLearner] = {}
+        self._copies = copies
+        self._modes: dict[tuple[Verification, int, bool], ModeLearner] = {}
         self._sessions = count()
 
-    def policy(self, request: Asked, drafter: DrafterState) -> Auto:
+    def policy(self, request: Asked, drafter: DrafterState) -> Auto | OnEvidence:
         """Return the policy of one session, which asks this drafter."""
-        return Auto(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
+        kind = OnEvidence if self._copies() else Auto
+        return kind(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: Asked) -> "Observer | None":
         """Return whom to tell of a session's verdicts; None where they would teach nothing.
@@ -47,7 +56,9 @@ class Learner:
         return None if request.gate is Gate.DRAFT_CONFIDENCE else Observer(self._mode(request), next(self._sessions))
 
     def _mode(self, request: Asked) -> "ModeLearner":
-        return self._modes.setdefault(mode_of(request), ModeLearner(self.costs, self._pace))
+        copies = self._copies()
+        mode = *mode_of(request), copies
+        return self._modes.setdefault(mode, ModeLearner(self.costs, self._pace, only_drafted=copies))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,15 @@ def at_once(steps: Iterator[None]) -> None:
 
 
 class ModeLearner:
-    """What was learned of the requests of one mode, and the choices that follow from it."""
+    """What was learned of the requests of one mode, and the choices that follow from it.
 
-    def __init__(self, costs: Costs, pace: Pace) -> None:
+    Args:
+        only_drafted: what was decoded without a draft says nothing: a draft could not have been had there.
+    """
+
+    def __init__(self, costs: Costs, pace: Pace, *, only_drafted: bool = False) -> None:
         self.costs = costs
+        self._only_drafted = only_drafted
         self._pace = pace
         self._history = History()
         self._found: dict[int, Found] = {}
@@ -41,7 +46,8 @@ class ModeLearner:
         if record.num_tokens:
             self._num_verdicts += 1
             self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
-            self._history.add(record)
+            if not (self._only_drafted and record.undrafted):
+                self._history.add(record)
             self.costs.observe(session, record)
 
     def found(self, max_gamma: int, *, renew: bool = True) -> Found | None:
