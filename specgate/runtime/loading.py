@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
+from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
 
@@ -22,7 +23,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model on its device, and what its files say of it. ``vocab_size`` leaves padding rows out."""
+    """A model on its device, and what its files say of it.
+
+    ``vocab_size`` leaves padding rows out; ``without_attention`` are the layers whose attention was left out.
+    """
 
     name: str
     model: Any
@@ -33,6 +37,7 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     num_parameters: int
     tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
+    without_attention: frozenset[int] = frozenset()
 
     @property
     def architecture(self) -> str:
@@ -67,17 +72,25 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return dtype
 
 
-def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress) -> LoadedModel:
+def load(
+    name: str, device: torch.device, dtype: torch.dtype, progress: Progress, skip: str | None = None
+) -> LoadedModel:
     """Load ``name``, a folder or a hub id, with its own eager attention.
 
+    Args:
+        skip: file of the blocks to leave out, see ``layer_skip``.
+
     Raises:
+        InvalidArgument: the file of blocks is not for this model, or cannot be.
         ModelLoadError: not found, no safetensors, or an architecture that needs code of its own.
     """
     progress("config", 0, 1)
     config = _from_files(lambda: AutoConfig.from_pretrained(name, trust_remote_code=False), name)
     tokenizer = _from_files(lambda: load_tokenizer(name), name)
+    blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
     progress("weights", 0, 1)
-    model = _from_files(lambda: _load_weights(name, config, dtype).to(device), name).eval().requires_grad_(False)
+    weights = _from_files(lambda: _load_weights(name, config, dtype, blocks), name)
+    model = weights.to(device).eval().requires_grad_(False)
     progress("weights", 1, 1)
     width = int(config.get_text_config().vocab_size)
     return LoadedModel(
@@ -90,6 +103,7 @@ def load(name: str, device: torch.device, dtype: torch.dtype, progress: Progress
         eos_token_ids=_eos_token_ids(model),
         num_parameters=int(model.num_parameters()),
         tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
+        without_attention=layers_without_attention(model) if blocks else frozenset(),
     )
 
 
@@ -105,19 +119,16 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
         raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
 
 
-def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype) -> Any:
+def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None) -> Any:
     # Our own stages tell the progress; a second bar in the middle of machine-readable output helps nobody.
     transformers_logging.disable_progress_bar()
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        name,
-        config=config,
-        dtype=dtype,
-        use_safetensors=True,
-        trust_remote_code=False,
-        attn_implementation="eager",
-        output_loading_info=True,
-    )
-    model, info = loaded
+    options = {"dtype": dtype, "use_safetensors": True, "attn_implementation": "eager"}
+    if blocks is not None:
+        model, info = load_without(name, config, blocks, **options)
+    else:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            name, config=config, trust_remote_code=False, output_loading_info=True, **options
+        )
     # transformers draws what a file lacks at random, and goes on.
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(f"{name}: {len(missing)} of its weights are missing; the first is {missing[0]}")

@@ -48,6 +48,11 @@ class ServiceConfig(ModelSettings):
         """Where drafts come from; a verifier runs its model."""
         return DraftMethod.MODEL
 
+    @property
+    def skip_file(self) -> str | None:
+        """File of the blocks that are left out; a verifier's model is whole."""
+        return None
+
 
 class DrafterConfig(ServiceConfig, DraftModelSettings):
     """A drafter as a process."""
@@ -55,6 +60,10 @@ class DrafterConfig(ServiceConfig, DraftModelSettings):
     @property
     def draft_method(self) -> DraftMethod:
         return self.method
+
+    @property
+    def skip_file(self) -> str | None:
+        return self.skip
 
     @property
     def run_ahead_rows(self) -> int:

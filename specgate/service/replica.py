@@ -126,7 +126,7 @@ class Replica:
             torch.set_num_threads(config.threads)
         device = pick_device(config.device)
         dtype = pick_dtype(config.dtype, device)
-        loaded = load(config.model, device, dtype, on_loading)
+        loaded = load(config.model, device, dtype, on_loading, config.skip_file)
         runner = _build(self._role, loaded, config, on_loading)
         self._adapt(runner)
         if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):

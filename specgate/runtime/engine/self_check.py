@@ -75,7 +75,8 @@ def _checked(runner: ModelRunner, rows: Sequence[list[int]], expected: Sequence[
 
 
 def _layer_types(loaded: LoadedModel) -> tuple[str, ...]:
-    return tuple(getattr(loaded.model.config.get_text_config(), "layer_types", None) or ())
+    types = getattr(loaded.model.config.get_text_config(), "layer_types", None) or ()
+    return tuple(kind for layer, kind in enumerate(types) if layer not in loaded.without_attention)
 
 
 def _refuse_by_config(loaded: LoadedModel) -> None:
