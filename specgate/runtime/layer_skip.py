@@ -136,7 +136,8 @@ def load_without(name: str, config: PretrainedConfig, skip: LayerSkip, **options
         architecture.__init__(self, config, *arguments, **keywords)
         _leave_out(self, skip)
 
-    cut = type(architecture.__name__, (architecture,), {"__init__": build, "__module__": architecture.__module__})
+    names = {"__module__": architecture.__module__, "_keys_to_ignore_on_load_unexpected": ["."]}
+    cut = type(architecture.__name__, (architecture,), {"__init__": build, **names})
     model, info = cut.from_pretrained(name, config=config, output_loading_info=True, **options)
     model.__class__ = architecture
     _close_ranks(model)

@@ -10,13 +10,15 @@ import pytest
 import torch
 from tests.support.architecture_runs import write_case
 from tests.support.architectures import CASES, Case
+from tests.support.models import load_float32
 from transformers import AutoModelForCausalLM
 
-from specgate.errors import InvalidArgument, SpecgateError, UnsupportedArchitecture
+from specgate.errors import InvalidArgument, UnsupportedArchitecture
 from specgate.runtime import layer_skip
-from specgate.runtime.layer_skip import NoAttention, NoMlp
+from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
 
+PAGE_SIZE = 20
 TOKEN_IDS = list(range(3, 40))
 SERVED = [case for case in CASES if not case.refused]
 NO_MLP_OF_ITS_OWN = {"OPTForCausalLM"}
@@ -60,3 +62,84 @@ def test_what_is_left_out_adds_nothing(case: Case, write: Callable[[Case], Path]
     assert torch.equal(logits(loaded.model), silenced(folder, [0], mlp))
     assert loaded.without_attention == {0}
     assert type(loaded.model).__name__ == case.architecture
+    # The serving path, which its self-check holds against the model's own forward, windows included.
+    runner, whole = (prepare(one, 1200, PAGE_SIZE, lambda *_: None) for one in (loaded, load_float32(folder)))
+    assert 2 * runner.kv_bytes_a_token == whole.kv_bytes_a_token
+
+
+@pytest.mark.parametrize("case", [case for case in SERVED if case.name != "OPT-350m"], ids=lambda case: case.name)
+def test_a_layer_of_which_nothing_is_left_is_gone(case: Case, write: Callable[[Case], Path]) -> None:
+    """(The norms of OPT-350m come after its blocks, and stay where only the blocks are silent.)"""
+    folder = write(case)
+    expected = None if case.architecture in NO_MLP_OF_ITS_OWN else silenced(folder, [0], [0])
+    loaded = loaded_without(folder, [0], [0])
+    assert len(layer_skip._decoder_layers(loaded.model)) == loaded.model.config.num_hidden_layers == 1
+    assert expected is None or torch.equal(logits(loaded.model), expected)
+    prepare(loaded, 1200, PAGE_SIZE, lambda *_: None)
+
+
+def test_only_what_is_kept_is_loaded(llama: Path) -> None:
+    whole = load(str(llama), torch.device("cpu"), torch.float32, lambda *_: None)
+    layers = layer_skip._decoder_layers(whole.model)
+    left_out = [layers[0].self_attn, layers[1].mlp]
+    loaded = loaded_without(llama, [0], [1])
+    assert loaded.num_parameters == whole.num_parameters - sum(p.numel() for m in left_out for p in m.parameters())
+    assert not any(parameter.is_meta for parameter in loaded.model.parameters())
+
+
+@pytest.fixture
+def llama(write: Callable[[Case], Path]) -> Path:
+    return write(next(case for case in SERVED if case.name == "Llama"))
+
+
+FILES: list[tuple[dict[str, Any], str]] = [
+    ({"attention": [2]}, "attention names layer 2, there are 0 to 1"),
+    ({"mlp": [-1]}, "mlp names layer -1, there are 0 to 1"),
+    ({"mlp": "all"}, "mlp is 'all', not a list of layer numbers"),
+    ({"mlp": [True]}, r"mlp is \[True\], not a list of layer numbers"),
+    ({"attention": [0, 1], "mlp": [0, 1]}, "leaves out so much that nothing is left"),
+    ({"attention": [0, 1]}, "leaves out so much that no attention is left"),
+    ({"model": {"num_layers": 2, "fingerprint": "0"}}, "is for another model than"),
+    ({"model": None}, "names no model"),
+]
+
+
+@pytest.mark.parametrize(("change", "problem"), FILES, ids=[problem for _, problem in FILES])
+def test_a_file_that_cannot_be_is_one_clear_error(llama: Path, change: dict[str, Any], problem: str) -> None:
+    file = llama / "skip.json"
+    file.write_text(json.dumps(layer_skip.skip_file(str(llama), [0], []) | change))
+    with pytest.raises(InvalidArgument, match=problem) as refused:
+        layer_skip.read_skip(str(file), str(llama))
+    assert refused.value.field == "--skip"
+
+
+@pytest.mark.parametrize(("content", "problem"), [(None, "cannot be read: No such file"), ("{", "is no JSON")])
+def test_a_file_that_is_none_is_one_clear_error(llama: Path, content: str | None, problem: str) -> None:
+    file = llama / "skip.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InvalidArgument, match=problem):
+        layer_skip.read_skip(str(file), str(llama))
+
+
+def test_the_weights_of_another_training_are_another_model(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = write_case(next(case for case in SERVED if case.name == "Llama"), tmp_path_factory.mktemp("other"))
+    assert layer_skip.fingerprint(str(llama)) == layer_skip.fingerprint(str(other))
+    weights = other / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert layer_skip.fingerprint(str(llama)) != layer_skip.fingerprint(str(other))
+
+
+def test_an_mlp_that_is_no_block_is_refused_by_name(write: Callable[[Case], Path]) -> None:
+    folder = write(next(case for case in SERVED if case.name == "OPT"))
+    with pytest.raises(UnsupportedArchitecture, match="OPTForCausalLM: its MLP is no block of its own"):
+        loaded_without(folder, [], [1])
+
+
+def test_the_command_prints_a_file(llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer_skip.main([str(llama), "--attention", "1", "--mlp", "0,1"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["attention"], told["mlp"], told["model"]["num_layers"]) == ([1], [0, 1], 2)
+    assert told["model"]["fingerprint"] == layer_skip.fingerprint(str(llama))
