@@ -7,10 +7,12 @@ import torch
 
 from drafter_svc.rounds import RoundOrder
 from drafter_svc.run_ahead import guesses
+from drafter_svc.run_ahead.branches import Drafting
 from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, DraftToken
+from drafter_svc.sources.suffix import SuffixText
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
@@ -30,7 +32,7 @@ from specgate.types import (
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
-Drafting = Generator[ForwardRequest, Answer, Proposal]
+Work = Generator[ForwardRequest, Answer, Proposal]
 
 
 class DraftSession:
@@ -41,7 +43,7 @@ class DraftSession:
         pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
         sharpness: of the guesses, shared by sessions whose targets choose alike.
-        method: what its drafts are called.
+        method: what its drafts are called; ``SUFFIX_AND_MODEL`` copies where the text repeats itself, and drafts else.
 
     Raises:
         InvalidArgument: the prompt does not fit into the draft model's context.
@@ -72,8 +74,11 @@ class DraftSession:
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
         self.sharpness = sharpness or Sharpness()
-        self.method = method
-        self.ahead = RunAhead(spec, pool, self.capacity, self.extend, self._candidates, self.sharpness)
+        has_text = method is DraftMethod.SUFFIX_AND_MODEL
+        self._text = SuffixText(committed) if has_text else None
+        self._method = DraftMethod.MODEL if has_text else method
+        tools = Drafting(self.extend, self._candidates, self._next_copied)
+        self.ahead = RunAhead(spec, pool, self.capacity, tools, self.sharpness)
 
     def free(self) -> None:
         self.ahead.free()
@@ -92,7 +97,7 @@ class DraftSession:
         """Read an id that the draft model has no row for as id 0: a worse guess, never a wrong text."""
         return [token_id if token_id < self._num_rows else 0 for token_id in token_ids]
 
-    def warm(self) -> Drafting:
+    def warm(self) -> Work:
         """Fill the KV up to the last committed token, which the next draft needs as its input."""
         if (length := min(len(self.sequence), self.capacity) - 1) > self.sequence.num_cached:
             yield ForwardRequest(self.sequence, 0, length)
@@ -101,13 +106,15 @@ class DraftSession:
     def commit(self, request: DraftRequest) -> None:
         """Follow the target: keep the KV of what was accepted, drop the rest. Raises OutOfSync, see ``RoundOrder``."""
         self._order.begin(request)
+        if self._text is not None:
+            self._text.extend(request.token_ids)
         committed, start = self._readable(request.token_ids), request.position
         kept = common_prefix_length(self.sequence.token_ids[start:], committed)
         self.sequence.truncate(start + kept)
         self.sequence.append(committed[kept:])
         self.sequence.mark_stable(min(self.num_committed, self.capacity))
 
-    def draft(self, request: DraftRequest) -> Drafting:
+    def draft(self, request: DraftRequest) -> Work:
         """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
         context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
         """
@@ -122,11 +129,38 @@ class DraftSession:
 
     def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
-        draft.method = self.method
+        if not draft.tokens:
+            self._copy(draft)
         while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
             token = yield from self._next(draft)
             draft.sequence.append([token.token_id])
             draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
+
+    def _copy(self, draft: Draft) -> None:
+        """Let the draft be what followed the text's end earlier in it, as far as there is evidence. No forward is run."""
+        draft.method = self._method
+        copied = self._copied(draft, min(draft.terms.gamma, self.capacity - len(draft.sequence)))
+        if copied:
+            draft.method, draft.ended = DraftMethod.SUFFIX, True
+            draft.sequence.append(copied)
+            certain = SparseDistribution.certain if self.spec.rejects else lambda token_id: None
+            draft.tokens = [DraftToken(token_id, 1.0, certain(token_id)) for token_id in copied]
+
+    def _copied(self, draft: Draft, most: int) -> list[int]:
+        """Return up to ``most`` tokens that followed the end of the draft's sequence: to a stop token, and to one that
+        the draft model has no row for.
+        """
+        if self._text is None or most <= 0:
+            return []
+        copied = self._text.draft(most, draft.sequence.token_ids[self.num_committed :])
+        known = next((index for index, one in enumerate(copied) if one >= self._num_rows), len(copied))
+        stop = next((index + 1 for index, one in enumerate(copied) if one in self.spec.stop_token_ids), len(copied))
+        return copied[: min(known, stop)]
+
+    def _next_copied(self, draft: Draft) -> int | None:
+        """Return the token that a copy goes on with, if the draft is one that does."""
+        copied = self._copied(draft, 1) if draft.method is DraftMethod.SUFFIX else []
+        return copied[0] if copied else None
 
     def _next(self, draft: Draft) -> Generator[ForwardRequest, Answer, DraftToken]:
         """Run the last token, and draft the one behind it."""

@@ -11,21 +11,31 @@ from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import ForwardRequest, logits_of
-from specgate.types import AnnouncedProposal, Announcement, TokenIds
+from specgate.types import AnnouncedProposal, Announcement, DraftMethod, TokenIds
 
 Guessing = Generator[ForwardRequest, Answer, None]
 Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
-Extend = Callable[[Draft], Guessing]
-"""Drafts on, to the draft's own terms."""
-Candidates = Callable[[torch.Tensor, Draft], list[list[Candidate]]]
-"""What the target may choose at the positions of these logits, from the draft's first one on."""
 Announce = Callable[[Announcement], None]
 """Told, on the engine's thread, what will be proposed behind the outcomes that were guessed."""
 
 
+class Drafting(NamedTuple):
+    """How a session drafts, and what it thinks of the target.
+
+    Attributes:
+        extend: drafts on, to the draft's own terms.
+        candidates: what the target may choose at the positions of these logits, from the draft's first one on.
+        next_copied: the token that a draft goes on with if it is a copy; None where it is none, or the copy has ended.
+    """
+
+    extend: Callable[[Draft], Guessing]
+    candidates: Callable[[torch.Tensor, Draft], list[list[Candidate]]]
+    next_copied: Callable[[Draft], int | None]
+
+
 class Tools(NamedTuple):
-    """What a session's branches are made with: how it drafts, and what it thinks of the target.
+    """What a session's branches are made with.
 
     Attributes:
         pool: where the branches' pages come from.
@@ -36,10 +46,13 @@ class Tools(NamedTuple):
 
     pool: PagePool
     capacity: int
-    extend: Extend
-    candidates: Candidates
+    drafting: Drafting
     stop_token_ids: Set[int]
     acceptance: AcceptanceRate | None
+
+
+COPY_CHANCE = 0.5
+"""That the target goes on with a copy to the draft's end and one token more: often enough to look a round further."""
 
 
 class Order(NamedTuple):
@@ -115,13 +128,16 @@ class BranchSet:
     def _prepare(self, order: Order) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
         draft, tools = self.proposed, self._tools
+        if draft.method is DraftMethod.SUFFIX:
+            self._open_copy(order)
+            return
         if draft.sequence.num_cached < len(draft.sequence) - 1:
             return
         logits, trunk, position = draft.logits, draft.sequence, len(draft.sequence) - len(draft.tokens)
         if not draft.ends_with(tools.stop_token_ids):
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
-        self.rows = tools.candidates(torch.cat(logits), draft)
+        self.rows = tools.drafting.candidates(torch.cat(logits), draft)
         acceptance = tools.acceptance.rate if tools.acceptance is not None else None
         guesses = likeliest(self.rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
         for outcome, chance in guesses.items():
@@ -129,6 +145,14 @@ class BranchSet:
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             tools.pool.discard(trunk)
+
+    def _open_copy(self, order: Order) -> None:
+        """Open the branch on which the target goes on with the copy: no forward tells of another one."""
+        draft = self.proposed
+        if (token_id := self._tools.drafting.next_copied(draft)) is not None:
+            num_drafted = len(draft.tokens)
+            position = len(draft.sequence) - num_drafted
+            self._open(Outcome(num_drafted, token_id), COPY_CHANCE, draft.sequence, position, order)
 
     def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, position: int, order: Order) -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
@@ -146,7 +170,7 @@ class BranchSet:
 
     def _extend(self, outcome: TokenIds, draft: Draft, announce: Announce | None) -> Guessing:
         try:
-            yield from self._tools.extend(draft)
+            yield from self._tools.drafting.extend(draft)
             self._drafted.add(outcome)
         finally:
             # Also where it was dropped: then nothing is told of it.

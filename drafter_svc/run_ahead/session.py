@@ -18,7 +18,7 @@ the round after it.
 from collections import deque
 from dataclasses import replace
 
-from drafter_svc.run_ahead.branches import Announce, Branch, BranchSet, Candidates, Extend, Order, Submit, Tools
+from drafter_svc.run_ahead.branches import Announce, Branch, BranchSet, Drafting, Order, Submit, Tools
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
 from drafter_svc.run_ahead.payoff import Payoff
 from drafter_svc.run_ahead.sharpness import Sharpness
@@ -39,7 +39,7 @@ class RunAhead:
 
     Args:
         capacity: of the session's sequence, in tokens.
-        extend, candidates: how the session drafts, and what it thinks of the target.
+        drafting: how the session drafts, and what it thinks of the target.
         sharpness: learns from what the target took of these candidates.
     """
 
@@ -48,8 +48,7 @@ class RunAhead:
         spec: SessionSpec,
         pool: PagePool,
         capacity: int,
-        extend: Extend,
-        candidates: Candidates,
+        drafting: Drafting,
         sharpness: Sharpness,
     ) -> None:
         self._rejects = spec.rejects
@@ -59,7 +58,7 @@ class RunAhead:
         self._is_guessing = True
         self._pool = pool
         acceptance = self._acceptance if spec.rejects else None
-        self._tools = Tools(pool, capacity, extend, candidates, spec.stop_token_ids, acceptance)
+        self._tools = Tools(pool, capacity, drafting, spec.stop_token_ids, acceptance)
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._coming: Terms | None = None

@@ -56,10 +56,10 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
     if pb.methods:
         check_length("announced.methods", pb.methods, *(len(pb.num_committed),) * 2)
     methods = tuple(map(draft_method_from_pb, pb.methods)) or (DraftMethod.MODEL,) * len(pb.num_committed)
-    token_ids, lengths = iter(pb.token_ids), zip(pb.num_committed, pb.num_draft_tokens, strict=True)
+    token_ids, each = iter(pb.token_ids), zip(pb.num_committed, pb.num_draft_tokens, methods, strict=True)
     proposals = (
-        AnnouncedProposal(*(tuple(islice(token_ids, length)) for length in both), method)
-        for both, method in zip(lengths, methods, strict=True)
+        AnnouncedProposal(tuple(islice(token_ids, committed)), tuple(islice(token_ids, drafted)), method)
+        for committed, drafted, method in each
     )
     return Announcement(pb.position, tuple(proposals), pb.gamma, pb.stop_below)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from specgate.errors import InvalidArgument, UnsupportedArchitecture
 
@@ -130,14 +130,14 @@ def load_without(name: str, config: PretrainedConfig, skip: LayerSkip, **options
     Raises:
         UnsupportedArchitecture: its blocks are not where they are in other models.
     """
-    architecture = AutoModelForCausalLM._model_mapping[type(config)]
+    architecture: Any = AutoModelForCausalLM._model_mapping[type(config)]
 
     def build(self: Any, config: PretrainedConfig, *arguments: Any, **keywords: Any) -> None:
         architecture.__init__(self, config, *arguments, **keywords)
         _leave_out(self, skip)
 
     names = {"__module__": architecture.__module__, "_keys_to_ignore_on_load_unexpected": ["."]}
-    cut = type(architecture.__name__, (architecture,), {"__init__": build, **names})
+    cut: Any = type(architecture.__name__, (architecture,), {"__init__": build, **names})
     model, info = cut.from_pretrained(name, config=config, output_loading_info=True, **options)
     model.__class__ = architecture
     _close_ranks(model)

@@ -122,13 +122,14 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
 def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None) -> Any:
     # Our own stages tell the progress; a second bar in the middle of machine-readable output helps nobody.
     transformers_logging.disable_progress_bar()
-    options = {"dtype": dtype, "use_safetensors": True, "attn_implementation": "eager"}
+    options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "attn_implementation": "eager"}
     if blocks is not None:
         model, info = load_without(name, config, blocks, **options)
     else:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             name, config=config, trust_remote_code=False, output_loading_info=True, **options
         )
+        model, info = loaded
     # transformers draws what a file lacks at random, and goes on.
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(f"{name}: {len(missing)} of its weights are missing; the first is {missing[0]}")

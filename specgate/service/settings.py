@@ -46,7 +46,6 @@ class ModelSettings(BaseModel):
         description="Tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA if absent.",
     )
 
-
     @property
     def has_model(self) -> bool:
         return True

@@ -122,7 +122,9 @@ def test_a_file_that_is_none_is_one_clear_error(llama: Path, content: str | None
         layer_skip.read_skip(str(file), str(llama))
 
 
-def test_the_weights_of_another_training_are_another_model(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_weights_of_another_training_are_another_model(
+    llama: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = write_case(next(case for case in SERVED if case.name == "Llama"), tmp_path_factory.mktemp("other"))
     assert layer_skip.fingerprint(str(llama)) == layer_skip.fingerprint(str(other))
     weights = other / "model.safetensors"
