@@ -137,7 +137,7 @@ class DraftSession:
             draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
 
     def _copy(self, draft: Draft) -> None:
-        """Let the draft be what followed the text's end earlier in it, as far as there is evidence. No forward is run."""
+        """Let the draft be what followed the end of the text earlier in it, as far as there is evidence: no forward."""
         draft.method = self._method
         copied = self._copied(draft, min(draft.terms.gamma, self.capacity - len(draft.sequence)))
         if copied:

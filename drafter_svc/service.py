@@ -18,7 +18,6 @@ from specgate.types import Announcement, DraftRequest, SessionSpec
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc, types_pb2
 
-
 MakerOf = Callable[[SessionSpec], Callable[..., SourceSession]]
 """Returns what makes the session of a specification, when it has been admitted."""
 

@@ -14,7 +14,7 @@ class Drafter(Protocol):
     """One session on a drafter."""
 
     async def draft(self, request: DraftRequest) -> Proposal:
-        """Return a proposal of up to ``request.gamma`` tokens: none where no drafter is there, or it has nothing to go by.
+        """Return a proposal of up to ``request.gamma`` tokens; an empty one without a drafter, or without evidence.
 
         ``request.gamma`` 0 only tells the committed tokens, and returns an empty proposal without waiting. What was
         announced may be returned at once, while the drafter is told behind the caller's back.

@@ -9,7 +9,6 @@ from specgate.service.leases import LeaseBook
 from specgate.tokenizer import first_difference
 from specgate.types import SessionSpec, check_range
 
-
 ANY_TOKEN_ID = 1 << 31
 """More than the ids of any tokenizer."""
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from specgate.errors import InvalidArgument
 
-
 PROTO_VERSION = "specgate.v1"
 """Of the contract that both services speak."""
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support.architecture_runs import write_case
-from tests.support.architectures import CASES, Case
-from tests.support.models import load_float32
 from transformers import AutoModelForCausalLM
 
 from specgate.errors import InvalidArgument, UnsupportedArchitecture
 from specgate.runtime import layer_skip
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
+from tests.support.architecture_runs import write_case
+from tests.support.architectures import CASES, Case
+from tests.support.models import load_float32
 
 PAGE_SIZE = 20
 TOKEN_IDS = list(range(3, 40))
