@@ -7,6 +7,7 @@ from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_GATE, DEFAULT_THRESHOL
 from specgate.errors import InvalidArgument
 from specgate.types import (
     MAX_GAMMA,
+    DraftMethod,
     FinishReason,
     RoundRecord,
     SamplingParams,
@@ -82,7 +83,7 @@ class GenerationStats:
     taken; so is ``prepared``: whether the proposal was there before the drafter was asked.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
-    never judged. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
+    never judged. ``accepted_by`` says who drafted the accepted ones. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
     many sessions shared their forward, as far as the verifier tells. ``draft_lengths`` are the tokens proposed in each
     round, ``solo_us`` what the verifier took for each verdict without a proposal, ``forwards_us`` the rows that the
     target was given for each verdict of either kind, and what that forward took. ``followed`` counts the rounds that
@@ -101,6 +102,7 @@ class GenerationStats:
     drafter_failures: int = 0
     verifier_failovers: int = 0
     followed: int = 0
+    accepted_by: Counter[DraftMethod] = field(default_factory=Counter)
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
     batch_widths: Counter[int] = field(default_factory=Counter)
     prepared: list[bool] = field(default_factory=list)
@@ -132,6 +134,7 @@ class GenerationStats:
         proposal = record.proposal
         self.rounds += 1
         self.accepted += record.num_accepted
+        self.accepted_by[proposal.method] += record.num_accepted
         self.drafted += record.num_judged
         self.outcomes[len(proposal), record.num_accepted] += 1
         self.prepared.append(proposal.from_run_ahead)

@@ -108,6 +108,7 @@ def stats_object(result: Result) -> dict[str, Any]:
         "rounds": stats.rounds,
         "drafted": stats.drafted,
         "accepted": stats.accepted,
+        "accepted_by": {str(method): count for method, count in stats.accepted_by.items()},
         "acceptance_rate": stats.acceptance_rate,
         "target_forwards": stats.target_forwards,
         "tokens_per_forward": stats.tokens_per_forward,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from drafter_svc.drafter import DraftSession
+from drafter_svc.run_ahead.branches import Drafting
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.kv_pages import KVSequence
@@ -16,9 +17,8 @@ class WithAhead(DraftSession):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.ahead = self.ahead_type(
-            self.spec, self._pool, self.capacity, self.extend, self._candidates, self.sharpness
-        )
+        drafting = Drafting(self.extend, self._candidates, self._next_copied)
+        self.ahead = self.ahead_type(self.spec, self._pool, self.capacity, drafting, self.sharpness)
 
 
 class AdoptsAnother(WithAhead):

@@ -16,10 +16,13 @@ HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_pr
 
 
 class Service:
-    """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts."""
+    """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts; ``model`` None is
+    a drafter that needs none.
+    """
 
-    def __init__(self, role: str, model: Path, *flags: str, module: Sequence[str] = ()) -> None:
-        self._command = [sys.executable, "-m", *(module or (f"{role}_svc",)), "--model", str(model), "--threads", "1"]
+    def __init__(self, role: str, model: Path | None, *flags: str, module: Sequence[str] = ()) -> None:
+        self._command = [sys.executable, "-m", *(module or (f"{role}_svc",)), "--threads", "1"]
+        self._command += ["--model", str(model)] if model is not None else []
         self._command += ["--json-events", "--exit-with-stdin", "--drain-s", "1", *flags]
         self._process: subprocess.Popen[str] | None = None
         self.endpoint = "127.0.0.1:0"
@@ -67,7 +70,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def running(role: str, model: Path, *flags: str, module: Sequence[str] = ()) -> Iterator[Service]:
+def running(role: str, model: Path | None, *flags: str, module: Sequence[str] = ()) -> Iterator[Service]:
     """Run a service, or ``module`` in its place, while the context lasts."""
     service = Service(role, model, *flags, module=module).start()
     try:

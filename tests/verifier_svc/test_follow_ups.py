@@ -1,11 +1,23 @@
 """The target goes on by itself where a verdict is an outcome that it was told of, and nowhere else."""
 
+from collections import Counter
+
 import pytest
 
 from specgate.errors import InvalidArgument, OutOfSync
-from specgate.types import FollowUp, FollowUps, Proposal, SamplingParams, Verdict, Verification, VerifyRequest
+from specgate.types import (
+    ALWAYS_SOLO,
+    FollowUp,
+    FollowUps,
+    Proposal,
+    SamplingParams,
+    Verdict,
+    Verification,
+    VerifyRequest,
+)
+from tests.support.chisquare import p_value
 from tests.support.models import run_task
-from tests.support.sessions import PROMPT, Ids, greedy_path, known_model, make_spec, open_session
+from tests.support.sessions import PROMPT, VOCAB_SIZE, Ids, greedy_path, known_model, make_spec, open_session
 from verifier_svc.verifier import VerifySession
 
 START = len(PROMPT)
@@ -119,6 +131,51 @@ def test_a_follow_up_that_passes_the_limit_is_refused() -> None:
         verify(session)
 
 
-def test_rejection_takes_none() -> None:
-    with pytest.raises(InvalidArgument, match="rejection"):
-        opened(EXPECTED, sampling=SamplingParams(), verification=Verification.REJECTION)
+def test_it_ends_a_solo_run() -> None:
+    """A drafter that copies announces while the target goes on alone."""
+    session = opened()
+    verdicts: list[Verdict] = []
+
+    def emit(verdict: Verdict) -> None:
+        verdicts.append(verdict)
+        if len(verdicts) == 2:
+            session.expect(FollowUps(2, START + 2, (FollowUp(0, PATH[2], PATH[3:5]),), ALWAYS_SOLO, 1))
+
+    request = VerifyRequest(1, START, Proposal(), ALWAYS_SOLO, 100)
+    run_task(MODEL, session.verify(request, emit))
+    assert [(one.round, one.solo, one.last, one.follow_up) for one in verdicts] == [
+        (1, False, False, 0),
+        (1, True, False, 0),
+        (1, True, True, 1),
+        (2, False, False, 0),
+        (2, True, True, 0),
+    ]
+    assert session.sequence.token_ids == [*PROMPT, *PATH[:7]]
+
+
+NUM_RUNS = 3_000
+
+
+@pytest.mark.parametrize("guess", [1, 5])
+def test_in_rejection_mode_the_law_is_the_targets_whatever_is_told(guess: int) -> None:
+    """Each second token is drafted, by a follow-up that is always the same, behind one first token."""
+    counts, num_followed = Counter[Ids](), 0
+    rejecting = {"sampling": SamplingParams(), "verification": Verification.REJECTION, "max_tokens": 3}
+    for seed in range(NUM_RUNS):
+        # Two of the first tokens that there may be are followed.
+        follow_ups = [FollowUp(0, first, (guess,)) for first in (1, 5)]
+        session = opened(FollowUps(2, START, tuple(follow_ups), ALWAYS_SOLO, 9), seed=seed, **rejecting)
+        verdicts: list[Verdict] = []
+        request = VerifyRequest(1, START, Proposal(), ALWAYS_SOLO, 9)
+        run_task(MODEL, session.verify(request, verdicts.append))
+        num_followed += verdicts[0].follow_up > 0
+        counts[tuple(session.sequence.token_ids[START : START + 2])] += 1
+        session.free()
+    law = {
+        (first, second): float(MODEL.logits(PROMPT).softmax(-1)[first] * behind[second])
+        for first in range(VOCAB_SIZE)
+        for behind in [MODEL.logits((*PROMPT, first)).softmax(-1)]
+        for second in range(VOCAB_SIZE)
+    }
+    assert num_followed > 0
+    assert p_value(counts, law) > 1e-3

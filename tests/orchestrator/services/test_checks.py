@@ -34,7 +34,6 @@ GREEDY, REJECTION = Verification.SHARED_NOISE, Verification.REJECTION
 @pytest.mark.parametrize(
     ("mode", "proposal"),
     [
-        (GREEDY, Proposal(())),
         (GREEDY, Proposal((1, 2, 3, 4, 5))),
         (GREEDY, Proposal((97,))),
         (GREEDY, Proposal((-1,))),

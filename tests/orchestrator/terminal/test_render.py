@@ -16,7 +16,7 @@ from orchestrator.terminal.results import Collector, error_object, result_object
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import FinishReason, TokenLogprobs, TokenSource
 
-ACCEPTED, RECOVERED, BONUS, SOLO = TokenSource
+ACCEPTED, RECOVERED, BONUS, SOLO, *_ = TokenSource
 FOX = "🦊"
 
 

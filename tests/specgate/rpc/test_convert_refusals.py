@@ -79,8 +79,11 @@ ROUNDS = [
     *cases(
         partial(convert.draft_response_from_pb, gamma=2),
         DraftResponse,
-        ({}, "proposal.draft_token_ids (length)", "0 is outside [1, 2]"),
-        ({"proposal": convert.proposal_to_pb(Proposal((1, 2, 3)))}, "proposal.draft_token_ids (length)", "3 is"),
+        (
+            {"proposal": convert.proposal_to_pb(Proposal((1, 2, 3)))},
+            "proposal.draft_token_ids (length)",
+            "3 is outside [0, 2]",
+        ),
         (
             {"proposal": convert.proposal_to_pb(Proposal((7,))), "num_prepared": 2},
             "num_prepared",

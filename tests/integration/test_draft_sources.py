@@ -1,0 +1,99 @@
+"""Whatever drafts come from, the text is the target's own, and who drafted a token is told."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.policy.gates import Gate
+from specgate.runtime.layer_skip import skip_file
+from specgate.types import DraftMethod, SamplingParams, Verification
+from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
+
+GREEDY, NOISY = SamplingParams(temperature=0.0), SamplingParams(temperature=0.7, top_p=0.9)
+COPY = "".join(HELD_OUT_PROMPTS[:2] * 2)
+"""A text that a model is likely to go on with as it went on before."""
+SOURCES = {
+    "suffix": {DraftMethod.SUFFIX},
+    "suffix+model": {DraftMethod.SUFFIX, DraftMethod.MODEL},
+    "layer-skip": {DraftMethod.LAYER_SKIP},
+}
+GATES = [(4, Gate.NONE), (5, Gate.TARGET_CONFIDENCE), (None, Gate.AUTO)]
+SIZES = [
+    pytest.param(5, 48, id="quick"),
+    pytest.param(50, 128, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
+]
+
+
+@pytest.fixture(scope="module")
+def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    file = tmp_path_factory.mktemp("skip") / "skip.json"
+    file.write_text(json.dumps(skip_file(str(PAIR / "target"), attention=[3], mlp=[2, 3])))
+    flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
+        "suffix": (None, ()),
+        "suffix+model": (PAIR / "draft", ("--run-ahead", "16")),
+        "layer-skip": (PAIR / "target", ("--skip", str(file), "--run-ahead", "16")),
+    }
+    with ExitStack() as stack:
+        yield {
+            method: stack.enter_context(running("drafter", model, "--method", method, *more))
+            for method, (model, more) in flags.items()
+        }
+
+
+def prompts(count: int) -> list[tuple[int, ...]]:
+    tokenizer = TextTokenizer.load(str(PAIR / "target"))
+    return [tuple(tokenizer.encode(text)) for text in [COPY, *HELD_OUT_PROMPTS[: count - 1]]]
+
+
+@pytest.mark.parametrize(("num_prompts", "max_tokens"), SIZES)
+@pytest.mark.parametrize("sampling", [GREEDY, NOISY], ids=["greedy", "shared noise"])
+@pytest.mark.parametrize("method", SOURCES)
+async def test_the_text_is_that_of_the_target_alone(
+    drafters: dict[str, Service],
+    verifier: Service,
+    method: str,
+    sampling: SamplingParams,
+    num_prompts: int,
+    max_tokens: int,
+) -> None:
+    ids = prompts(num_prompts)
+    alone = [GenerationRequest(one, sampling, max_tokens, seed=seed, gamma=0) for seed, one in enumerate(ids)]
+    async with connected([drafters[method]], [verifier]) as orchestrator:
+        expected = [one.token_ids for one in await run_all(orchestrator, alone)]
+    accepted_by, prepared = Counter[DraftMethod](), 0
+    for gamma, gate in GATES:
+        # One that has learned nothing yet drafts, however slow this machine's drafts are.
+        async with connected([drafters[method]], [verifier]) as orchestrator:
+            requests = [replace(one, gamma=gamma, gate=gate) for one in alone]
+            generations = await run_all(orchestrator, requests)
+            for one in generations:
+                accepted_by.update(one.stats.accepted_by)
+        expect_texts(f"{method}, gamma {gamma} gate {gate}", generations, expected, most_excused=num_prompts // 20)
+        prepared += num_prepared(generations)
+        assert sum(one.stats.drafter_failures for one in generations) == 0
+    assert {method for method, count in accepted_by.items() if count} == SOURCES[method]
+    assert prepared > 0
+
+
+@pytest.mark.parametrize("method", SOURCES)
+async def test_rejection_takes_drafts_of_every_source(
+    drafters: dict[str, Service], verifier: Service, method: str
+) -> None:
+    """(The law of what comes of it: ``test_rejection_law``.)"""
+    ids = prompts(4)
+    sampling, rejection = SamplingParams(temperature=0.3), Verification.REJECTION
+    for gate in (Gate.NONE, Gate.AUTO):
+        requests = [GenerationRequest(one, sampling, 48, gamma=4, gate=gate, verification=rejection) for one in ids]
+        async with connected([drafters[method]], [verifier]) as orchestrator:
+            generations = await run_all(orchestrator, requests)
+        assert sum(one.stats.accepted for one in generations) > 0
+        assert sum(one.stats.drafter_failures for one in generations) == 0
+        assert all(one.stats.completion_tokens == 48 or one.finish_reason == "stop" for one in generations)
