@@ -13,6 +13,8 @@ from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.network.command import run_network
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.reports.provenance import provenance
+from orchestrator.bench.sources.command import run_sources
+from orchestrator.bench.sources.options import SourceOptions
 from orchestrator.bench.throughput.pair import ThroughputReport, measure_pair
 from orchestrator.bench.throughput.plots import draw_rows
 from orchestrator.bench.throughput.table import print_rows
@@ -41,6 +43,7 @@ def bench(
     sampling: SamplingOptions,
     load: LoadOptions,
     network: NetworkOptions,
+    sources: SourceOptions,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
     ] = None,
@@ -57,9 +60,12 @@ def bench(
 
     With --concurrency, --rate or --long-prompt: many requests at a time instead, with speculation off and on.
     With --added-delay-ms: one at a time, over a longer way to the services.
+    With --sources: one at a time, drafts of every source, on code, chats and texts to copy.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
     _check_together(models, load, network, assisted)
+    if sources.is_wanted and (load.is_wanted or network.is_wanted or assisted or prompts):
+        raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
     request_of = load_request if load.is_wanted else bench_request
     request = request_of(models, drafting, sampling)
     usual = load_prompts(request) if load.is_wanted else [Prompt(request, text) for text in BENCH_PROMPTS]
@@ -71,7 +77,9 @@ def bench(
     file, origin, log = json or results_path("bench"), provenance(), Console(stderr=True)
     if file is None:
         log.print("the results are not kept: give --json FILE", style="yellow")
-    if load.is_wanted:
+    if sources.is_wanted:
+        told = run_sources(models, sources, request, repeats).to_object()
+    elif load.is_wanted:
         told = run_load(models, load, todo, request, repeats).to_object()
     else:
         told = _bench_alone(models, network, todo, request, repeats, load.plots, assisted)

@@ -83,11 +83,11 @@ class GenerationStats:
     taken; so is ``prepared``: whether the proposal was there before the drafter was asked.
 
     ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
-    never judged. ``accepted_by`` says who drafted the accepted ones. ``outcomes`` counts rounds by (tokens proposed, tokens accepted), ``batch_widths`` verdicts by how
-    many sessions shared their forward, as far as the verifier tells. ``draft_lengths`` are the tokens proposed in each
-    round, ``solo_us`` what the verifier took for each verdict without a proposal, ``forwards_us`` the rows that the
-    target was given for each verdict of either kind, and what that forward took. ``followed`` counts the rounds that
-    the target went on with by itself.
+    never judged. ``accepted_by`` says who drafted the accepted ones. ``outcomes`` counts rounds by (tokens proposed,
+    tokens accepted), ``batch_widths`` verdicts by how many sessions shared their forward, as far as the verifier tells.
+    ``draft_lengths`` are the tokens proposed in each round, ``solo_us`` what the verifier took for each verdict without
+    a proposal, ``forwards_us`` the rows that the target was given for each verdict of either kind, and what that
+    forward took. ``followed`` counts the rounds that the target went on with by itself.
     """
 
     seed: int = 0

@@ -90,6 +90,11 @@ class TextTokenizer:
             raise InvalidArgument("messages", f"the chat template refuses them: {error}") from None
         return tuple(encoded["input_ids"])
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the model was taught to answer."""
+        return bool(self._tokenizer.chat_template)
+
     def incremental(self) -> "IncrementalText":
         """Return a decoder for one completion."""
         return IncrementalText(self)

@@ -63,6 +63,10 @@ class ServedModel:
         self._boot_id = uuid.uuid4().hex
 
     @property
+    def max_sessions(self) -> int:
+        return self._admission.max_sessions
+
+    @property
     def num_sessions(self) -> int:
         return self._admission.num_sessions
 
@@ -89,7 +93,7 @@ class ServedModel:
             num_parameters=loaded.num_parameters,
             tokenizer_fingerprint=loaded.tokenizer_fingerprint,
             eos_token_ids=loaded.eos_token_ids,
-            max_sessions=self._admission.max_sessions,
+            max_sessions=self.max_sessions,
             kv_tokens=pool.num_pages * pool.page_size,
             proto_version=PROTO_VERSION,
             boot_id=self._boot_id,

@@ -16,8 +16,10 @@ HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_pr
 
 
 class Service:
-    """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts; ``model`` None is
-    a drafter that needs none.
+    """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts.
+
+    Args:
+        model: None is for a drafter that needs none.
     """
 
     def __init__(self, role: str, model: Path | None, *flags: str, module: Sequence[str] = ()) -> None:

@@ -56,7 +56,7 @@ class BareLoopProcess:
     async def run(self, request: GenerationRequest, schedule: str | None = None) -> BareRun:
         """Decode ``request.max_tokens`` tokens, past any end-of-sequence token.
 
-        With a ``schedule`` of ``hf_assisted.SCHEDULES`` the assistant drafts.
+        With a ``schedule`` of ``hf_assisted.SCHEDULES`` the assistant drafts, with ``LOOKUP`` prompt lookup does.
         """
         sampling = request.sampling
         message: dict[str, Any] = {"token_ids": request.prompt_token_ids, "max_tokens": request.max_tokens}

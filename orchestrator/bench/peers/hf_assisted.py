@@ -1,4 +1,4 @@
-"""HuggingFace's own speculative decoding: ``generate(assistant_model=...)`` in one process."""
+"""HuggingFace's own speculative decoding in one process: ``generate`` with an assistant, or with prompt lookup."""
 
 import copy
 import time
@@ -26,6 +26,12 @@ SCHEDULES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """What each schedule changes in the assistant's generation config: "default" is what the library and the model's own
 ``generation_config.json`` say, "gamma5" is five draft tokens in every round."""
+
+
+LOOKUP = "prompt-lookup"
+"""The schedule that asks for prompt lookup."""
+LOOKUP_TOKENS = 10
+"""The library's documentation's own number; with n-grams of up to two tokens, its default."""
 
 
 class AssistedLoop:
@@ -60,23 +66,46 @@ class AssistedLoop:
         seed: int = 0,
     ) -> dict[str, Any]:
         """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
-        import torch
-
         # The library keeps what a heuristic schedule has learnt in this very object.
         self._assistant.generation_config = self._configs[schedule]
-        torch.manual_seed(seed % 2**63)
-        prompt = torch.tensor([token_ids], device=self._device)
-        arrivals = Arrivals()
-        start = time.perf_counter()
-        self._target.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            assistant_model=self._assistant,
-            streamer=arrivals,
-            max_new_tokens=max_tokens,
-            **_sampling(temperature, top_k, top_p),
-        )
-        return arrivals.answer(start)
+        sampling = _sampling(temperature, top_k, top_p)
+        options = {"assistant_model": self._assistant, "max_new_tokens": max_tokens, **sampling}
+        return _generate(self._target, self._device, token_ids, seed, options)
+
+
+class LookupLoop:
+    """A target that is loaded already, drafted for by prompt lookup: what followed the same n-gram in its own text."""
+
+    def __init__(self, target: Any, device: "torch.device") -> None:
+        self._device = device
+        self._target = _without_defaults(target)
+
+    def run(
+        self,
+        token_ids: list[int],
+        max_tokens: int,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
+        sampling = _sampling(temperature, top_k, top_p)
+        options = {"prompt_lookup_num_tokens": LOOKUP_TOKENS, "max_new_tokens": max_tokens, **sampling}
+        return _generate(self._target, self._device, token_ids, seed, options)
+
+
+def _generate(
+    target: Any, device: "torch.device", token_ids: list[int], seed: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    import torch
+
+    torch.manual_seed(seed % 2**63)
+    prompt = torch.tensor([token_ids], device=device)
+    arrivals = Arrivals()
+    start = time.perf_counter()
+    target.generate(prompt, attention_mask=torch.ones_like(prompt), streamer=arrivals, **options)
+    return arrivals.answer(start)
 
 
 class Arrivals:

@@ -4,7 +4,7 @@ One JSON object a line on standard input, ``{"token_ids": [...], "max_tokens": N
 they are wanted, and one answer a line, ``{"token_ids": [...], "num_first": ..., "ttft_s": ..., "decode_s": ...}``:
 ``num_first`` tokens came after ``ttft_s``, the others in the ``decode_s`` that followed. The loop is the model, its KV
 cache and the choice of a token, nothing else: what a careful person writes by hand. A request with a ``schedule`` is
-for the library's own assisted generation, with the model of ``--assistant``.
+for the library's own speculation: "prompt-lookup", or assisted generation with the model of ``--assistant``.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bench.peers.hf_assisted import LOOKUP, LookupLoop
 from orchestrator.bench.peers.hf_loading import load_model, pick_device
 
 if TYPE_CHECKING:
@@ -35,9 +36,13 @@ def main() -> None:
     loop = BareLoop(arguments.model, arguments.dtype, arguments.device, arguments.threads)
     assisted, problem = _assisted(loop, arguments) if arguments.assistant else (None, "")
     _answer({"event": "ready", "device": str(loop.device), "no_assistant": problem})
+    lookup = LookupLoop(loop.model, loop.device)
     for line in sys.stdin:
         request = json.loads(line)
-        _answer(assisted.run(**request) if assisted and "schedule" in request else loop.run(**request))
+        if request.get("schedule") == LOOKUP:
+            _answer(lookup.run(**{name: value for name, value in request.items() if name != "schedule"}))
+        else:
+            _answer(assisted.run(**request) if assisted and "schedule" in request else loop.run(**request))
 
 
 def _assisted(loop: "BareLoop", arguments: argparse.Namespace) -> "tuple[AssistedLoop | None, str]":

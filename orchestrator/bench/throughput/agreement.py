@@ -29,13 +29,19 @@ class TextAgreement:
         return self.equal == self.total
 
 
-def promised_agreement(samples: Samples, requests: Sequence[GenerationRequest]) -> TextAgreement | None:
-    """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text."""
+def promised_agreement(
+    samples: Samples, requests: Sequence[GenerationRequest], ours: Sequence[str] = PAIR_ROWS
+) -> TextAgreement | None:
+    """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text.
+
+    Args:
+        ours: the rows that go through our services.
+    """
     if any(one.rejects for one in requests):
         return None
     # HuggingFace draws in its own way, and its loops know nothing of penalties and biases.
     is_plain = all(one.sampling == SamplingParams(temperature=0.0) for one in requests)
-    names = (TARGET_HF, HF_ASSISTED, *PAIR_ROWS) if is_plain else PAIR_ROWS
+    names = (TARGET_HF, HF_ASSISTED, *ours) if is_plain else tuple(ours)
     texts = {name: _samples_of(samples, name) for name in names}
     return agreement_of(texts, [name for name in names if texts[name]])
 

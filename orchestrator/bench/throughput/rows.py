@@ -123,12 +123,12 @@ class Row:
         }
 
 
-def rows_of(samples: Samples) -> list[Row]:
-    """Return one row a name, in the order of ``ROW_NAMES``."""
+def rows_of(samples: Samples, names: Sequence[str] = ROW_NAMES) -> list[Row]:
+    """Return one row a name, in the order of ``names``."""
     schedules = {name: found for name in SCHEDULED_ROWS if (found := by_schedule(samples, name))}
     best = {name: max(found, key=lambda one: Rate.of(found[one]).median) for name, found in schedules.items()}
     samples = {**samples, **{name: schedules[name][schedule] for name, schedule in best.items()}}
-    rates = {name: Rate.of(samples[name]) for name in ROW_NAMES if name in samples}
+    rates = {name: Rate.of(samples[name]) for name in names if name in samples}
     return [
         _row(
             name,

@@ -58,7 +58,7 @@ class Learner:
     def _mode(self, request: Asked) -> "ModeLearner":
         copies = self._copies()
         mode = *mode_of(request), copies
-        return self._modes.setdefault(mode, ModeLearner(self.costs, self._pace, only_drafted=copies))
+        return self._modes.setdefault(mode, ModeLearner(self.costs, self._pace, copies=copies))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,13 @@ class ModeLearner:
     """What was learned of the requests of one mode, and the choices that follow from it.
 
     Args:
-        only_drafted: what was decoded without a draft says nothing: a draft could not have been had there.
+        copies: drafts are had where there is evidence alone, and nobody waits for them. So what was decoded without one
+            says nothing of them, and a round costs its forward.
     """
 
-    def __init__(self, costs: Costs, pace: Pace, *, only_drafted: bool = False) -> None:
+    def __init__(self, costs: Costs, pace: Pace, *, copies: bool = False) -> None:
         self.costs = costs
-        self._only_drafted = only_drafted
+        self._copies = copies
         self._pace = pace
         self._history = History()
         self._found: dict[int, Found] = {}
@@ -46,7 +47,7 @@ class ModeLearner:
         if record.num_tokens:
             self._num_verdicts += 1
             self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
-            if not (self._only_drafted and record.undrafted):
+            if not (self._copies and record.undrafted):
                 self._history.add(record)
             self.costs.observe(session, record)
 
@@ -56,7 +57,7 @@ class ModeLearner:
         num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
         enough = VERDICTS_A_SEARCH if self._num_verdicts > VERDICTS_A_SEARCH else FIRST_VERDICTS
         is_due = last is None or (renew and num_new >= enough * self.costs.sessions)
-        if is_due and (prices := self.costs.now()) is not None:
+        if is_due and (prices := self._prices()) is not None:
             self._searched_at[max_gamma] = self._num_verdicts
             # The first one is waited for: there is nothing to go on with meanwhile.
             (self._pace if last else at_once)(self._search(prices, max_gamma, last))
@@ -69,7 +70,7 @@ class ModeLearner:
             loss_us: of its rounds.
             num_unread: tokens that the drafter has to read first.
         """
-        prices = self.costs.now()
+        prices = self._prices()
         if prices is None or not prices.can_pay(max_gamma):
             return False
         price_us = max(loss_us, LEAST_LOSS * prices.forward_us(1)) + self.costs.draft_prompt_us(num_unread)
@@ -77,6 +78,12 @@ class ModeLearner:
         # What was saved up is gone, so that a long time without a probe does not end in a row of them.
         self._credit_us = 0.0 if is_due else self._credit_us
         return is_due
+
+    def _prices(self) -> Prices | None:
+        prices = self.costs.now()
+        if prices is None or not self._copies:
+            return prices
+        return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=prices.forward_us(1))
 
     def _search(self, prices: Prices, max_gamma: int, last: Found | None) -> Generator[None]:
         choice = last.choice if last else None

@@ -18,6 +18,7 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
 from orchestrator.terminal.request_options import BUNDLED_GAMMA, DraftingOptions, SamplingOptions, request_for
+from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
 
@@ -67,6 +68,19 @@ def test_which_models_are_used() -> None:
     assert (half_named.target_model, half_named.draft_model) == (None, BUNDLED_DRAFT)
     ModelOptions(target="t", draft="d").check_draft()
     ModelOptions(target="t", drafter=("h:1",)).check_draft()
+    suffix = ModelOptions(target="t", service=ServiceFlags({"method": "suffix"}))
+    skipping = ModelOptions(target="t", service=ServiceFlags({"method": "layer-skip", "skip": "f"}))
+    assert (suffix.draft_model, skipping.draft_model) == ("", "t")
+    suffix.check_draft()
+
+
+def test_a_method_goes_with_what_it_needs_and_nothing_else() -> None:
+    with pytest.raises(InvalidArgument, match="draft: 'd' is not for the method suffix"):
+        ModelOptions(draft="d", service=ServiceFlags({"method": "suffix"}))
+    with pytest.raises(InvalidArgument, match="method: is for a drafter that is started here"):
+        ModelOptions(drafter=("h:1",), service=ServiceFlags({"method": "suffix"}))
+    with pytest.raises(InvalidArgument, match="skip: is needed for the method layer-skip"):
+        ServiceFlags({"method": "layer-skip"})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from specgate.types import (
     SEED_LIMIT,
     AnnouncedProposal,
     Announcement,
+    DraftMethod,
     DraftRequest,
     FinishReason,
     FollowUp,
@@ -50,7 +51,16 @@ VERDICTS = [
     Verdict(5, token_id=9, follow_up=2),
 ]
 LONG, SHORT = AnnouncedProposal((8, 9, 7), (1, 2, 3)), AnnouncedProposal((0,), (5,))
-ANNOUNCED = [(), (LONG,), (LONG,) * 4, (SHORT,) * 64, (LONG, SHORT, AnnouncedProposal((4,) * 130, (9,) * MAX_GAMMA))]
+COPIED = AnnouncedProposal((4,), (5, 6), DraftMethod.SUFFIX)
+ANNOUNCED = [
+    (),
+    (COPIED,),
+    (LONG, COPIED),
+    (LONG,),
+    (LONG,) * 4,
+    (SHORT,) * 64,
+    (LONG, SHORT, AnnouncedProposal((4,) * 130, (9,) * MAX_GAMMA)),
+]
 SURE, ANY = FollowUp(2, 7, (1, 2, 3), 0.5), FollowUp(0, 0, (5,))
 SAMPLINGS = [
     SamplingParams(),
@@ -82,7 +92,12 @@ ROUND_TRIPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[An
     "draft response": (
         partial(convert.draft_response_to_pb, 9),
         convert.draft_response_from_pb,
-        [Proposal((7, 0, 7), from_run_ahead=True, draft_us=1234, num_prepared=2), SAMPLED, FULL],
+        [
+            Proposal((7, 0, 7), from_run_ahead=True, draft_us=1234, num_prepared=2),
+            SAMPLED,
+            FULL,
+            *(Proposal(method=method) for method in DraftMethod),
+        ],
     ),
     "verify round": (
         convert.verify_round_to_pb,

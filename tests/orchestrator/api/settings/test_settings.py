@@ -8,7 +8,14 @@ import pytest
 import yaml
 
 from orchestrator.api.settings.keys import all_keys, nearest_key
-from orchestrator.api.settings.settings import Defaults, Settings, load_settings, parse_set, settings_of, to_yaml
+from orchestrator.api.settings.settings import (
+    Defaults,
+    Settings,
+    load_settings,
+    parse_set,
+    settings_of,
+    to_yaml,
+)
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
@@ -77,6 +84,10 @@ def test_no_drafter(file: Any) -> None:
         ({"gateway": {"http": {"host": "0.0.0.0"}}}, "gateway.http", "host '0.0.0.0' is beyond loopback"),
         ({"verifier": {"autoscaling": {"min_replicas": 3}}}, "verifier.autoscaling", "3 is above max_replicas 1"),
         ({1: 2}, "1", "Keys should be strings"),
+        ({"drafter": {"method": "copy"}}, "drafter.method", "it is 'copy'"),
+        ({"drafter": {"method": "layer-skip"}}, "drafter.skip", "is needed for the method layer-skip"),
+        ({"drafter": {"skip": "f"}}, "drafter.skip", "'f' is for the method layer-skip, not for model"),
+        ({"drafter": {"method": "suffix", "model": "m"}}, "drafter.model", "'m' is not for the method suffix"),
     ],
 )
 def test_what_is_wrong_is_named(values: dict[Any, Any], field: str, problem: str) -> None:
@@ -85,6 +96,16 @@ def test_what_is_wrong_is_named(values: dict[Any, Any], field: str, problem: str
     assert caught.value.field == field
     assert problem in caught.value.problem
     assert "\n" not in caught.value.problem
+
+
+def test_a_method_brings_the_model_that_it_needs() -> None:
+    skipping = {"method": "layer-skip", "skip": "f"}
+    asked = [{"method": "suffix"}, skipping, {"method": "suffix+model"}]
+    drafters = [
+        settings_of({"verifier": {"model": "t"}, "drafter": one | more}).drafter
+        for one, more in zip(asked, ({}, {}, {"model": "d"}), strict=True)
+    ]
+    assert [one and one.model for one in drafters] == ["", "t", "d"]
 
 
 def test_beyond_loopback_with_consent_or_tls() -> None:

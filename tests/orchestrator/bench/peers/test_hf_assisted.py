@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from orchestrator.bench.peers.bare_loop import BareLoopProcess
-from orchestrator.bench.peers.hf_assisted import SCHEDULES, Arrivals
+from orchestrator.bench.peers.hf_assisted import LOOKUP, SCHEDULES, Arrivals
 from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
 from specgate.types import SamplingParams
@@ -52,13 +52,14 @@ async def test_greedy_text_is_the_targets_under_every_schedule_and_sampling_foll
         alone = await loop.run(request)
         runs = {schedule: await loop.run(request, schedule) for schedule in SCHEDULES}
         again = await loop.run(request, "default")
+        looked_up = await loop.run(request, LOOKUP)
         sampled = [[await loop.run(warm, schedule) for _ in range(2)] for schedule in (None, "gamma5")]
         likeliest = [await loop.run(narrow, schedule) for schedule in (None, "gamma5")]
     model: Any = AutoModelForCausalLM.from_pretrained(folder / "target", dtype=torch.float32)
     # Past the end-of-sequence token, as the baseline decodes.
     expected = model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=60, do_sample=False, eos_token_id=None)
     assert list(alone.token_ids) == expected[0, 3:].tolist()
-    assert {run.token_ids for run in (*runs.values(), again, *likeliest)} == {alone.token_ids}
+    assert {run.token_ids for run in (*runs.values(), again, looked_up, *likeliest)} == {alone.token_ids}
     assert alone.num_first == 1
     assert 1 <= runs["gamma5"].num_first <= 6
     assert again.num_first == runs["default"].num_first

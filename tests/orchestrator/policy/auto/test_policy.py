@@ -6,8 +6,8 @@ from statistics import mode
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
-from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS, Auto
-from orchestrator.policy.gates import Gate
+from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS
+from orchestrator.policy.gates import Gate, Policy
 from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
 from tests.orchestrator.policy.auto.support import (
     DRAFT_US,
@@ -33,7 +33,7 @@ def none_stands(gamma: int) -> int:
     return 0
 
 
-def settled(learner: Learner, request: GenerationRequest = REQUEST) -> Auto:
+def settled(learner: Learner, request: GenerationRequest = REQUEST) -> Policy:
     """Return a policy that has no probe to make: another one has just made it."""
     learner.policy(request, THERE).plan(Progress(UNSURE))
     return learner.policy(request, THERE)

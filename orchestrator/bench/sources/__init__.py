@@ -1,0 +1,1 @@
+"""``orchestrator bench --sources``: what draft sources bring, on texts of three kinds."""

@@ -1,0 +1,86 @@
+"""``auto`` where the drafter copies: nothing is asked, and what is announced is taken where it pays."""
+
+from dataclasses import replace
+
+from orchestrator.policy.auto.learner import Learner
+from orchestrator.policy.auto.policy import MOST_SOLO
+from orchestrator.policy.gates import Policy, make_policy
+from specgate.types import ALWAYS_SOLO, RoundPlan
+from tests.orchestrator.policy.auto.support import (
+    FORWARD_US,
+    REQUEST,
+    SURE,
+    Drafter,
+    Progress,
+    a_round,
+    an_observer,
+    measured,
+    solo,
+)
+
+GAMMA = 5
+"""What pays at the agreement that is assumed of a draft which nobody has seen, where a row more costs 3 %."""
+
+
+def a_learner(row_share: float = 0.03) -> Learner:
+    """Return one of a target whose further rows take so much of a forward, and of a drafter that copies."""
+    costs = measured(draft_us=1)
+    one, wide = costs.target
+    told = costs._replace(target=(one, wide._replace(forward_us=int(FORWARD_US * (1 + row_share * (wide.rows - 1))))))
+    return Learner(lambda: told, copies=lambda: True)
+
+
+def a_policy(learner: Learner, drafter: Drafter | None = None) -> Policy:
+    return make_policy(REQUEST, drafter or Drafter(), learner)
+
+
+def test_the_target_goes_on_alone_beside_a_drafter_that_follows() -> None:
+    plan = a_policy(a_learner()).plan(Progress(SURE))
+    assert plan == RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, prepare=GAMMA, keeps_warm=True)
+
+
+def test_what_is_announced_is_verified_and_the_target_goes_on_alone_behind_it() -> None:
+    expected = a_policy(a_learner()).plan_ahead(Progress())
+    assert expected is not None
+    assert expected.plan == RoundPlan(GAMMA, 0.0, ALWAYS_SOLO, MOST_SOLO, prepare=GAMMA)
+    assert expected.least_confidence == 0.0
+
+
+def test_it_wants_its_drafter_when_it_plans_and_not_when_it_looks_ahead() -> None:
+    class Absent(Drafter):
+        num_wanted = 0
+
+        def want(self) -> None:
+            self.num_wanted += 1
+
+    drafter = Absent(available=False)
+    policy = a_policy(a_learner(), drafter)
+    policy.plan_ahead(Progress())
+    assert drafter.num_wanted == 0
+    policy.plan(Progress(SURE))
+    assert drafter.num_wanted == 1
+
+
+def test_a_text_that_was_decoded_alone_says_nothing_of_copies() -> None:
+    learner = a_learner()
+    observe, policy = an_observer(learner), a_policy(learner)
+    for _ in range(300):
+        observe(solo())
+    assert policy.plan(Progress(SURE)).prepare == GAMMA
+
+
+def test_copies_that_are_wrong_are_not_verified_any_more_but_tried_now_and_then() -> None:
+    # Where a further row is dear: wide forwards pay for drafts that stand alone.
+    learner = a_learner(row_share=0.5)
+    observe, policy = an_observer(learner), a_policy(learner)
+    wrong = replace(a_round(4, 0, draft_us=0), plan=RoundPlan(4))
+    for _ in range(60):
+        observe(wrong)
+    plans = []
+    for _ in range(400):
+        observe(solo())
+        plans.append(policy.plan(Progress(SURE)))
+    told = sum(plan.keeps_warm for plan in plans)
+    assert 0 < told < len(plans) // 4
+    assert {plan.gamma for plan in plans} == {0}
+    assert policy.plan_ahead(Progress()) is None or plans[-1].keeps_warm
