@@ -92,7 +92,14 @@ class GenerateRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., params: _Optional[_Union[GenerationParams, _Mapping]] = ...) -> None: ...
 
 class GenerationStats(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "seed", "rounds", "drafted_tokens", "accepted_tokens", "solo_tokens", "target_forwards", "near_ties", "drafter_failures", "verifier_failovers", "followed")
+    __slots__ = ("prompt_tokens", "completion_tokens", "seed", "rounds", "drafted_tokens", "accepted_tokens", "solo_tokens", "target_forwards", "near_ties", "drafter_failures", "verifier_failovers", "followed", "accepted_by")
+    class AcceptedByEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +112,7 @@ class GenerationStats(_message.Message):
     DRAFTER_FAILURES_FIELD_NUMBER: _ClassVar[int]
     VERIFIER_FAILOVERS_FIELD_NUMBER: _ClassVar[int]
     FOLLOWED_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_BY_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     seed: int
@@ -117,7 +125,8 @@ class GenerationStats(_message.Message):
     drafter_failures: int
     verifier_failovers: int
     followed: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., rounds: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., solo_tokens: _Optional[int] = ..., target_forwards: _Optional[int] = ..., near_ties: _Optional[int] = ..., drafter_failures: _Optional[int] = ..., verifier_failovers: _Optional[int] = ..., followed: _Optional[int] = ...) -> None: ...
+    accepted_by: _containers.ScalarMap[str, int]
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., rounds: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., solo_tokens: _Optional[int] = ..., target_forwards: _Optional[int] = ..., near_ties: _Optional[int] = ..., drafter_failures: _Optional[int] = ..., verifier_failovers: _Optional[int] = ..., followed: _Optional[int] = ..., accepted_by: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
     __slots__ = ("text", "token_ids", "sources", "logprobs", "finish_reason", "stats")

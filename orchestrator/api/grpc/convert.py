@@ -109,6 +109,7 @@ def stats_to_pb(stats: GenerationStats) -> pb.GenerationStats:
         target_forwards=stats.target_forwards,
         near_ties=stats.near_ties,
         followed=stats.followed,
+        accepted_by={str(method): count for method, count in stats.accepted_by.items()},
         drafter_failures=stats.drafter_failures,
         verifier_failovers=stats.verifier_failovers,
     )

@@ -68,6 +68,7 @@ def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) 
             "gate_threshold": request.threshold,
             "rounds": stats.rounds,
             "accepted_tokens": stats.accepted,
+            "accepted_by": {str(method): count for method, count in stats.accepted_by.items()},
             "solo_tokens": stats.solo_tokens,
             "target_forwards": stats.target_forwards,
             "near_ties": stats.near_ties,

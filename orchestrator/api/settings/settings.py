@@ -186,7 +186,8 @@ def _with_draft_model(merged: dict[str, Any], values: Mapping[str, Any]) -> dict
         return merged
     models = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: merged["verifier"].get("model", "")}
     method = given.get("method")
-    return _merged(merged, {"drafter": {"model": models[method]}}) if method in models else merged
+    known = isinstance(method, str) and method in models
+    return _merged(merged, {"drafter": {"model": models[DraftMethod(method)]}}) if known else merged
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """A client of GenerationService: a prompt in, the deltas of the decode loop out."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from specgate.rpc.convert import token_logprobs_from_pb
 from specgate.rpc.convert_session import sampling_params_to_pb, verification_to_pb
 from specgate.rpc.status import from_rpc_error
 from specgate.rpc.tls import ClientTlsFiles
-from specgate.types import FinishReason, TokenSource
+from specgate.types import DraftMethod, FinishReason, TokenSource
 from specgate.v1 import generation_service_pb2 as pb2
 from specgate.v1 import types_pb2
 from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
@@ -110,5 +111,6 @@ def _delta_from_pb(pb: pb2.GenerateStreamResponse) -> Delta:
 
 
 def _stats_from_pb(pb: pb2.GenerationStats) -> GenerationStats:
-    names = set(GenerationStats.__dataclass_fields__) - _NOT_SENT
-    return GenerationStats(**{name: getattr(pb, _STATS.get(name, name)) for name in names})
+    names = set(GenerationStats.__dataclass_fields__) - _NOT_SENT - {"accepted_by"}
+    accepted_by = Counter({DraftMethod(method): count for method, count in pb.accepted_by.items()})
+    return GenerationStats(accepted_by=accepted_by, **{name: getattr(pb, _STATS.get(name, name)) for name in names})
