@@ -186,8 +186,9 @@ def _with_draft_model(merged: dict[str, Any], values: Mapping[str, Any]) -> dict
         return merged
     models = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: merged["verifier"].get("model", "")}
     method = given.get("method")
-    known = isinstance(method, str) and method in models
-    return _merged(merged, {"drafter": {"model": models[DraftMethod(method)]}}) if known else merged
+    if not isinstance(method, str) or method not in models:
+        return merged
+    return _merged(merged, {"drafter": {"model": models[DraftMethod(method)]}})
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, object]:
