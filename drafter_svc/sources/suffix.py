@@ -21,6 +21,13 @@ class Match(NamedTuple):
     end: int
 
 
+class Place(NamedTuple):
+    """A state of the automaton, and how many tokens of its strings are matched."""
+
+    state: int
+    length: int
+
+
 class SuffixText:
     """A text that only grows, and where its end was seen before.
 
@@ -77,17 +84,28 @@ class SuffixText:
                 drafted.append(drafted[position - known - len(behind)])
         return drafted
 
+    def step(self, place: "Place", token_id: int) -> "Place":
+        """Return the longest match that goes on with a token, from a match of some text in this one.
+
+        This text may have grown since: a match is one for good, though a longer one may have come up.
+        """
+        state, length = place
+        while state and token_id not in self._next[state]:
+            state = self._link[state]
+            length = min(length, self._length[state])
+        return Place(self._next[state][token_id], length + 1) if token_id in self._next[state] else Place(0, 0)
+
+    def at(self, place: "Place") -> Match:
+        """Return the match that a place stands for."""
+        return Match(place.length, self._end[place.state])
+
     def _match_behind(self, token_ids: Sequence[int]) -> Match:
         """Return the match at the end of the text and ``token_ids``."""
         state = max(self._link[self._last], 0)
-        length = self._length[state]
+        place = Place(state, self._length[state])
         for token_id in token_ids:
-            while state and token_id not in self._next[state]:
-                state = self._link[state]
-                length = self._length[state]
-            if token_id in self._next[state]:
-                state, length = self._next[state][token_id], length + 1
-        return Match(length, self._end[state])
+            place = self.step(place, token_id)
+        return self.at(place)
 
     def _add(self, token_id: int) -> None:
         new = self._new({}, self._length[self._last] + 1, len(self.token_ids))

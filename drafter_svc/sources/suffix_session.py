@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from drafter_svc.rounds import RoundOrder
+from drafter_svc.sources.answer_memory import AnswerMemory
 from drafter_svc.sources.source import Announce, Submit, Work
 from drafter_svc.sources.suffix import SuffixText
 from specgate.service.text import TextPool
@@ -26,12 +27,13 @@ class SuffixSession:
 
     Args:
         pool: counts the tokens that all sessions hold.
+        memory: of past answers; they are looked at where the text has no match of its own. None: there is none.
 
     Raises:
         KVCacheFull: the prompt does not fit beside the other sessions' texts.
     """
 
-    def __init__(self, spec: SessionSpec, pool: TextPool) -> None:
+    def __init__(self, spec: SessionSpec, pool: TextPool, memory: AnswerMemory | None = None) -> None:
         self.spec = spec
         self.last_proposal: Sequence[int] = ()
         self.was_announced = False
@@ -42,6 +44,8 @@ class SuffixSession:
         self._held = pool.take(len(committed))
         self._order = RoundOrder(len(committed))
         self._text = SuffixText(committed)
+        self._memory = memory
+        self._recall = memory.recall(spec.cache_salt, committed) if memory is not None else None
         self._is_full = False
         """The pool had no room for what the target said: nothing more is drafted."""
 
@@ -86,6 +90,8 @@ class SuffixSession:
 
     def free(self) -> None:
         """See ``SourceSession``."""
+        if self._memory is not None and self._held:
+            self._memory.learn(self.spec.cache_salt, self._text.token_ids[len(self.spec.prompt_token_ids) :])
         self._pool.give(self._held)
         self._held = 0
 
@@ -94,12 +100,16 @@ class SuffixSession:
         if not self._is_full:
             self._held += len(token_ids)
             self._text.extend(token_ids)
+            if self._recall is not None:
+                self._recall.follow(token_ids)
 
     def _draft(self, gamma: int, behind: Sequence[int] = ()) -> TokenIds:
         """Return up to ``gamma`` tokens: the last one is the first stop token."""
         if gamma == 0 or self._is_full:
             return ()
         drafted = self._text.draft(gamma, behind)
+        if not drafted and self._recall is not None:
+            drafted = self._recall.draft(gamma, behind)
         stop = next((index for index, one in enumerate(drafted) if one in self.spec.stop_token_ids), len(drafted))
         return tuple(drafted[: stop + 1])
 

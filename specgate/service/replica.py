@@ -112,7 +112,8 @@ class Replica:
         drafts come from no model.
         """
         if not self._config.has_model:
-            return ServedText(self._config.max_sessions, self._config.kv_tokens, self.leases)
+            config = self._config
+            return ServedText(config.max_sessions, config.kv_tokens, self.leases, config.memory_bytes)
         import torch
 
         from specgate.runtime.engine.engine import Engine

@@ -89,12 +89,20 @@ class ServedText:
     Args:
         num_tokens: of all sessions' texts at the most; None is ``DEFAULT_TOKENS``.
         leases: whose tokens a session needs; None lets anybody in.
+        memory_bytes: of past answers, kept for later ones; 0 keeps none.
     """
 
     draft_method = DraftMethod.SUFFIX
     run_ahead_rows = 0
 
-    def __init__(self, max_sessions: int, num_tokens: int | None = None, leases: LeaseBook | None = None) -> None:
+    def __init__(
+        self,
+        max_sessions: int,
+        num_tokens: int | None = None,
+        leases: LeaseBook | None = None,
+        memory_bytes: int = 0,
+    ) -> None:
+        self.memory_bytes = memory_bytes
         self.engine = InlineEngine()
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)
         self._admission = Admission("drafter", max_sessions, 0, {}, leases)
