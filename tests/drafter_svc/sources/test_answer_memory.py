@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_svc.sources.answer_memory import AnswerMemory
+from drafter_svc.sources.answer_memory import SHELF_TOKENS, AnswerMemory
 from drafter_svc.sources.suffix import BYTES_A_TOKEN
 
 ANSWER = [1, 2, 3, 4, 5, 6]
@@ -49,7 +49,7 @@ def test_an_answer_that_comes_meanwhile_is_found_too() -> None:
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
-    kept = memory(20)
+    kept = memory(2 * (SHELF_TOKENS + len(ANSWER) + 1) + SHELF_TOKENS)
     kept.learn("a", ANSWER)
     kept.learn("b", ANSWER)
     kept.recall("a", [])
@@ -64,6 +64,7 @@ def test_there_are_never_more_bytes_than_allowed(num_tokens: int, answers: list[
     kept = memory(num_tokens)
     for salt, answer in answers:
         kept.learn(salt, answer)
+        kept.recall(f"{salt}{len(answer)}", answer)
         assert kept.num_tokens <= num_tokens
 
 

@@ -10,7 +10,7 @@ from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Progress, TargetAlone, TargetConfidence
 from orchestrator.services.reattach import NoDrafter
-from specgate.types import ALWAYS_SOLO, FinishReason, RoundPlan, RoundRecord, TokenSource
+from specgate.types import ALWAYS_SOLO, DraftMethod, FinishReason, RoundPlan, RoundRecord, TokenSource
 from tests.orchestrator.decode.support import parties, within
 from tests.support.decoding import PROMPT, emitted, make_spec, run, target_alone
 from tests.support.fakes import EOS_TOKEN_ID
@@ -49,7 +49,8 @@ async def test_statistics_and_sources_add_up() -> None:
 
     stats, sources = session.stats, [source for delta in deltas for source in delta.sources]
     counts = {source: sources.count(source) for source in TokenSource}
-    assert all(counts.values())
+    assert {source for source, count in counts.items() if count} == set(list(TokenSource)[:4])
+    assert stats.accepted_by == {DraftMethod.MODEL: stats.accepted}
     assert stats.completion_tokens == 200 == len(sources)
     assert stats.accepted == counts[TokenSource.ACCEPTED]
     assert stats.solo_tokens == counts[TokenSource.SOLO]

@@ -8,7 +8,7 @@ from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import Delta
 from orchestrator.decode.session import Session
 from orchestrator.decode.text import TextTokenizer
-from specgate.types import FinishReason, Proposal, RoundPlan, TokenLogprobs, TokenSource, Verdict
+from specgate.types import DraftMethod, FinishReason, Proposal, RoundPlan, TokenLogprobs, TokenSource, Verdict
 from tests.support.decoding import PROMPT, make_session, make_spec
 
 ACCEPTED, RECOVERED = TokenSource.ACCEPTED, TokenSource.RECOVERED
@@ -174,3 +174,16 @@ def test_text_is_held_back_while_it_may_be_a_stop_string(
     behind = () if reason is None else (50, 51)
     delta = commit(session, (*ids, *behind), len(ids) + len(behind), None)
     assert (delta.token_ids, delta.text, delta.finish_reason) == (tuple(ids), "".join(texts), reason)
+
+
+@pytest.mark.parametrize(("method", "source"), [
+    (DraftMethod.MODEL, TokenSource.ACCEPTED),
+    (DraftMethod.LAYER_SKIP, TokenSource.ACCEPTED_LAYER_SKIP),
+    (DraftMethod.SUFFIX, TokenSource.ACCEPTED_SUFFIX),
+])  # fmt: skip
+def test_who_drafted_an_accepted_token_is_told(method: DraftMethod, source: TokenSource) -> None:
+    session = make_session()
+    session.draft_request(RoundPlan(2))
+    delta = session.commit(Proposal((8, 9), method=method), Verdict(session.round, 1, 20, confidence=0.5))
+    assert delta.sources == (source, RECOVERED)
+    assert session.stats.accepted_by == {method: 1}

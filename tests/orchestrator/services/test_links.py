@@ -134,15 +134,20 @@ async def test_nonsense_of_a_verifier(dialer: GrpcDialer, changes: dict[str, Any
             await collect(verifier, VerifyRequest(1, 3, Proposal()))
 
 
+async def test_a_drafter_may_have_nothing_to_go_by() -> None:
+    async with drafting() as (service, drafter):
+        service.answer = lambda pb: type(pb)(round=1)
+        assert len(await drafter.draft(DraftRequest(1, 3, (), 3))) == 0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"round": 9},
-        {"proposal": None},
         {"proposal": {"draft_token_ids": (1, 2, 3, 4)}},
         {"proposal": {"draft_token_ids": (1, 2), "draft_probs": [{"token_ids": [1], "probs": [1.0]}]}},
     ],
-    ids=["round", "empty", "too long", "probs"],
+    ids=["round", "too long", "probs"],
 )
 async def test_nonsense_of_a_drafter(changes: dict[str, Any]) -> None:
     async with drafting() as (service, drafter):
