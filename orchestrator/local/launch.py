@@ -164,14 +164,12 @@ def _missing(
     check_model("target", models.target)
     check_model("draft", models.draft)
     drafter_core, verifier_core = cores or (None, None)
-    wanted = [("verifier", models.target_model, verifier_core)]
-    if with_draft:
-        wanted.append(("drafter", models.draft_model, drafter_core))
-    return [
-        local_service(models, role, model, core, capacity)
-        for role, model, core in wanted
-        if model is not None and not getattr(models, role)
-    ]
+    missing: list[LocalService] = []
+    if models.target_model is not None and not models.verifier:
+        missing.append(local_service(models, "verifier", models.target_model, verifier_core, capacity))
+    if with_draft and models.starts_drafter:
+        missing.append(local_service(models, "drafter", models.draft_model or "", drafter_core, capacity))
+    return missing
 
 
 def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:

@@ -52,7 +52,7 @@ async def served(
 def settings_for(models: ModelOptions) -> dict[str, object]:
     """Return the settings that serve the models of these flags, on this machine."""
     pair = {"verifier.model": models.target_model, "drafter.model": models.draft_model}
-    settings: dict[str, object] = {key: model for key, model in pair.items() if model is not None}
+    settings: dict[str, object] = {key: model for key, model in pair.items() if model}
     for role in ("verifier", "drafter"):
         settings |= {f"{role}.{name}": value for name, value in models.service.given_to(role).items()}
     return settings

@@ -106,18 +106,22 @@ class ModelOptions(PairOptions):
 
     @property
     def draft_model(self) -> str | None:
-        """The draft's files; None where a named drafter alone knows them, or none was given beside --target; "" where
-        drafts come from no model.
+        """The draft's files; None where a named drafter alone knows them, drafts come from no model, or none was given
+        beside --target.
         """
-        if not self.drafter and self.service.method is DraftMethod.SUFFIX:
-            return ""
-        if not self.drafter and self.service.method is DraftMethod.LAYER_SKIP:
+        if self.service.method is DraftMethod.LAYER_SKIP:
             return self.target_model
-        return self.draft or (None if self.drafter or self.target else BUNDLED_DRAFT)
+        own = self.drafter or self.target or not self.service.method.has_model
+        return self.draft or (None if own else BUNDLED_DRAFT)
+
+    @property
+    def starts_drafter(self) -> bool:
+        """Whether there is all that a drafter of our own needs."""
+        return not self.drafter and (self.draft_model is not None or not self.service.method.has_model)
 
     def check_draft(self) -> None:
         """Raise InvalidArgument unless there is a draft to work with: a target of one's own needs one, too."""
-        if not self.drafter and self.draft_model is None:
+        if not self.drafter and not self.starts_drafter:
             raise InvalidArgument("draft", "is needed beside --target; or --gamma 0 for the target alone")
 
 

@@ -70,7 +70,9 @@ def test_which_models_are_used() -> None:
     ModelOptions(target="t", drafter=("h:1",)).check_draft()
     suffix = ModelOptions(target="t", service=ServiceFlags({"method": "suffix"}))
     skipping = ModelOptions(target="t", service=ServiceFlags({"method": "layer-skip", "skip": "f"}))
-    assert (suffix.draft_model, skipping.draft_model) == ("", "t")
+    assert (suffix.draft_model, skipping.draft_model) == (None, "t")
+    assert suffix.starts_drafter
+    assert skipping.starts_drafter
     suffix.check_draft()
 
 
