@@ -46,7 +46,8 @@ def _examine(models: ModelOptions) -> Iterator[Finding]:
     target, draft = _Side("target"), _Side("draft")
     yield from target.examine(models, "verifier", models.verifier, models.target_model)
     yield from draft.examine(models, "drafter", models.drafter, models.draft_model)
-    if target.facts and draft.facts:
+    # What has no model fits any.
+    if target.facts and draft.facts and draft.facts.num_parameters != 0:
         yield from check_pair(target.facts, draft.facts)
     here = [side.facts for side in (target, draft) if side.is_local and side.facts]
     if here:

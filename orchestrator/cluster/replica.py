@@ -69,18 +69,18 @@ def service_application(role: str, settings: ServiceSettings, drain_s: float) ->
         max_queued_requests=settings.max_queued_sessions,
         graceful_shutdown_timeout_s=drain_s,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        ray_actor_options=actor_options(settings.placement),
+        ray_actor_options=actor_options(settings.placement, has_model=settings.has_model),
         logging_config=LOGGING,
         **_scale(settings),
     )(ServiceReplica)
     return deployment.bind(role, settings.model_dump(mode="json"), drain_s)
 
 
-def actor_options(placement: Placement) -> dict[str, Any]:
-    """Return what Ray is told of a replica's needs."""
+def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, Any]:
+    """Return what Ray is told of a replica's needs; one that runs no model takes no card unless it is told to."""
     num_gpus = placement.num_gpus
     if num_gpus is None:
-        num_gpus = 1.0 if ray.is_initialized() and ray.cluster_resources().get("GPU", 0) else 0.0
+        num_gpus = 1.0 if has_model and ray.is_initialized() and ray.cluster_resources().get("GPU", 0) else 0.0
     options: dict[str, Any] = {"num_cpus": placement.num_cpus, "num_gpus": num_gpus}
     if placement.resources:
         options["resources"] = placement.resources

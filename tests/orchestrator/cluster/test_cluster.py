@@ -31,6 +31,7 @@ def test_a_replica_goes_where_its_placement_says(monkeypatch: pytest.MonkeyPatch
     for num_gpus, wanted in ((2.0, 1.0), (0.0, 0.0)):
         monkeypatch.setattr(ray, "cluster_resources", lambda num_gpus=num_gpus: {"GPU": num_gpus})
         assert actor_options(Placement())["num_gpus"] == wanted
+        assert actor_options(Placement(), has_model=False)["num_gpus"] == 0
 
 
 def test_the_cause_of_a_failed_deployment_is_one_line() -> None:
