@@ -1,38 +1,38 @@
-"""Past answers, for drafts of later ones: kept apart by ``cache_salt``, bounded in bytes, and off by default.
+"""Past answers, for drafts of later ones: kept apart by who may see them, bounded in bytes, and off by default.
 
 Whoever shares a salt can find out by the speed of an answer that somebody was given a text like it. So it is for one
 tenant, or for those who trust each other.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from drafter_svc.sources.suffix import BYTES_A_TOKEN, LEAST_MATCH, Place, SuffixText
 
 SHELF_TOKENS = 4
-"""What an empty shelf takes, about 2,000 bytes."""
+"""What an empty shelf takes, about 3,000 bytes."""
 _BETWEEN = -1
 """No token: no match goes from one answer to the next."""
 
 
 class Shelf:
-    """The answers of one salt, in two texts: when the newer one is full it becomes the older one.
+    """Answers that may be seen together, in two texts: when the newer one is full it becomes the older one.
 
     Args:
         num_tokens: of both at the most.
     """
 
     def __init__(self, num_tokens: int) -> None:
-        self._half = max(num_tokens // 2, 1)
+        self._half = num_tokens // 2
         self.texts = (SuffixText(), SuffixText())
         """The newer one first."""
 
     def __len__(self) -> int:
-        return sum(map(len, self.texts))
+        return SHELF_TOKENS + sum(map(len, self.texts))
 
     def add(self, token_ids: Sequence[int]) -> None:
         """Add an answer, as much of its end as there is room for."""
-        kept = [*token_ids[-(self._half - 1) :], _BETWEEN] if self._half > 1 else []
+        kept = [*token_ids[-(self._half - 1) :], _BETWEEN]
         if len(self.texts[0]) + len(kept) > self._half:
             self.texts = SuffixText(), self.texts[0]
         self.texts[0].extend(kept)
@@ -42,45 +42,43 @@ class AnswerMemory:
     """All shelves. What was not used for longest goes first. All calls come from one event loop.
 
     Args:
-        num_bytes: that they take at the most, at ``BYTES_A_TOKEN``.
+        num_bytes: that they take at the most, at ``BYTES_A_TOKEN``. (What is forgotten lives on while an open session
+            looks at it.)
     """
 
     def __init__(self, num_bytes: int) -> None:
-        self._num_tokens = num_bytes // BYTES_A_TOKEN
-        self._shelves: OrderedDict[str, Shelf] = OrderedDict()
+        self._most = num_bytes // BYTES_A_TOKEN
+        self._shelves: OrderedDict[Hashable, Shelf] = OrderedDict()
+        self.num_tokens = 0
+        """That are kept; a shelf is worth some, however empty."""
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that are kept; a shelf is worth some, however empty."""
-        return sum(SHELF_TOKENS + len(shelf) for shelf in self._shelves.values())
+    def learn(self, reader: Hashable, token_ids: Sequence[int]) -> None:
+        """Keep an answer for whoever is the same ``reader``."""
+        room = self._most - SHELF_TOKENS
+        if len(token_ids) < LEAST_MATCH or room < 2 * LEAST_MATCH:
+            return
+        shelf = self._shelves.pop(reader, None) or Shelf(room)
+        self.num_tokens -= len(shelf) if len(shelf) > SHELF_TOKENS else 0
+        shelf.add(token_ids)
+        self._shelves[reader] = shelf
+        self.num_tokens += len(shelf)
+        while self.num_tokens > self._most:
+            self.num_tokens -= len(self._shelves.popitem(last=False)[1])
 
-    def learn(self, salt: str, token_ids: Sequence[int]) -> None:
-        """Keep an answer."""
-        self._shelf(salt).add(token_ids)
-        self._forget()
-
-    def recall(self, salt: str, token_ids: Iterable[int]) -> "Recall":
-        """Return what follows a text through the answers that were given under its salt until now."""
-        recall = Recall(self._shelf(salt).texts)
+    def recall(self, reader: Hashable, token_ids: Iterable[int]) -> "Recall":
+        """Return what follows a text through the answers that were kept for its reader until now."""
+        if reader in self._shelves:
+            self._shelves.move_to_end(reader)
+        recall = Recall(self._shelves[reader].texts if reader in self._shelves else ())
         recall.follow(token_ids)
         return recall
-
-    def _shelf(self, salt: str) -> Shelf:
-        shelf = self._shelves.setdefault(salt, Shelf(self._num_tokens))
-        self._shelves.move_to_end(salt)
-        self._forget()
-        return shelf
-
-    def _forget(self) -> None:
-        while self.num_tokens > self._num_tokens:
-            self._shelves.popitem(last=False)
 
 
 class Recall:
     """Where the end of a text is found in some answers.
 
     Args:
-        texts: the answers; the first ones count.
+        texts: the answers.
     """
 
     def __init__(self, texts: Sequence[SuffixText]) -> None:
@@ -89,7 +87,7 @@ class Recall:
 
     def follow(self, token_ids: Iterable[int]) -> None:
         """The text goes on."""
-        for token_id in token_ids:
+        for token_id in token_ids if self._places else ():
             self._places = self._stepped(self._places, token_id)
 
     def draft(self, most: int, behind: Sequence[int] = ()) -> list[int]:
@@ -97,6 +95,8 @@ class Recall:
         places = self._places
         for token_id in behind:
             places = self._stepped(places, token_id)
+        if not places:
+            return []
         text, place = max(zip(self._texts, places, strict=True), key=lambda one: one[1].length)
         if place.length < LEAST_MATCH:
             return []

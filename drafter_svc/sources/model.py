@@ -66,6 +66,7 @@ class Draft:
             self.sequence.truncate(len(self.sequence) - surplus)
             del self.tokens[num_tokens:], self.logits[num_tokens:]
             self.ended = False
+            self.method = self.method if self.tokens else DraftMethod.MODEL
 
     def proposal(self, num_prepared: int) -> Proposal:
         """Return it as a proposal whose first ``num_prepared`` tokens were there before the round."""

@@ -45,7 +45,9 @@ class SuffixSession:
         self._order = RoundOrder(len(committed))
         self._text = SuffixText(committed)
         self._memory = memory
-        self._recall = memory.recall(spec.cache_salt, committed) if memory is not None else None
+        # Ids of another tokenizer mean something else.
+        self._reader = spec.cache_salt, spec.vocab_size, frozenset(spec.tokenizer_fingerprint.items())
+        self._recall = memory.recall(self._reader, committed) if memory is not None else None
         self._is_full = False
         """The pool had no room for what the target said: nothing more is drafted."""
 
@@ -91,7 +93,7 @@ class SuffixSession:
     def free(self) -> None:
         """See ``SourceSession``."""
         if self._memory is not None and self._held:
-            self._memory.learn(self.spec.cache_salt, self._text.token_ids[len(self.spec.prompt_token_ids) :])
+            self._memory.learn(self._reader, self._text.token_ids[len(self.spec.prompt_token_ids) :])
         self._pool.give(self._held)
         self._held = 0
 

@@ -134,7 +134,7 @@ class GenerationStats:
         proposal = record.proposal
         self.rounds += 1
         self.accepted += record.num_accepted
-        self.accepted_by[proposal.method] += record.num_accepted
+        self.accepted_by += Counter({proposal.method: record.num_accepted})
         self.drafted += record.num_judged
         self.outcomes[len(proposal), record.num_accepted] += 1
         self.prepared.append(proposal.from_run_ahead)

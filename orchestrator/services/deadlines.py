@@ -78,11 +78,11 @@ class DraftDeadline:
     def _learn(self, proposal: Proposal, seconds: float, num_reported: int) -> None:
         if self._is_first:
             self._is_first, seconds = False, min(seconds, proposal.draft_us / 1e6)
-        if proposal.num_prepared == len(proposal):
+        if len(proposal) and proposal.num_prepared == len(proposal):
             return
         self._slowest_s = max(self._slowest_s, seconds)
         if not proposal.num_prepared:
-            self._token_s = max(self._token_s, seconds / (num_reported + len(proposal)))
+            self._token_s = max(self._token_s, seconds / max(num_reported + len(proposal), 1))
 
 
 async def within(limit_s: float, answer: Awaitable[T]) -> T:

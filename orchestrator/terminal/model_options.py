@@ -121,6 +121,8 @@ class ModelOptions(PairOptions):
 
     def check_draft(self) -> None:
         """Raise InvalidArgument unless there is a draft to work with: a target of one's own needs one, too."""
+        if self.service.method is DraftMethod.LAYER_SKIP and self.target_model is None:
+            raise InvalidArgument("target", "is needed for the method layer-skip")
         if not self.drafter and not self.starts_drafter:
             raise InvalidArgument("draft", "is needed beside --target; or --gamma 0 for the target alone")
 

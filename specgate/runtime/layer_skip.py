@@ -21,7 +21,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils.hub import cached_file
 
-from specgate.errors import InvalidArgument, UnsupportedArchitecture
+from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError, UnsupportedArchitecture
 
 MLP_NAMES = ("mlp", "block_sparse_moe", "feed_forward")
 _BLOCK_BYTES, _BLOCKS = 4096, 32
@@ -66,11 +66,12 @@ def fingerprint(name: str) -> str:
 
     Args:
         name: a folder or a hub id.
+
+    Raises:
+        ModelLoadError: there are no safetensors.
     """
-    config = cached_file(name, "config.json") if not Path(name).is_dir() else None
-    folder = Path(config).parent if config else Path(name)
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in _weight_files(name):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
@@ -80,6 +81,25 @@ def fingerprint(name: str) -> str:
                 file.seek(8 + header + max(size - 8 - header - _BLOCK_BYTES, 0) * block // (_BLOCKS - 1))
                 digest.update(file.read(_BLOCK_BYTES))
     return digest.hexdigest()
+
+
+def _weight_files(name: str) -> list[Path]:
+    """Return the files that the weights are loaded from, fetched where ``name`` is a hub id."""
+    index = _file(name, "model.safetensors.index.json")
+    parts = (
+        set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index else {"model.safetensors"}
+    )
+    files = [_file(name, part) for part in sorted(parts)]
+    if None in files:
+        raise ModelLoadError(f"{name} has no safetensors")
+    return [file for file in files if file is not None]
+
+
+def _file(name: str, part: str) -> Path | None:
+    if Path(name).is_dir():
+        return Path(name, part) if Path(name, part).is_file() else None
+    found = cached_file(name, part, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None
 
 
 def read_skip(path: str, name: str) -> LayerSkip:
@@ -101,6 +121,8 @@ def read_skip(path: str, name: str) -> LayerSkip:
     num_layers = _num_layers(name)
     if model.get("num_layers") != num_layers or model.get("fingerprint") != fingerprint(name):
         raise InvalidArgument("--skip", f"{path} is for another model than {name}")
+    if unknown := sorted(told.keys() - {"model", *LayerSkip._fields}):
+        raise InvalidArgument("--skip", f"{path}: {unknown[0]!r} is none of {', '.join(('model', *LayerSkip._fields))}")
     return checked({block: told.get(block, []) for block in LayerSkip._fields}, num_layers, path)
 
 
@@ -112,6 +134,8 @@ def checked(told: dict[str, Any], num_layers: int, path: str) -> LayerSkip:
         if wrong := [layer for layer in layers if not 0 <= layer < num_layers]:
             raise InvalidArgument("--skip", f"{path}: {block} names layer {wrong[0]}, there are 0 to {num_layers - 1}")
     skip = LayerSkip(*(frozenset(told[block]) for block in LayerSkip._fields))
+    if not any(skip):
+        raise InvalidArgument("--skip", f"{path} leaves out nothing")
     if len(skip.attention) == num_layers:
         left = "nothing" if len(skip.mlp) == num_layers else "no attention"
         raise InvalidArgument("--skip", f"{path} leaves out so much that {left} is left")
@@ -203,9 +227,19 @@ def _num_layers(name: str) -> int:
 
 
 def skip_file(name: str, attention: Iterable[int], mlp: Iterable[int]) -> dict[str, Any]:
-    """Return the content of a skip file for the model ``name``."""
-    model = {"fingerprint": fingerprint(name), "num_layers": _num_layers(name)}
-    return {"model": model, "attention": sorted(attention), "mlp": sorted(mlp)}
+    """Return the content of a skip file for the model ``name``.
+
+    Raises:
+        InvalidArgument: it cannot be, see ``read_skip``.
+        ModelLoadError: there is no such model.
+    """
+    try:
+        num_layers = _num_layers(name)
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"{name}: {str(error).strip().splitlines()[0]}") from error
+    told: dict[str, Any] = {"attention": sorted(attention), "mlp": sorted(mlp)}
+    checked(told, num_layers, "the file")
+    return {"model": {"fingerprint": fingerprint(name), "num_layers": num_layers}, **told}
 
 
 def _numbers(text: str) -> list[int]:
@@ -219,7 +253,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for block in LayerSkip._fields:
         parser.add_argument(f"--{block}", type=_numbers, default=[], help="layers to leave it out of, such as 7,9")
     arguments = parser.parse_args(argv)
-    print(json.dumps(skip_file(arguments.model, arguments.attention, arguments.mlp)))
+    try:
+        print(json.dumps(skip_file(arguments.model, arguments.attention, arguments.mlp)))
+    except SpecgateError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -169,8 +169,9 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(merged)
     except InvalidArgument as error:
-        # What a drafter's settings say of each other, under the name of the flag.
-        raise InvalidArgument(f"drafter.{error.field.removeprefix('--').replace('-', '_')}", error.problem) from None
+        # What a service's settings say of each other, under the name of the flag.
+        role = "drafter" if merged["verifier"].get("model") else "verifier"
+        raise InvalidArgument(f"{role}.{error.field.removeprefix('--').replace('-', '_')}", error.problem) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = tuple(str(part) for part in first["loc"])

@@ -36,12 +36,14 @@ def test_no_copy_goes_from_one_answer_to_the_next() -> None:
     kept = memory()
     kept.learn("a", ANSWER)
     kept.learn("a", [7, 7, 7])
+    kept.learn("a", [])
     assert kept.recall("a", ANSWER[:5]).draft(8) == [6]
     assert kept.recall("a", ANSWER).draft(8) == []
 
 
 def test_an_answer_that_comes_meanwhile_is_found_too() -> None:
     kept = memory()
+    kept.learn("a", [8, 8, 8])
     recall = kept.recall("a", [9])
     kept.learn("a", ANSWER)
     recall.follow(ANSWER[:3])
@@ -58,6 +60,14 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     assert found == {"a": True, "b": False, "c": True}
 
 
+def test_answers_that_are_longer_than_half_of_it_keep_their_ends() -> None:
+    kept = memory(200)
+    for number in range(10):
+        kept.learn("a", [number, *range(10, 130)])
+        assert kept.recall("a", [126, 127, 128]).draft(8) == [129]
+        assert 100 <= kept.num_tokens <= 200
+
+
 @pytest.mark.parametrize("num_tokens", [0, 1, 3, 17])
 @given(answers=st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.integers(0, 3), max_size=20)), max_size=12))
 def test_there_are_never_more_bytes_than_allowed(num_tokens: int, answers: list[tuple[str, list[int]]]) -> None:
@@ -71,6 +81,7 @@ def test_there_are_never_more_bytes_than_allowed(num_tokens: int, answers: list[
 @given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=8), st.lists(st.integers(0, 2), max_size=12))
 def test_a_draft_is_what_followed_the_texts_end_in_some_answer(answers: list[list[int]], text: list[int]) -> None:
     kept = memory(1000)
+    kept.learn("a", [9, 9, 9])
     recall = kept.recall("a", text[: len(text) // 2])
     for answer in answers:
         kept.learn("a", answer)
