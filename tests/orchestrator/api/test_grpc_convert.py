@@ -1,5 +1,6 @@
 """The public API's messages: what is absent, what each value means, and what goes out."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_fro
 from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
-from specgate.types import FinishReason, SamplingParams, TokenLogprobs, TokenSource, Verification
+from specgate.types import DraftMethod, FinishReason, SamplingParams, TokenLogprobs, TokenSource, Verification
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import types_pb2
 
@@ -65,7 +66,8 @@ def test_the_default_threshold_belongs_to_the_default_gate_and_a_configured_gamm
 
 def test_deltas_go_out_one_by_one_or_in_one_sum() -> None:
     sources = tuple(TokenSource)
-    stats = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+    accepted_by = Counter({DraftMethod.SUFFIX: 4, DraftMethod.MODEL: 1})
+    stats = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, accepted_by)
     logprobs = (TokenLogprobs(-0.5, ((1, -0.5), (3, -1.0))), TokenLogprobs(-2.0))
     deltas = (
         Delta((1, 2), sources[:2], "ab", logprobs),
@@ -82,4 +84,4 @@ def test_deltas_go_out_one_by_one_or_in_one_sum() -> None:
     assert first.finish_reason == types_pb2.FINISH_REASON_UNSPECIFIED
     assert (last.stats, last.finish_reason) == (whole.stats, types_pb2.FINISH_REASON_STOP)
     counts = [getattr(last.stats, field.name) for field in last.stats.DESCRIPTOR.fields]
-    assert counts == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert counts == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11, {"suffix": 4, "model": 1}]
