@@ -12,7 +12,7 @@ from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, DraftToken
-from drafter_svc.sources.suffix import SuffixText
+from drafter_svc.sources.suffix import SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
@@ -154,8 +154,7 @@ class DraftSession:
             return []
         copied = self._text.draft(most, draft.sequence.token_ids[self.num_committed :])
         known = next((index for index, one in enumerate(copied) if one >= self._num_rows), len(copied))
-        stop = next((index + 1 for index, one in enumerate(copied) if one in self.spec.stop_token_ids), len(copied))
-        return copied[: min(known, stop)]
+        return list(until_stop(copied[:known], self.spec.stop_token_ids))
 
     def _next_copied(self, draft: Draft) -> int | None:
         """Return the token that a copy goes on with, if the draft is one that does."""

@@ -8,6 +8,7 @@ import torch
 
 from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, likeliest
 from drafter_svc.sources.model import Draft, Terms
+from drafter_svc.sources.source import Announce
 from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import ForwardRequest, logits_of
@@ -16,8 +17,6 @@ from specgate.types import AnnouncedProposal, Announcement, DraftMethod, TokenId
 Guessing = Generator[ForwardRequest, Answer, None]
 Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
-Announce = Callable[[Announcement], None]
-"""Told, on the engine's thread, what will be proposed behind the outcomes that were guessed."""
 
 
 class Drafting(NamedTuple):

@@ -18,11 +18,12 @@ the round after it.
 from collections import deque
 from dataclasses import replace
 
-from drafter_svc.run_ahead.branches import Announce, Branch, BranchSet, Drafting, Order, Submit, Tools
+from drafter_svc.run_ahead.branches import Branch, BranchSet, Drafting, Order, Submit, Tools
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
 from drafter_svc.run_ahead.payoff import Payoff
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, Terms
+from drafter_svc.sources.source import Announce
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.types import Announcement, DraftRequest, SessionSpec, TokenIds, common_prefix_length
 

@@ -5,13 +5,19 @@ the suffix link of the state of the whole text, so the running match costs nothi
 700 bytes a token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 LEAST_MATCH = 3
 """Tokens of a match that are evidence of a copy: two are found by chance in any text."""
 BYTES_A_TOKEN = 700
 """Of memory: 500 on code, and 700 on texts of two different tokens, which have the most states and links."""
+
+
+def until_stop(token_ids: Sequence[int], stop_token_ids: Set[int]) -> Sequence[int]:
+    """Return the tokens up to the first stop token, which stays."""
+    end = next((index + 1 for index, one in enumerate(token_ids) if one in stop_token_ids), len(token_ids))
+    return token_ids[:end]
 
 
 class Match(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from drafter_svc.rounds import RoundOrder
 from drafter_svc.sources.answer_memory import AnswerMemory
 from drafter_svc.sources.source import Announce, Submit, Work
-from drafter_svc.sources.suffix import SuffixText
+from drafter_svc.sources.suffix import SuffixText, until_stop
 from specgate.service.text import TextPool
 from specgate.types import (
     MAX_GAMMA,
@@ -84,7 +84,7 @@ class SuffixSession:
         """See ``LookAhead``: announce what follows if the target goes on with the copy, for one round and for two."""
         if announce is None or self._is_full:
             return
-        chain = self._draft(MAX_GAMMA, self.last_proposal) if self.last_proposal else self._draft(MAX_GAMMA)
+        chain = self._draft(MAX_GAMMA, self.last_proposal)
         proposals = tuple(self._expected(tuple(self.last_proposal), chain))
         if proposals:
             self._announced = {one.token_ids: one.draft_token_ids for one in proposals}
@@ -112,8 +112,7 @@ class SuffixSession:
         drafted = self._text.draft(gamma, behind)
         if not drafted and self._recall is not None:
             drafted = self._recall.draft(gamma, behind)
-        stop = next((index for index, one in enumerate(drafted) if one in self.spec.stop_token_ids), len(drafted))
-        return tuple(drafted[: stop + 1])
+        return tuple(until_stop(drafted, self.spec.stop_token_ids))
 
     def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:
         """Return what is drafted behind ``proposed`` and the first token of the copy, and behind that round."""

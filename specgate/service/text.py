@@ -1,6 +1,5 @@
 """A drafter without a model, ready to serve: it needs no torch and no device, and takes texts of any tokenizer."""
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
@@ -107,7 +106,6 @@ class ServedText:
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)
         self._admission = Admission("drafter", max_sessions, 0, {}, leases)
         self._boot_id = uuid.uuid4().hex
-        self._start_s = time.monotonic()
 
     @property
     def context_length(self) -> int:

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
-from drafter_svc.run_ahead.branches import Announce
+from drafter_svc.sources.source import Announce
 from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.scheduler import ForwardRequest
 from specgate.types import (

@@ -55,22 +55,11 @@ class AssistedLoop:
             # What the library refuses, it refuses here.
             self.run(schedule, [0], max_tokens=4)
 
-    def run(
-        self,
-        schedule: str,
-        token_ids: list[int],
-        max_tokens: int,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> dict[str, Any]:
-        """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
+    def run(self, schedule: str, token_ids: list[int], **wanted: Any) -> dict[str, Any]:
+        """Emit tokens, past any end-of-sequence token; ``wanted`` is of ``_generate``."""
         # The library keeps what a heuristic schedule has learnt in this very object.
         self._assistant.generation_config = self._configs[schedule]
-        sampling = _sampling(temperature, top_k, top_p)
-        options = {"assistant_model": self._assistant, "max_new_tokens": max_tokens, **sampling}
-        return _generate(self._target, self._device, token_ids, seed, options)
+        return _generate(self._target, self._device, {"assistant_model": self._assistant}, token_ids, **wanted)
 
 
 class LookupLoop:
@@ -80,31 +69,37 @@ class LookupLoop:
         self._device = device
         self._target = _without_defaults(target)
 
-    def run(
-        self,
-        token_ids: list[int],
-        max_tokens: int,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        seed: int = 0,
-    ) -> dict[str, Any]:
-        """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
-        sampling = _sampling(temperature, top_k, top_p)
-        options = {"prompt_lookup_num_tokens": LOOKUP_TOKENS, "max_new_tokens": max_tokens, **sampling}
-        return _generate(self._target, self._device, token_ids, seed, options)
+    def run(self, token_ids: list[int], **wanted: Any) -> dict[str, Any]:
+        """Emit tokens, past any end-of-sequence token; ``wanted`` is of ``_generate``."""
+        return _generate(self._target, self._device, {"prompt_lookup_num_tokens": LOOKUP_TOKENS}, token_ids, **wanted)
 
 
 def _generate(
-    target: Any, device: "torch.device", token_ids: list[int], seed: int, options: Mapping[str, Any]
+    target: Any,
+    device: "torch.device",
+    drafting: Mapping[str, Any],
+    token_ids: list[int],
+    max_tokens: int,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
 ) -> dict[str, Any]:
+    """Emit ``max_tokens`` tokens; ``drafting`` are the arguments of ``generate`` that say who drafts."""
     import torch
 
     torch.manual_seed(seed % 2**63)
     prompt = torch.tensor([token_ids], device=device)
     arrivals = Arrivals()
     start = time.perf_counter()
-    target.generate(prompt, attention_mask=torch.ones_like(prompt), streamer=arrivals, **options)
+    target.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        streamer=arrivals,
+        max_new_tokens=max_tokens,
+        **drafting,
+        **_sampling(temperature, top_k, top_p),
+    )
     return arrivals.answer(start)
 
 
