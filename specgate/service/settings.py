@@ -25,9 +25,7 @@ class ModelSettings(BaseModel):
     dtype: Dtype = Field(
         Dtype.AUTO, description="Of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
     )
-    attention: Attention = Field(
-        Attention.AUTO, description="varlen: one fused call, on CUDA in bfloat16 or float16; sdpa: everywhere."
-    )
+    attention: Attention = Field(Attention.AUTO, description="varlen: one fused call, on CUDA; sdpa: everywhere.")
     cuda_graphs: bool = Field(True, description="Replay recorded forwards, where attention is varlen.")
     cpu_graphs: bool = Field(True, description="Replay recorded forwards of few rows, on the CPU.")
     threads: int | None = Field(1, ge=1, le=1024, description="Torch threads on the CPU.")

@@ -20,9 +20,11 @@ from specgate.runtime.loading import LoadedModel
 
 PAGE_SIZE_UNIT = 256
 """torch's fused kernel takes pages of a multiple of so many tokens."""
-_FUSED_DTYPES = (torch.bfloat16, torch.float16)
+_TORCH_DTYPES = (torch.bfloat16, torch.float16)
 _NEEDED = frozenset({"seqused_k", "block_table", "enable_gqa", "window_size"})
 """What ``varlen_attn`` must take to read KV pages: torch 2.12 and later."""
+_PROBE_TOLERANCES = {torch.float32: 1e-4}
+"""Relative. float32 that a kernel shortens is off by three times as much, at least."""
 _PROBE_TOLERANCE = 2e-2
 _PROBE_WINDOWS = ((-1, 0), (99, 0))
 _PROBE_ROWS = ((5, 1, 8, 1), (1, 1, 1, 1))
@@ -35,10 +37,11 @@ class NoFusedAttention(Exception):
 
 
 class Way(NamedTuple):
-    """One way to call torch's kernel, and what is told of it."""
+    """One way to call a kernel, what is told of it, and whether it has a place for a soft-cap."""
 
     told: str
     attention: VarlenAttention
+    caps_scores: bool = False
 
 
 def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel], Way] | None = None) -> list[Kernel]:
@@ -63,21 +66,42 @@ def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel
         _log.warning("attention by varlen is not used: %s", error)
         spans.why = f"varlen cannot be had here: {error}"
         return [spans]
-    kernel = VarlenKernel(way.attention, loaded.context_length, way.told)
+    kernel = VarlenKernel(way.attention, loaded.context_length, way.told, caps_scores=way.caps_scores)
     return [kernel] if attention == "varlen" else [kernel, spans]
 
 
 def fused_attention(loaded: LoadedModel) -> Way:
-    """Return torch's kernel, called in a way that gave the right numbers on this device just now.
+    """Return torch's kernel or ours, called in a way that gave the right numbers on this device just now.
 
     Raises:
-        NoFusedAttention: there is none for this device, number format and version of torch.
+        NoFusedAttention: there is none for this device, number format and versions of torch and Triton.
     """
     if loaded.device.type != "cuda":
         raise NoFusedAttention("it needs a CUDA device")
-    if loaded.dtype not in _FUSED_DTYPES:
-        raise NoFusedAttention("it needs --dtype bfloat16 or float16")
-    return first_right(ways_to_call(torch_varlen()), loaded.device, loaded.dtype)
+    reasons = []
+    for ways in (ways_of_torch, ways_of_triton):
+        try:
+            return first_right(ways(loaded), loaded.device, loaded.dtype)
+        except NoFusedAttention as error:
+            reasons.append(str(error))
+    raise NoFusedAttention("; ".join(reasons))
+
+
+def ways_of_torch(loaded: LoadedModel) -> list[Way]:
+    """Return the ways to call torch's own kernel. Raises NoFusedAttention where it has none for the number format."""
+    attention = torch_varlen()
+    if loaded.dtype not in _TORCH_DTYPES:
+        raise NoFusedAttention("varlen_attn needs --dtype bfloat16 or float16")
+    return ways_to_call(attention)
+
+
+def ways_of_triton(loaded: LoadedModel) -> list[Way]:
+    """Return our own kernel. Raises NoFusedAttention without Triton, which comes with torch's CUDA builds."""
+    try:
+        ours = importlib.import_module("specgate.runtime.attention.paged_triton")
+    except ImportError as error:
+        raise NoFusedAttention(f"Triton cannot be imported: {error}") from error
+    return [Way(f"Triton {ours.triton.__version__}", ours.TritonAttention(loaded.device), caps_scores=True)]
 
 
 def torch_varlen() -> VarlenAttention:
@@ -131,12 +155,13 @@ def first_right(ways: Sequence[Way], device: torch.device, dtype: torch.dtype) -
     for way in ways:
         try:
             errors = [error for rows in _PROBE_ROWS for error in _errors(way.attention, rows, device, dtype)]
-        except (RuntimeError, TypeError, ValueError, NotImplementedError) as refusal:
+        # A kernel that is compiled here fails in the ways of its compiler.
+        except Exception as refusal:
             reasons[str(refusal).partition("\n")[0]] = None
             wait_for(device)
             continue
         # Not by the greatest: NaN is greater than nothing.
-        if wrong := [error for error in errors if not error <= _PROBE_TOLERANCE]:
+        if wrong := [error for error in errors if not error <= _PROBE_TOLERANCES.get(dtype, _PROBE_TOLERANCE)]:
             reasons[f"its numbers are off by {wrong[0]:.1e}"] = None
             continue
         return way

@@ -41,6 +41,7 @@ class VarlenBatch:
 
     Attributes:
         max_q, max_k: bounds of a sequence's rows and tokens that hold for every batch of this layout.
+        caps_scores: the kernel takes a soft-cap.
     """
 
     parts: Packing
@@ -48,6 +49,7 @@ class VarlenBatch:
     attention: VarlenAttention
     max_q: int
     max_k: int
+    caps_scores: bool
     num_calls: int = 0
     num_windows: int = 0
 
@@ -65,9 +67,9 @@ class VarlenBatch:
         """Attend in one call for all sequences; shapes as in ``attention.Batch``.
 
         Raises:
-            UnsupportedArchitecture: a soft-cap, which the kernel does not take.
+            UnsupportedArchitecture: a soft-cap, where the kernel does not take one.
         """
-        if softcap is not None:
+        if softcap is not None and not self.caps_scores:
             raise UnsupportedArchitecture("the fused attention has no place for a soft-cap on the scores")
         key_pages, value_pages = self.pages.layer(layer, key, value)
         key_pages.flatten(0, 1).index_copy_(0, self.parts.slots, key[0].transpose(0, 1))
@@ -88,6 +90,7 @@ class VarlenBatch:
             # Split, torch's kernel leaves rows of all sequences but the first unwritten (pytorch issue 194167); and
             # a text must not depend on what else is in the batch.
             num_splits=1,
+            **({} if softcap is None else {"softcap": softcap}),
         )
         return out[None]
 
@@ -98,13 +101,17 @@ class VarlenKernel:
     Args:
         attention: what computes it.
         context_length: tokens of a sequence at the most.
+        caps_scores: ``attention`` takes a soft-cap.
     """
 
     name = "varlen"
     pages = staticmethod(TokenPages)
 
-    def __init__(self, attention: VarlenAttention, context_length: int, why: str = "") -> None:
+    def __init__(
+        self, attention: VarlenAttention, context_length: int, why: str = "", *, caps_scores: bool = False
+    ) -> None:
         self._attention = attention
+        self._caps_scores = caps_scores
         self.why = why
         self._context_length = context_length
 
@@ -131,5 +138,5 @@ class VarlenKernel:
         """Return the parts of int64 ``words`` on the device, and inputs made of them that keep all rows' logits."""
         parts = unpack(words, layout, torch.int32)
         max_k = layout.num_columns * pages.page_size
-        ragged = VarlenBatch(parts, pages, self._attention, max(layout.owned), max_k)
+        ragged = VarlenBatch(parts, pages, self._attention, max(layout.owned), max_k, self._caps_scores)
         return parts, Inputs(parts.token_ids, parts.positions, None, ragged)

@@ -4,7 +4,8 @@ The fused kernel is compared with this one before it serves, and tests on the CP
 """
 
 import torch
-import torch.nn.functional as F
+
+from specgate.runtime.attention.softcap import attend_with
 
 
 def varlen_attention(
@@ -22,6 +23,7 @@ def varlen_attention(
     seqused_k: torch.Tensor,
     block_table: torch.Tensor,
     num_splits: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
     """Attend per sequence over its pages, aligned at the end: a sequence's last row sees its last token.
 
@@ -44,9 +46,9 @@ def varlen_attention(
         pages = block_table[i, : -(-length // key.shape[1])].long()
         keys, values = (x[pages].flatten(0, 1)[:length].transpose(0, 1)[None].float() for x in (key, value))
         of_rows = query[rows].transpose(0, 1)[None].float()
-        found = F.scaled_dot_product_attention(
-            of_rows, keys, values, attn_mask=seen | ~seen.any(1, keepdim=True), scale=scale, enable_gqa=enable_gqa
-        )
+        hidden = ~seen & seen.any(1, keepdim=True)
+        mask = torch.zeros(seen.shape, device=seen.device).masked_fill(hidden, -torch.inf)
+        found = attend_with(softcap)(of_rows, keys, values, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
         out[rows] = (found[0].transpose(0, 1) * seen.any(1)[:, None, None]).to(query.dtype)
     return out
 

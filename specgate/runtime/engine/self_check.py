@@ -16,10 +16,10 @@ from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.batch_sampler import check_finite
 from specgate.runtime.cpu.linear import speed_up_narrow_rows
-from specgate.runtime.cpu.norms import fuse_norms
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.norms import fuse_norms
 from specgate.runtime.scheduler import Rows
 
 _log = logging.getLogger(__name__)

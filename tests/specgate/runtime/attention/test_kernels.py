@@ -1,5 +1,6 @@
 """Which attention serves: asked for, to be had, and right."""
 
+import sys
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -13,6 +14,7 @@ from specgate.runtime.attention.kernels import (
     NoFusedAttention,
     Way,
     first_right,
+    fused_attention,
     kernels_for,
     torch_varlen,
     ways_to_call,
@@ -44,14 +46,21 @@ def test_the_cpu_has_one_way_and_what_cannot_be_had_is_refused_by_name(loaded: L
         kernels_for("varlen", loaded)
 
 
+@pytest.fixture
+def no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("triton", "specgate.runtime.attention.paged_triton"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.usefixtures("no_triton")
 def test_on_a_gpu_what_is_asked_for_is_tried_and_what_is_left_to_us_falls_back(
     loaded: LoadedModel, caplog: pytest.LogCaptureFixture
 ) -> None:
     on_cuda = loaded_on_cuda(loaded, torch.float32)
-    with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: it needs --dtype bfloat16 or"):
+    with pytest.raises(InvalidArgument, match=r"varlen cannot be had here: varlen_attn needs .*; Triton cannot be"):
         kernels_for("varlen", on_cuda)
     assert [kernel.name for kernel in kernels_for("auto", on_cuda)] == ["sdpa"]
-    assert "attention by varlen is not used: it needs --dtype bfloat16 or float16" in caplog.text
+    assert "attention by varlen is not used: varlen_attn needs --dtype bfloat16 or float16; Triton" in caplog.text
 
 
 def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel) -> None:
@@ -124,13 +133,15 @@ def test_what_serves_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
         assert way.told == f"varlen_attn of torch {torch.__version__}{told}"
 
 
+@pytest.mark.usefixtures("no_triton")
 def test_an_older_torch_has_no_pages_or_no_kernel_and_sdpa_says_so(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", of_torch_2_11)
     (kernel,) = kernels_for("auto", loaded_on_cuda(loaded))
     reason = f"varlen_attn of torch {torch.__version__} has no block_table, enable_gqa, seqused_k"
-    assert (kernel.name, kernel.why) == ("sdpa", f"varlen cannot be had here: {reason}")
+    assert kernel.name == "sdpa"
+    assert kernel.why.startswith(f"varlen cannot be had here: {reason}; Triton cannot be imported: ")
     assert reason in caplog.text
     with pytest.raises(InvalidArgument, match="--attention: varlen cannot be had here: varlen_attn"):
         kernels_for("varlen", loaded_on_cuda(loaded))
@@ -196,6 +207,12 @@ def test_in_the_reference_a_row_before_a_sequences_first_token_sees_nothing() ->
 
 
 @pytest.mark.gpu
-def test_the_fused_kernel_is_aligned_at_the_end() -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_gpu_has_a_fused_kernel_for_every_number_format(loaded: LoadedModel, dtype: torch.dtype) -> None:
+    fused_attention(loaded_on_cuda(loaded, dtype))
+
+
+@pytest.mark.gpu
+def test_torchs_kernel_is_aligned_at_the_end() -> None:
     skip_without_varlen()
     first_right(ways_to_call(torch_varlen()), torch.device("cuda"), torch.bfloat16)

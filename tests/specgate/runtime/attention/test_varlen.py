@@ -27,7 +27,6 @@ from tests.support.models import (
     load_float32,
     quiet,
     run_task,
-    skip_without_varlen,
     write_llama,
     write_model,
 )
@@ -212,6 +211,13 @@ def test_a_soft_cap_is_left_to_the_other_one(tmp_path: Path, caplog: Any) -> Non
     assert runner.kernel.why.startswith("varlen does not serve Gemma2ForCausalLM")
 
 
+def test_a_soft_cap_is_served_by_a_kernel_that_takes_one(tmp_path: Path) -> None:
+    soft_capped = {"attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 8, "sliding_window": 8}
+    loaded = load_float32(write_model(tmp_path, "gemma2", **soft_capped))
+    kernel = VarlenKernel(varlen_attention, loaded.context_length, caps_scores=True)
+    assert prepare(loaded, 4096, 256, quiet, [kernel, PagedSdpaKernel()]).kernel is kernel
+
+
 def curious(query: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
     """Reads a tensor on the host."""
     return one_operation(query, *arguments, **options) if query.amax().item() < 1e9 else query
@@ -262,7 +268,6 @@ def test_few_pages_are_enough_to_check_graphs_and_others_need_new_ones(num_pages
 
 @pytest.fixture(scope="module")
 def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
-    skip_without_varlen()
     folder = write_llama(tmp_path_factory.mktemp("gpu"), vocab_size=VOCAB, hidden=256)
     loaded = load(str(folder), torch.device("cuda"), torch.bfloat16, quiet)
     return build(

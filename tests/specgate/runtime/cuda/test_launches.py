@@ -7,10 +7,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specgate.runtime.attention import interface
 from specgate.runtime.attention.kernels import torch_varlen
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.cpu.norms import fuse_norms
 from specgate.runtime.cuda.graphs import EagerCapturer, buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.loading import LoadedModel
+from specgate.runtime.norms import fuse_norms
 from specgate.runtime.scheduler import Rows
 from tests.support.counting import LaunchCount
 from tests.support.models import quiet, skip_without_varlen

@@ -8,7 +8,7 @@ from torch import nn
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from specgate.runtime.cpu.norms import fuse_norms
+from specgate.runtime.norms import fuse_norms
 
 WIDTH = 24
 
@@ -76,7 +76,16 @@ def test_what_computes_something_else_is_left_alone(module: nn.Module) -> None:
     assert "forward" not in vars(module)
 
 
-def test_other_dtypes_are_left_alone() -> None:
+def test_other_dtypes_are_left_alone_on_the_cpu() -> None:
     norm = LlamaRMSNorm(WIDTH).bfloat16()
     fuse_norms(nn.Sequential(norm))
     assert "forward" not in vars(norm)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_on_a_gpu_a_norm_is_torchs_in_every_dtype_and_gemmas_is_not(dtype: torch.dtype) -> None:
+    norm, other = (random(kind(WIDTH)).to("cuda", dtype) for kind in (LlamaRMSNorm, GemmaRMSNorm))
+    fuse_norms(nn.Sequential(norm, other))
+    assert "forward" in vars(norm)
+    assert "forward" not in vars(other)
