@@ -7,7 +7,7 @@ tenant, or for those who trust each other.
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 
-from drafter_svc.sources.suffix import BYTES_A_TOKEN, LEAST_MATCH, Place, SuffixText
+from drafter_svc.sources.suffix import BYTES_A_TOKEN, LEAST_MATCH, Place, SuffixText, longest_copy
 
 SHELF_TOKENS = 4
 """What an empty shelf takes, about 3,000 bytes."""
@@ -90,18 +90,16 @@ class Recall:
         for token_id in token_ids if self._places else ():
             self._places = self._stepped(self._places, token_id)
 
-    def draft(self, most: int, behind: Sequence[int] = ()) -> list[int]:
-        """Return up to ``most`` tokens that followed the longest match, as many as it has tokens."""
+    def draft(self, most: int, behind: Sequence[int] = (), awaited: int = 0) -> list[int]:
+        """Return up to ``most`` tokens that followed the longest match, see ``longest_copy``."""
         places = self._places
         for token_id in behind:
             places = self._stepped(places, token_id)
         if not places:
             return []
         text, place = max(zip(self._texts, places, strict=True), key=lambda one: one[1].length)
-        if place.length < LEAST_MATCH:
-            return []
         end = text.at(place).end
-        copied = text.token_ids[end : end + min(most, place.length)]
+        copied = text.token_ids[end : end + min(most, longest_copy(place.length, awaited))]
         return copied[: copied.index(_BETWEEN)] if _BETWEEN in copied else copied
 
     def _stepped(self, places: Sequence[Place], token_id: int) -> list[Place]:

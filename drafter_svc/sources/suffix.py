@@ -20,6 +20,16 @@ def until_stop(token_ids: Sequence[int], stop_token_ids: Set[int]) -> Sequence[i
     return token_ids[:end]
 
 
+def longest_copy(matched: int, awaited: int = 0) -> int:
+    """Return how many tokens a match is evidence for: as many as it has itself; 0: it is too short.
+
+    Args:
+        awaited: how many tokens of the copy are waited for. What follows them is used only where they come true, and
+            then they are a part of the match.
+    """
+    return matched + 2 * awaited if matched + awaited >= LEAST_MATCH else 0
+
+
 class Match(NamedTuple):
     """The text's last ``length`` tokens also end before ``end``, an earlier position."""
 
@@ -69,18 +79,16 @@ class SuffixText:
         state = max(self._link[self._last], 0)
         return Match(self._length[state], self._end[state])
 
-    def draft(self, most: int, behind: Sequence[int] = ()) -> list[int]:
-        """Return up to ``most`` tokens that followed the match, as many as it has tokens; none without evidence.
+    def draft(self, most: int, behind: Sequence[int] = (), awaited: int = 0) -> list[int]:
+        """Return up to ``most`` tokens that followed the match, see ``longest_copy``; none without evidence.
 
         Args:
             behind: tokens that are taken to be appended first.
         """
         match = self._match_behind(behind) if behind else self.match
-        if match.length < LEAST_MATCH:
-            return []
         text, known = self.token_ids, len(self.token_ids)
         drafted: list[int] = []
-        for position in range(match.end, match.end + min(most, match.length)):
+        for position in range(match.end, match.end + min(most, longest_copy(match.length, awaited))):
             # A copy may run into its own beginning: what repeats goes on repeating.
             if position < known:
                 drafted.append(text[position])

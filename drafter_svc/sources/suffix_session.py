@@ -18,7 +18,7 @@ from specgate.types import (
     TokenIds,
 )
 
-DEFAULT_ANNOUNCED = 8
+DEFAULT_ANNOUNCED = 16
 """Tokens of an announced draft while nobody said how many are wanted."""
 
 
@@ -84,7 +84,8 @@ class SuffixSession:
         """See ``LookAhead``: announce what follows if the target goes on with the copy, for one round and for two."""
         if announce is None or self._is_full:
             return
-        chain = self._draft(MAX_GAMMA, self.last_proposal)
+        # The verifier goes on with it where its first token came true.
+        chain = self._draft(MAX_GAMMA, self.last_proposal, awaited=1)
         proposals = tuple(self._expected(tuple(self.last_proposal), chain))
         if proposals:
             self._announced = {one.token_ids: one.draft_token_ids for one in proposals}
@@ -105,13 +106,13 @@ class SuffixSession:
             if self._recall is not None:
                 self._recall.follow(token_ids)
 
-    def _draft(self, gamma: int, behind: Sequence[int] = ()) -> TokenIds:
+    def _draft(self, gamma: int, behind: Sequence[int] = (), awaited: int = 0) -> TokenIds:
         """Return up to ``gamma`` tokens: the last one is the first stop token."""
         if gamma == 0 or self._is_full:
             return ()
-        drafted = self._text.draft(gamma, behind)
+        drafted = self._text.draft(gamma, behind, awaited)
         if not drafted and self._recall is not None:
-            drafted = self._recall.draft(gamma, behind)
+            drafted = self._recall.draft(gamma, behind, awaited)
         return tuple(until_stop(drafted, self.spec.stop_token_ids))
 
     def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:

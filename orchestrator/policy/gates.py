@@ -44,6 +44,11 @@ class Asked(Protocol):
     def gate(self) -> Gate: ...
 
     @property
+    def gamma(self) -> int | None:
+        """Draft tokens a round that were asked for; None: nothing was said."""
+        ...
+
+    @property
     def max_gamma(self) -> int:
         """Draft tokens a round, at the most; 0 is the target alone."""
         ...

@@ -84,7 +84,9 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
     accepted = sum(number * count for (_, number), count in stats.outcomes.items())
     drafted = sum(length * count for (length, _), count in stats.outcomes.items())
     lengths = sorted({length for length, _ in stats.outcomes})
-    histogram = [0] * (request.max_gamma + 1)
+    # Copies may be longer than what a model is asked for.
+    longest = max(request.max_gamma, *lengths, 0)
+    histogram = [0] * (longest + 1)
     for (_, number), count in stats.outcomes.items():
         histogram[number] += count
     return {
@@ -97,5 +99,5 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
         "num_spec_steps": steps,
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": drafted,
-        "num_spec_tokens": request.max_gamma,
+        "num_spec_tokens": longest,
     }

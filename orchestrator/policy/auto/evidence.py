@@ -1,28 +1,29 @@
 """``auto`` for one session whose drafter copies: nothing is asked, what it announces is taken where that pays.
 
 The target goes on alone and never waits. Meanwhile the drafter follows the text, and where it has evidence it announces
-a draft, which the target verifies in its next forward (see ``FollowUps``). So a text without copies costs nothing, and
-what is left to choose is how long a draft may be, and behind which confidences of the target it is worth its rows.
+a draft, which the target verifies in its next forward (see ``FollowUps``). So a text without copies costs nothing. Its
+evidence says how long a draft is; what is left to choose is behind which confidences of the target it is worth its rows.
 
 Lossless as ``policy.Auto`` is: only committed tokens and rounds that are over are looked at.
 """
 
 from dataclasses import replace
 
-from orchestrator.policy.auto.choice import Choice
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS
-from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
+from orchestrator.policy.gates import AUTO_GAMMA, DrafterState, ExpectedPlan, Progress
 from specgate.types import ALWAYS_SOLO, RoundPlan
 
 
 class OnEvidence:
-    """See ``gates.Policy``. ``max_gamma`` is the most that the request allows."""
+    """See ``gates.Policy``. A draft has up to ``longest`` tokens."""
 
-    def __init__(self, mode: ModeLearner, drafter: DrafterState, max_gamma: int) -> None:
+    def __init__(self, mode: ModeLearner, drafter: DrafterState, longest: int) -> None:
         self._mode = mode
         self._drafter = drafter
-        self._max_gamma = max_gamma
+        self._longest = longest
+        self._max_gamma = min(longest, AUTO_GAMMA)
+        """Of the choices that are looked at: longer ones tell no more of whether a copy pays."""
         self._probes_left = 0
 
     def plan(self, session: Progress) -> RoundPlan:
@@ -35,21 +36,18 @@ class OnEvidence:
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the plan of a round whose draft was announced."""
         found = self._mode.found(self._max_gamma, renew=False)
-        if found is None:
-            choice = Choice(0, self._max_gamma)
-        elif found.choice.drafts:
-            choice = found.choice
-        elif self._probes_left:
-            choice = found.choice._replace(closed=0)
-        else:
+        solo_below = 0.0
+        if found is not None and found.choice.drafts:
+            solo_below = found.choice.solo_below
+        elif found is not None and not self._probes_left:
             return None
-        return ExpectedPlan(replace(_alone(session, choice.gamma), gamma=choice.gamma), choice.solo_below)
+        return ExpectedPlan(replace(_alone(session, self._longest), gamma=self._longest), solo_below)
 
     def _gamma(self) -> int:
         """Return how long an announced draft may be; 0: none is wanted, and none is tried at this moment."""
         found = self._mode.found(self._max_gamma)
         if found is None:
-            return self._max_gamma
+            return self._longest
         self._probes_left -= self._probes_left > 0
         if not found.choice.drafts and not self._probes_left:
             loss_us = PROBE_ROUNDS * found.probe_us
@@ -57,7 +55,7 @@ class OnEvidence:
                 return 0
             # The plan that begins a probe has no draft yet.
             self._probes_left = PROBE_ROUNDS + 1
-        return found.choice.gamma
+        return self._longest
 
 
 def _alone(session: Progress, prepare: int) -> RoundPlan:

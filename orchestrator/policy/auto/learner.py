@@ -45,8 +45,10 @@ class Learner:
 
     def policy(self, request: Asked, drafter: DrafterState) -> Auto | OnEvidence:
         """Return the policy of one session, which asks this drafter."""
-        kind = OnEvidence if self._copies() else Auto
-        return kind(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
+        if self._copies():
+            longest = MAX_CHOICE if request.gamma is None else min(request.gamma, MAX_CHOICE)
+            return OnEvidence(self._mode(request), drafter, longest)
+        return Auto(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: Asked) -> "Observer | None":
         """Return whom to tell of a session's verdicts; None where they would teach nothing.

@@ -68,6 +68,15 @@ def test_the_last_time_counts_and_a_draft_is_no_longer_than_its_match(text: list
     assert SuffixText(text).draft(8) == drafted
 
 
+def test_a_token_that_is_waited_for_counts_as_matched() -> None:
+    """Of what is announced behind it nothing is used where it does not come."""
+    text = SuffixText([1, 2, 3, 4, 5, 6, 7, 8, 1, 2])
+    assert text.draft(8) == []
+    assert text.draft(8, awaited=1) == [3, 4, 5, 6]
+    assert text.draft(2, awaited=1) == [3, 4]
+    assert SuffixText([1, 2, 3, 4, 1]).draft(8, awaited=1) == []
+
+
 def test_hypothetical_tokens_leave_the_text_alone() -> None:
     text = SuffixText([1, 2, 3, 4, 5, 1, 2])
     assert text.draft(8, [3]) == [4, 5, 1]

@@ -72,7 +72,7 @@ def test_while_the_target_goes_on_alone_what_follows_its_next_token_is_announced
     (announcement,) = client.announced
     assert (announcement.position, announcement.gamma) == (11, 2)
     # Behind the copy's next token, and behind that whole round.
-    assert [one[:2] for one in announcement.proposals] == [((10,), (5, 6)), ((10, 5, 6, 7), (8,))]
+    assert [one[:2] for one in announcement.proposals] == [((10,), (5, 6)), ((10, 5, 6, 7), (8, 9))]
     assert all(one.method is DraftMethod.SUFFIX for one in announcement.proposals)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from orchestrator.policy.auto.learner import Learner
+from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
 from orchestrator.policy.auto.policy import MOST_SOLO
 from orchestrator.policy.gates import Policy, make_policy
 from specgate.types import ALWAYS_SOLO, RoundPlan
@@ -18,8 +18,8 @@ from tests.orchestrator.policy.auto.support import (
     solo,
 )
 
-GAMMA = 5
-"""What pays at the agreement that is assumed of a draft which nobody has seen, where a row more costs 3 %."""
+GAMMA = 8
+"""What the request allows; how much of it is drafted says the evidence."""
 
 
 def a_learner(row_share: float = 0.03) -> Learner:
@@ -59,6 +59,12 @@ def test_it_wants_its_drafter_when_it_plans_and_not_when_it_looks_ahead() -> Non
     assert drafter.num_wanted == 0
     policy.plan(Progress(SURE))
     assert drafter.num_wanted == 1
+
+
+def test_where_nothing_is_said_copies_may_be_longer_than_other_drafts() -> None:
+    for gamma, longest in ((None, MAX_CHOICE), (40, MAX_CHOICE), (3, 3)):
+        policy = make_policy(replace(REQUEST, gamma=gamma), Drafter(), a_learner())
+        assert policy.plan(Progress(SURE)).prepare == longest
 
 
 def test_a_text_that_was_decoded_alone_says_nothing_of_copies() -> None:
