@@ -12,7 +12,7 @@ from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, DraftToken
-from drafter_svc.sources.suffix import SuffixText, until_stop
+from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
@@ -152,7 +152,7 @@ class DraftSession:
         """
         if self._text is None or most <= 0:
             return []
-        copied = self._text.draft(most, draft.sequence.token_ids[self.num_committed :])
+        copied = self._text.draft(most, draft.sequence.token_ids[self.num_committed :], least=SURER_MATCH)
         known = next((index for index, one in enumerate(copied) if one >= self._num_rows), len(copied))
         return list(until_stop(copied[:known], self.spec.stop_token_ids))
 

@@ -1,8 +1,8 @@
 """``auto`` for one session whose drafter copies: nothing is asked, what it announces is taken where that pays.
 
 The target goes on alone and never waits. Meanwhile the drafter follows the text, and where it has evidence it announces
-a draft, which the target verifies in its next forward (see ``FollowUps``). So a text without copies costs nothing. Its
-evidence says how long a draft is; what is left to choose is behind which confidences of the target it is worth its rows.
+a draft, which the target verifies in its next forward (see ``FollowUps``). So a text without copies costs nothing. How
+long a draft is follows from its evidence; what is left to choose is behind which confidences of the target it pays.
 
 Lossless as ``policy.Auto`` is: only committed tokens and rounds that are over are looked at.
 """

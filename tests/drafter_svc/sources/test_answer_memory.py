@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_svc.sources.answer_memory import SHELF_TOKENS, AnswerMemory
-from drafter_svc.sources.suffix import BYTES_A_TOKEN
+from drafter_svc.sources.suffix import BYTES_A_TOKEN, LEAST_MATCH
 
 ANSWER = [1, 2, 3, 4, 5, 6]
 
@@ -17,12 +17,13 @@ def memory(num_tokens: int = 100) -> AnswerMemory:
 def test_what_followed_in_an_answer_is_drafted() -> None:
     kept = memory()
     kept.learn("a", ANSWER)
-    recall = kept.recall("a", [9, 1, 2])
+    recall = kept.recall("a", [9, 1])
     assert recall.draft(8) == []
-    assert recall.draft(8, [3]) == [4, 5, 6]
-    recall.follow([3])
-    assert recall.draft(8) == [4, 5, 6]
-    assert recall.draft(2) == [4, 5]
+    assert recall.draft(8, [2]) == [3, 4, 5]
+    assert recall.draft(8, awaited=1) == [2, 3, 4, 5]
+    recall.follow([2])
+    assert recall.draft(8) == [3, 4, 5]
+    assert recall.draft(2) == [3, 4]
 
 
 def test_another_salt_sees_nothing() -> None:
@@ -88,6 +89,6 @@ def test_a_draft_is_what_followed_the_texts_end_in_some_answer(answers: list[lis
     recall.follow(text[len(text) // 2 :])
     drafted = recall.draft(4)
     if drafted:
-        wanted = text[-max(3, len(drafted)) :] + drafted
+        wanted = text[-max(LEAST_MATCH, len(drafted) - 1) :] + drafted
         width = len(wanted)
         assert any(answer[start : start + width] == wanted for answer in answers for start in range(len(answer)))

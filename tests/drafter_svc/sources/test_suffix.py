@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_svc.sources.suffix import LEAST_MATCH, SuffixText
+from drafter_svc.sources.suffix import LEAST_MATCH, SURER_MATCH, SuffixText
 
 TEXTS = st.integers(2, 5).flatmap(lambda size: st.lists(st.integers(0, size - 1), max_size=60))
 
@@ -41,7 +41,7 @@ def test_a_draft_is_what_followed_there(text: list[int], behind: list[int], most
     if drafted:
         length = longest_match(whole, len(text))
         assert length >= LEAST_MATCH
-        assert len(drafted) == min(most, length)
+        assert len(drafted) == min(most, length + 1)
         # Some earlier place goes on like that, where what repeats goes on repeating.
         ends = [end for end in range(length, len(text) + 1) if whole[end - length : end] == whole[-length:]]
         assert any(continued(whole, end, len(drafted)) == drafted for end in ends)
@@ -56,29 +56,34 @@ def continued(text: Sequence[int], start: int, count: int) -> list[int]:
 
 def test_nothing_is_drafted_without_evidence() -> None:
     assert SuffixText().draft(8) == []
-    assert SuffixText([1, 2, 3, 4, 1, 2]).draft(8) == []
+    assert SuffixText([1, 2, 3, 4, 1]).draft(8) == []
+    text = SuffixText([1, 2, 3, 4, 1, 2])
+    assert text.draft(8) == [3, 4, 1]
+    assert text.draft(8, least=SURER_MATCH) == []
 
 
 @pytest.mark.parametrize(("text", "drafted"), [
-    ([1, 2, 3, 4, 5, 6, 1, 2, 3], [4, 5, 6]),
-    ([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3], [8, 1, 2]),
-    ([1, 2, 1, 2, 1, 2, 1], [2, 1, 2, 1, 2]),
+    ([1, 2, 3, 4, 5, 6, 1, 2, 3], [4, 5, 6, 1]),
+    ([1, 2, 3, 9, 1, 2, 3, 8, 1, 2, 3], [8, 1, 2, 3]),
+    ([1, 2, 1, 2, 1, 2, 1], [2, 1, 2, 1, 2, 1]),
 ])  # fmt: skip
-def test_the_last_time_counts_and_a_draft_is_no_longer_than_its_match(text: list[int], drafted: list[int]) -> None:
+def test_the_last_time_counts_and_a_draft_is_one_token_longer_than_its_match(
+    text: list[int], drafted: list[int]
+) -> None:
     assert SuffixText(text).draft(8) == drafted
 
 
 def test_a_token_that_is_waited_for_counts_as_matched() -> None:
     """Of what is announced behind it nothing is used where it does not come."""
-    text = SuffixText([1, 2, 3, 4, 5, 6, 7, 8, 1, 2])
+    text = SuffixText([1, 2, 3, 4, 5, 6, 7, 8, 1])
     assert text.draft(8) == []
-    assert text.draft(8, awaited=1) == [3, 4, 5, 6]
-    assert text.draft(2, awaited=1) == [3, 4]
-    assert SuffixText([1, 2, 3, 4, 1]).draft(8, awaited=1) == []
+    assert text.draft(8, awaited=1) == [2, 3, 4, 5]
+    assert text.draft(2, awaited=1) == [2, 3]
+    assert SuffixText([1, 2, 3, 4, 5]).draft(8, awaited=1) == []
 
 
 def test_hypothetical_tokens_leave_the_text_alone() -> None:
-    text = SuffixText([1, 2, 3, 4, 5, 1, 2])
-    assert text.draft(8, [3]) == [4, 5, 1]
-    assert len(text) == 7
+    text = SuffixText([1, 2, 3, 4, 5, 1])
+    assert text.draft(8, [2]) == [3, 4, 5]
+    assert len(text) == 6
     assert text.draft(8) == []
