@@ -1,7 +1,9 @@
 """Rejection sampling through the real services has the target's joint law, by full enumeration and chi-square."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
+from specgate.runtime.layer_skip import skip_file
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import p_value
 from tests.support.models import write_llama
@@ -36,6 +39,11 @@ CASES = {
     "eos inside drafts": replace(UNGATED, gamma=3, stop_token_ids=frozenset({EOS})),
     "filters": replace(UNGATED, sampling=SamplingParams(temperature=0.8, top_k=4)),
 }
+REPEATING = (0, 1, 2, 0, 1)
+"""A prompt that asks to be copied."""
+OTHER_SEEDS = 500_000
+"""Texts of one seed begin alike whoever drafts: their chance should not be that of the cases above."""
+SOURCES = ("suffix", "suffix+model", "layer-skip")
 RUNS = [
     pytest.param(1_200, id="quick"),
     pytest.param(50_000, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
@@ -79,7 +87,7 @@ def joint_law(target: Path, request: GenerationRequest) -> dict[Text, float]:
             if text and text[-1] in request.stop_token_ids:
                 grown[text] = probability
                 continue
-            step = next_law(model, PROMPT + text, request.sampling).tolist()
+            step = next_law(model, request.prompt_token_ids + text, request.sampling).tolist()
             grown |= {(*text, token_id): probability * p for token_id, p in enumerate(step)}
         law = grown
     return law
@@ -114,6 +122,49 @@ async def test_joint_law_of_four_tokens(
     assert seen["drafter_failures"] == 0
     assert p > 1e-3
     assert seen["prepared"] > 0 or case != "run-ahead"
+
+
+@pytest.fixture(scope="module")
+def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    """A drafter of every method that is not a model's alone."""
+    draft, target = pair
+    file = tmp_path_factory.mktemp("skip") / "skip.json"
+    file.write_text(json.dumps(skip_file(str(target), attention=[1], mlp=[0])))
+    flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
+        "suffix": (None, ()),
+        "suffix+model": (draft, ()),
+        "layer-skip": (target, ("--skip", str(file))),
+    }
+    with ExitStack() as stack:
+        yield {
+            method: stack.enter_context(running("drafter", model, *FLAGS, "--method", method, *more))
+            for method, (model, more) in flags.items()
+        }
+
+
+@pytest.mark.parametrize("num_runs", RUNS)
+@pytest.mark.parametrize("gate", [Gate.NONE, Gate.AUTO])
+@pytest.mark.parametrize("method", SOURCES)
+async def test_the_law_is_the_same_with_every_source(
+    services: tuple[Service, Service],
+    sources: dict[str, Service],
+    pair: tuple[Path, Path],
+    method: str,
+    gate: Gate,
+    num_runs: int,
+) -> None:
+    base = replace(UNGATED, prompt_token_ids=REPEATING, gate=gate, gamma=3)
+    counts, accepted = Counter[Text](), 0
+    for start in range(0, num_runs, 500):
+        both = sources[method], services[1]
+        first = OTHER_SEEDS + start
+        generations = await seeded(both, base, range(first, first + min(500, num_runs - start)))
+        counts.update(g.token_ids for g in generations)
+        accepted += sum(g.stats.accepted for g in generations)
+    p = p_value(counts, joint_law(pair[1], base))
+    print(f"{method}, {gate}: {num_runs} runs, {accepted} accepted, p = {p:.3f}")
+    assert accepted > num_runs // 20 or gate is Gate.AUTO
+    assert p > 1e-3
 
 
 async def test_the_law_is_the_same_where_drafters_are_lost_in_mid_stream(
