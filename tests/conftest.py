@@ -18,6 +18,9 @@ if find_spec("torch"):
     import torch
 
     torch.set_num_threads(1)
+    if not torch.cuda.is_available():
+        # Triton asks when it is imported first, and that may be by transformers.
+        os.environ["TRITON_INTERPRET"] = "1"
 
 RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
 LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "verifier_svc", "drafter_svc")

@@ -14,7 +14,7 @@ from specgate.errors import InvalidArgument
 from specgate.runtime.attention.compiled import twins_are_faster
 from specgate.runtime.attention.interface import Kernel, wait_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
-from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
+from specgate.runtime.attention.varlen import Store, VarlenAttention, VarlenKernel, copy_to_slots
 from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.loading import LoadedModel
 
@@ -37,11 +37,12 @@ class NoFusedAttention(Exception):
 
 
 class Way(NamedTuple):
-    """One way to call a kernel, what is told of it, and whether it has a place for a soft-cap."""
+    """One way to call a kernel, what is told of it, whether it takes a soft-cap, and what writes the pages."""
 
     told: str
     attention: VarlenAttention
     caps_scores: bool = False
+    store: Store = copy_to_slots
 
 
 def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel], Way] | None = None) -> list[Kernel]:
@@ -66,7 +67,7 @@ def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel
         _log.warning("attention by varlen is not used: %s", error)
         spans.why = f"varlen cannot be had here: {error}"
         return [spans]
-    kernel = VarlenKernel(way.attention, loaded.context_length, way.told, caps_scores=way.caps_scores)
+    kernel = VarlenKernel(way.attention, loaded.context_length, way.told, caps_scores=way.caps_scores, store=way.store)
     return [kernel] if attention == "varlen" else [kernel, spans]
 
 
@@ -81,10 +82,18 @@ def fused_attention(loaded: LoadedModel) -> Way:
     reasons = []
     for ways in (ways_of_torch, ways_of_triton):
         try:
-            return first_right(ways(loaded), loaded.device, loaded.dtype)
+            return first_right(ways(loaded), loaded.device, loaded.dtype)._replace(store=_store())
         except NoFusedAttention as error:
             reasons.append(str(error))
     raise NoFusedAttention("; ".join(reasons))
+
+
+def _store() -> Store:
+    try:
+        store: Store = importlib.import_module("specgate.runtime.cuda.elementwise").store
+    except ImportError:
+        return copy_to_slots
+    return store
 
 
 def ways_of_torch(loaded: LoadedModel) -> list[Way]:

@@ -174,7 +174,7 @@ def _attend_to_part(
         score = tl.dot(rows, tl.trans(key), input_precision="ieee") * scale
         if CAPPED:
             # tanh, which Triton lacks
-            score = softcap * (2.0 * tl.sigmoid(2.0 * score / softcap) - 1.0)
+            score = softcap * (1.0 - 2.0 / (1.0 + tl.exp(2.0 * score / softcap)))
         is_seen = is_key[None, :] & (at[None, :] <= place[:, None])
         if WINDOWED:
             is_seen = is_seen & (at[None, :] >= place[:, None] - left)

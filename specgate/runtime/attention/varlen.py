@@ -18,6 +18,16 @@ from specgate.runtime.scheduler import Rows
 
 VarlenAttention = Callable[..., torch.Tensor]
 """Called as ``varlen_attn``: see ``varlen_reference.varlen_attention``."""
+Store = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""Writes keys and values to their slots: called as ``copy_to_slots``."""
+
+
+def copy_to_slots(
+    key: torch.Tensor, value: torch.Tensor, key_pages: torch.Tensor, value_pages: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Write keys and values [1, kv_heads, rows, head_dim] into pages, row i at slots[i] = page * page_size + offset."""
+    key_pages.flatten(0, 1).index_copy_(0, slots, key[0].transpose(0, 1))
+    value_pages.flatten(0, 1).index_copy_(0, slots, value[0].transpose(0, 1))
 
 
 class TokenPages(KVPages):
@@ -50,6 +60,7 @@ class VarlenBatch:
     max_q: int
     max_k: int
     caps_scores: bool
+    store: Store
     num_calls: int = 0
     num_windows: int = 0
 
@@ -72,8 +83,7 @@ class VarlenBatch:
         if softcap is not None and not self.caps_scores:
             raise UnsupportedArchitecture("the fused attention has no place for a soft-cap on the scores")
         key_pages, value_pages = self.pages.layer(layer, key, value)
-        key_pages.flatten(0, 1).index_copy_(0, self.parts.slots, key[0].transpose(0, 1))
-        value_pages.flatten(0, 1).index_copy_(0, self.parts.slots, value[0].transpose(0, 1))
+        self.store(key, value, key_pages, value_pages, self.parts.slots)
         out = self.attention(
             query[0].transpose(0, 1),
             key_pages,
@@ -102,15 +112,22 @@ class VarlenKernel:
         attention: what computes it.
         context_length: tokens of a sequence at the most.
         caps_scores: ``attention`` takes a soft-cap.
+        store: writes keys and values to their places.
     """
 
     name = "varlen"
     pages = staticmethod(TokenPages)
 
     def __init__(
-        self, attention: VarlenAttention, context_length: int, why: str = "", *, caps_scores: bool = False
+        self,
+        attention: VarlenAttention,
+        context_length: int,
+        why: str = "",
+        *,
+        caps_scores: bool = False,
+        store: Store = copy_to_slots,
     ) -> None:
-        self._attention = attention
+        self._attention, self._store = attention, store
         self._caps_scores = caps_scores
         self.why = why
         self._context_length = context_length
@@ -138,5 +155,5 @@ class VarlenKernel:
         """Return the parts of int64 ``words`` on the device, and inputs made of them that keep all rows' logits."""
         parts = unpack(words, layout, torch.int32)
         max_k = layout.num_columns * pages.page_size
-        ragged = VarlenBatch(parts, pages, self._attention, max(layout.owned), max_k, self._caps_scores)
+        ragged = VarlenBatch(parts, pages, self._attention, max(layout.owned), max_k, self._caps_scores, self._store)
         return parts, Inputs(parts.token_ids, parts.positions, None, ragged)

@@ -16,6 +16,7 @@ from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.batch_sampler import check_finite
 from specgate.runtime.cpu.linear import speed_up_narrow_rows
+from specgate.runtime.cuda.fused_layers import fuse_layers
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel, Progress
@@ -53,6 +54,7 @@ def prepare(
     _switch_attention(loaded)
     speed_up_narrow_rows(loaded.model)
     fuse_norms(loaded.model)
+    fuse_layers(loaded.model)
     *wanted, last = kernels or [PagedSdpaKernel()]
     for kernel in wanted:
         try:

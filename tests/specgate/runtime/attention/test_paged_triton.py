@@ -1,7 +1,6 @@
 """Our Triton kernel gives what the reference does: on a GPU, and without one in Triton's interpreter."""
 
 import itertools
-import os
 from typing import NamedTuple
 
 import pytest
@@ -10,9 +9,6 @@ import torch
 from specgate.runtime.attention.varlen_reference import varlen_attention
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-if DEVICE.type == "cpu":
-    # Read when the kernel is defined.
-    os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 from specgate.runtime.attention.paged_triton import TritonAttention  # noqa: E402
 

@@ -1,0 +1,155 @@
+"""Fewer kernels a decoder layer, in unchanged HuggingFace models: on a GPU a small one takes as long as launching it.
+
+A Llama layer's 26 kernels become 12: products of the same input are one product, and rotary position embedding, the
+gate of an MLP and the writing of keys and values are one kernel each. What a module computes is not guessed by its
+name: it is compared with its own forward on some rows, and left alone where it is another one. The self-check that
+ends every load looks at this very path.
+"""
+
+import importlib
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+_ROTATION = "apply_rotary_pos_emb"
+_ROUNDINGS = 4
+"""In which a result may differ: models round up to three times where we round once."""
+_log = logging.getLogger(__name__)
+
+
+def fuse_layers(model: nn.Module) -> None:
+    """Let the layers of a model on CUDA take fewer kernels, where Triton is there."""
+    if next(model.parameters()).device.type != "cuda":
+        return
+    try:
+        kernels = importlib.import_module("specgate.runtime.cuda.elementwise")
+    except ImportError as error:
+        _log.info("layers are not fused: %s", error)
+        return
+    fuse_with(model, kernels)
+
+
+def fuse_with(model: nn.Module, kernels: Any) -> None:
+    """Fuse what can be fused, by ``kernels``, a module like ``elementwise``."""
+    for module in model.modules():
+        _fuse_rotation(module, kernels.rotated)
+        _fuse_gate(module, kernels.silu_times)
+        _share_product(module, ("q_proj", "k_proj", "v_proj"))
+
+
+class _Product:
+    """Several linear layers of the same input as one product; their weights become parts of one matrix."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        self._sizes = [layer.out_features for layer in layers]
+        self.weight = torch.cat([layer.weight for layer in layers])
+        self.bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+        self._input: torch.Tensor | None = None
+        self._parts: Sequence[torch.Tensor] = ()
+        for layer, weight in zip(layers, self.weight.split(self._sizes), strict=True):
+            layer.weight = nn.Parameter(weight, requires_grad=False)
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        return F.linear(rows, self.weight, self.bias)
+
+    def part(self, index: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return what stands for one of the layers: the first that is asked computes for all."""
+
+        def forward(rows: torch.Tensor) -> torch.Tensor:
+            if rows is not self._input:
+                self._input, self._parts = rows, self(rows).split(self._sizes, -1)
+            found = self._parts[index]
+            if index == len(self._sizes) - 1:
+                self._input, self._parts = None, ()
+            return found
+
+        return forward
+
+
+def _share_product(module: nn.Module, names: Sequence[str]) -> None:
+    layers = _linear_layers(module, names)
+    if layers is None:
+        return
+    product = _Product(layers)
+    for index, layer in enumerate(layers):
+        layer.forward = product.part(index)
+
+
+def _linear_layers(module: nn.Module, names: Sequence[str]) -> list[nn.Linear] | None:
+    """Return the layers of these names if they are plain, all with a bias or none, of one width; None otherwise."""
+    layers = [getattr(module, name, None) for name in names]
+    if any(type(layer) is not nn.Linear for layer in layers):
+        return None
+    plain = cast(list[nn.Linear], layers)
+    if any("forward" in vars(layer) for layer in plain):
+        return None
+    if len({(layer.in_features, layer.bias is None, layer.weight.dtype) for layer in plain}) > 1:
+        return None
+    return plain
+
+
+def _fuse_gate(module: nn.Module, silu_times: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Fuse an MLP of the form down(silu(gate(x)) * up(x))."""
+    layers = _linear_layers(module, ("gate_proj", "up_proj"))
+    down = getattr(module, "down_proj", None)
+    if layers is None or type(down) is not nn.Linear or layers[0].out_features != layers[1].out_features:
+        return
+    product: list[_Product] = []
+
+    def forward(rows: torch.Tensor) -> torch.Tensor:
+        both = product[0](rows) if product else torch.cat([layer(rows) for layer in layers], -1)
+        return down(silu_times(both))
+
+    rows = _rows(layers[0].in_features, like=layers[0].weight)
+    if _same(lambda: (module(rows),), lambda: (forward(rows),)):
+        product.append(_Product(layers))
+        module.forward = forward
+
+
+def _fuse_rotation(module: nn.Module, rotated: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Let a module's forward find our function where it looks for the one of its file that turns both halves."""
+    forward = type(module).forward
+    if not inspect.isfunction(forward) or _ROTATION not in forward.__code__.co_names:
+        return
+    own, dim = forward.__globals__.get(_ROTATION), getattr(module, "head_dim", None)
+    if own is None or not isinstance(dim, int) or dim % 2:
+        return
+    like = next(module.parameters())
+    query, key, cos, sin = (_rows(heads * dim, like).view(1, 4, heads, dim) for heads in (4, 2, 1, 1))
+    query, key, cos, sin = query.transpose(1, 2), key.transpose(1, 2), cos[:, :, 0], sin[:, :, 0].flip(-1)
+    if not _same(lambda: own(query, key, cos, sin), lambda: rotated(query, key, cos, sin)):
+        return
+
+    def turned(*tensors: torch.Tensor, **options: Any) -> Any:
+        return rotated(*tensors) if len(tensors) == 4 and not options else own(*tensors, **options)
+
+    names = {**forward.__globals__, _ROTATION: turned}
+    patched = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    patched.__kwdefaults__ = forward.__kwdefaults__
+    module.forward = MethodType(patched, module)
+
+
+def _rows(width: int, like: torch.Tensor) -> torch.Tensor:
+    """Return four rows of numbers that are all different, [1, 4, width]."""
+    return torch.arange(4 * width, device=like.device).mul(0.7).sin().to(like.dtype).view(1, 4, width)
+
+
+@torch.inference_mode()
+def _same(own: Callable[[], Sequence[torch.Tensor]], ours: Callable[[], Sequence[torch.Tensor]]) -> bool:
+    try:
+        expected = own()
+    # A module with these names may be anything, and want what we do not know.
+    except Exception as error:
+        _log.debug("not fused: %s", error)
+        return False
+    for one, other in zip(expected, ours(), strict=True):
+        tolerance = _ROUNDINGS * torch.finfo(one.dtype).eps
+        if one.shape != other.shape or not torch.allclose(one, other, rtol=tolerance, atol=tolerance):
+            return False
+    return True

@@ -1,0 +1,81 @@
+"""Fused layers compute what the model's own do, and other layers are left alone: on a GPU, else in the interpreter."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.gemma.modeling_gemma import GemmaConfig, GemmaMLP
+from transformers.models.llama.modeling_llama import LlamaMLP
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+pytest.importorskip("triton")
+from specgate.runtime.attention.varlen import copy_to_slots  # noqa: E402
+from specgate.runtime.cuda import elementwise  # noqa: E402
+from specgate.runtime.cuda.fused_layers import fuse_with  # noqa: E402
+
+pytestmark = pytest.mark.gpu if DEVICE.type == "cuda" else []
+SMALL: dict[str, Any] = {
+    "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+def made(kind: Any, config: Any) -> Any:
+    torch.manual_seed(1)
+    return kind(config).to(DEVICE).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [(LlamaForCausalLM, LlamaConfig(**SMALL)), (Qwen2ForCausalLM, Qwen2Config(**SMALL))]
+)
+@torch.inference_mode()
+def test_a_model_gives_the_same_logits(kind: Any, config: Any) -> None:
+    model, ids = made(kind, config), torch.arange(11, device=DEVICE)[None]
+    expected = model(ids).logits
+    num_parameters = sum(one.numel() for one in model.parameters())
+    fuse_with(model, elementwise)
+    torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-5)
+    # Twice: what stands for a layer keeps nothing.
+    torch.testing.assert_close(model(ids[:, 3:]).logits, made(kind, config)(ids[:, 3:]).logits, rtol=1e-4, atol=1e-5)
+    assert sum(one.numel() for one in model.parameters()) == num_parameters
+    layer = model.model.layers[0]
+    for module in (layer.self_attn, layer.mlp, layer.self_attn.q_proj):
+        assert "forward" in vars(module)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        GemmaMLP(GemmaConfig(**SMALL, hidden_act="gelu_pytorch_tanh")),
+        LlamaMLP(LlamaConfig(**SMALL, hidden_act="relu")),
+        nn.Linear(3, 3),
+    ],
+)
+def test_what_computes_something_else_is_left_alone(module: nn.Module) -> None:
+    fuse_with(module.to(DEVICE).requires_grad_(False), elementwise)
+    assert "forward" not in vars(module)
+
+
+def test_parts_of_one_product_may_be_asked_for_in_any_order() -> None:
+    model = made(LlamaForCausalLM, LlamaConfig(**SMALL))
+    attention, rows = model.model.layers[0].self_attn, torch.randn(1, 3, 48, device=DEVICE)
+    layers = (attention.v_proj, attention.q_proj, attention.k_proj)
+    expected = [layer(rows) for layer in layers]
+    fuse_with(model, elementwise)
+    for _ in range(2):
+        for layer, one in zip(layers, expected, strict=True):
+            torch.testing.assert_close(layer(rows), one)
+    other = torch.randn(1, 3, 48, device=DEVICE)
+    assert not torch.allclose(layers[1](other), expected[1])
+
+
+def test_keys_and_values_are_written_where_they_belong() -> None:
+    key, value = (torch.randn(1, 5, 2, 24, device=DEVICE).transpose(1, 2) for _ in range(2))
+    slots = torch.tensor([7, 0, 31, 8, 2], device=DEVICE)
+    pages = [torch.zeros(4, 8, 2, 24, device=DEVICE) for _ in range(4)]
+    elementwise.store(key, value, *pages[:2], slots)
+    copy_to_slots(key, value, *pages[2:], slots)
+    assert torch.equal(pages[0], pages[2])
+    assert torch.equal(pages[1], pages[3])
