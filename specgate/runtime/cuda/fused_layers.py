@@ -1,6 +1,6 @@
 """Fewer kernels a decoder layer, in unchanged HuggingFace models: on a GPU a small one takes as long as launching it.
 
-A Llama layer's 26 kernels become 12: products of the same input are one product, and rotary position embedding, the
+A Llama layer's 26 kernels become 13: products of the same input are one product, and rotary position embedding, the
 gate of an MLP and the writing of keys and values are one kernel each. What a module computes is not guessed by its
 name: it is compared with its own forward on some rows, and left alone where it is another one. The self-check that
 ends every load looks at this very path.
@@ -49,7 +49,8 @@ class _Product:
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         self._sizes = [layer.out_features for layer in layers]
         self.weight = torch.cat([layer.weight for layer in layers])
-        self.bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+        biases: list[torch.Tensor] = [layer.bias for layer in layers if isinstance(layer.bias, torch.Tensor)]
+        self.bias = torch.cat(biases) if biases else None
         self._input: torch.Tensor | None = None
         self._parts: Sequence[torch.Tensor] = ()
         for layer, weight in zip(layers, self.weight.split(self._sizes), strict=True):
@@ -78,7 +79,7 @@ def _share_product(module: nn.Module, names: Sequence[str]) -> None:
         return
     product = _Product(layers)
     for index, layer in enumerate(layers):
-        layer.forward = product.part(index)
+        setattr(layer, "forward", product.part(index))  # noqa: B010
 
 
 def _linear_layers(module: nn.Module, names: Sequence[str]) -> list[nn.Linear] | None:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
-from transformers.models.gemma.modeling_gemma import GemmaConfig, GemmaMLP
+from transformers import GemmaConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.gemma.modeling_gemma import GemmaMLP
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -15,7 +15,7 @@ from specgate.runtime.attention.varlen import copy_to_slots  # noqa: E402
 from specgate.runtime.cuda import elementwise  # noqa: E402
 from specgate.runtime.cuda.fused_layers import fuse_with  # noqa: E402
 
-pytestmark = pytest.mark.gpu if DEVICE.type == "cuda" else []
+pytestmark: Any = pytest.mark.gpu if DEVICE.type == "cuda" else []
 SMALL: dict[str, Any] = {
     "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64,
@@ -75,7 +75,7 @@ def test_keys_and_values_are_written_where_they_belong() -> None:
     key, value = (torch.randn(1, 5, 2, 24, device=DEVICE).transpose(1, 2) for _ in range(2))
     slots = torch.tensor([7, 0, 31, 8, 2], device=DEVICE)
     pages = [torch.zeros(4, 8, 2, 24, device=DEVICE) for _ in range(4)]
-    elementwise.store(key, value, *pages[:2], slots)
-    copy_to_slots(key, value, *pages[2:], slots)
+    elementwise.store(key, value, pages[0], pages[1], slots)
+    copy_to_slots(key, value, pages[2], pages[3], slots)
     assert torch.equal(pages[0], pages[2])
     assert torch.equal(pages[1], pages[3])
