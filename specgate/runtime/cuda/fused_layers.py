@@ -49,8 +49,8 @@ class _Product:
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         self._sizes = [layer.out_features for layer in layers]
         self.weight = torch.cat([layer.weight for layer in layers])
-        biases: list[torch.Tensor] = [layer.bias for layer in layers if isinstance(layer.bias, torch.Tensor)]
-        self.bias = torch.cat(biases) if biases else None
+        has_bias = cast(torch.Tensor | None, layers[0].bias) is not None
+        self.bias = torch.cat([layer.bias for layer in layers]) if has_bias else None
         self._input: torch.Tensor | None = None
         self._parts: Sequence[torch.Tensor] = ()
         for layer, weight in zip(layers, self.weight.split(self._sizes), strict=True):
