@@ -27,7 +27,7 @@ class SuffixSession:
 
     Args:
         pool: counts the tokens that all sessions hold.
-        memory: of past answers; they are looked at where the text has no match of its own. None: there is none.
+        memory: of past answers, copied from where the text has no longer match of its own. None: there is none.
 
     Raises:
         KVCacheFull: the prompt does not fit beside the other sessions' texts.
@@ -111,8 +111,9 @@ class SuffixSession:
         if gamma == 0 or self._is_full:
             return ()
         drafted = self._text.draft(gamma, behind, awaited)
-        if not drafted and self._recall is not None:
-            drafted = self._recall.draft(gamma, behind, awaited)
+        if self._recall is not None:
+            # As long as its evidence is: a short match here says less than a long one there.
+            drafted = max(drafted, self._recall.draft(gamma, behind, awaited), key=len)
         return tuple(until_stop(drafted, self.spec.stop_token_ids))
 
     def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:

@@ -99,5 +99,5 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
         "num_spec_steps": steps,
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": drafted,
-        "num_spec_tokens": longest,
+        "num_spec_tokens": request.max_gamma,
     }

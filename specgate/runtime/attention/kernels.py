@@ -80,20 +80,31 @@ def fused_attention(loaded: LoadedModel) -> Way:
     if loaded.device.type != "cuda":
         raise NoFusedAttention("it needs a CUDA device")
     reasons = []
-    for ways in (ways_of_torch, ways_of_triton):
+    for ways in (ways_of_triton,) if _caps_scores(loaded) else (ways_of_torch, ways_of_triton):
         try:
-            return first_right(ways(loaded), loaded.device, loaded.dtype)._replace(store=_store())
+            return first_right(ways(loaded), loaded.device, loaded.dtype)._replace(store=_store(loaded.device))
         except NoFusedAttention as error:
             reasons.append(str(error))
     raise NoFusedAttention("; ".join(reasons))
 
 
-def _store() -> Store:
+def _caps_scores(loaded: LoadedModel) -> bool:
+    """Return whether the model asks for a soft-cap, which torch's kernel has no place for."""
+    return bool(getattr(loaded.model.config.get_text_config(), "attn_logit_softcapping", None))
+
+
+@torch.inference_mode()
+def _store(device: torch.device) -> Store:
+    """Return what writes keys and values in one kernel, where it can be had here."""
+    rows, pages = torch.ones(1, 1, 2, 16, device=device), torch.zeros(2, 1, 2, 1, 16, device=device)
     try:
         store: Store = importlib.import_module("specgate.runtime.cuda.elementwise").store
-    except ImportError:
+        store(rows, rows, pages[0], pages[1], torch.tensor([1, 0], device=device))
+    # Triton is missing, or the compiler that it needs.
+    except Exception as error:
+        _log.info("keys and values are written by torch: %s", error)
         return copy_to_slots
-    return store
+    return store if bool((pages == 1).all()) else copy_to_slots
 
 
 def ways_of_torch(loaded: LoadedModel) -> list[Way]:

@@ -3,7 +3,7 @@
 The algorithm is FlashAttention's (Dao, 2023): keys in blocks, a running maximum and sum. The query heads that share a
 key head are rows of one product, so that each key is read once. Where rows are few, a sequence's keys are shared out
 among programs (Flash-Decoding, Dao et al., 2023), and the last of them to end puts the parts together, in order, so
-that the same batch gives the same numbers every time.
+that the same batch gives the same numbers every time. Among how many depends on the batch, so a row's last bits do.
 
 float32 is multiplied as float32, not in the shortened format that a card prefers.
 """
@@ -19,8 +19,8 @@ MIN_KEYS_A_PART = 256
 MAX_PARTS = 16
 MAX_BLOCKS_SPLIT = 4
 """With more blocks of rows there are programs enough without sharing out keys."""
-MAX_ARRIVALS = 1 << 16
-"""Programs, without the parts, that may share out keys; with more of them a card is busy anyway."""
+BUSY_PROGRAMS = 1024
+"""Keep a card busy: no keys are shared out to more. (What the parts leave takes 34 KB each at the most.)"""
 
 
 class Blocks(NamedTuple):
@@ -30,8 +30,10 @@ class Blocks(NamedTuple):
     keys: int
 
 
-_HALF, _FLOAT32 = Blocks(64, 64), Blocks(16, 32)
-"""Products in float32 take place without matrix units: larger blocks would take all of a card's shared memory."""
+_HALF, _WIDE_HALF, _FLOAT32 = Blocks(64, 64), Blocks(64, 32), Blocks(16, 32)
+"""Larger blocks would take more shared memory than cards have: of heads of 256 and more, and in float32, which is
+multiplied without matrix units."""
+_WIDE = 256
 
 
 class TritonAttention:
@@ -42,7 +44,7 @@ class TritonAttention:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._arrivals = torch.zeros(MAX_ARRIVALS, dtype=torch.int32, device=device)
+        self._arrivals = torch.zeros(BUSY_PROGRAMS, dtype=torch.int32, device=device)
 
     def __call__(
         self,
@@ -70,7 +72,7 @@ class TritonAttention:
         kv_heads = key.shape[2]
         group = heads // kv_heads
         width = max(16, triton.next_power_of_2(head_dim))
-        of = _FLOAT32 if query.dtype is torch.float32 else _HALF
+        of = _FLOAT32 if query.dtype is torch.float32 else _WIDE_HALF if width >= _WIDE else _HALF
         rows = min(of.max_rows, max(16, triton.next_power_of_2(max_q * group)))
         blocks = triton.cdiv(max_q * group, rows)
         programs = (blocks, kv_heads, len(block_table))
@@ -89,12 +91,17 @@ class TritonAttention:
 
 def _num_parts(programs: tuple[int, int, int], max_k: int) -> int:
     blocks, kv_heads, num_sequences = programs
-    if blocks > MAX_BLOCKS_SPLIT or blocks * kv_heads * num_sequences > MAX_ARRIVALS:
+    if blocks > MAX_BLOCKS_SPLIT:
         return 1
-    return min(MAX_PARTS, triton.cdiv(max_k, MIN_KEYS_A_PART))
+    most = BUSY_PROGRAMS // (blocks * kv_heads * num_sequences)
+    return max(1, min(MAX_PARTS, most, triton.cdiv(max_k, MIN_KEYS_A_PART)))
 
 
-@triton.jit(do_not_specialize=["left", "columns", "num_rows"])
+# Parts of a packing: where they begin depends on the number of sequences, and to compile anew takes seconds.
+@triton.jit(
+    do_not_specialize=["left", "columns", "num_rows"],
+    do_not_specialize_on_alignment=["first_rows", "lengths", "table"],
+)
 def _attend(
     query, keys, values, out, first_rows, lengths, table, shared, arrivals, scale, softcap, left,
     query_row, query_head, key_token, key_head, columns, num_rows,

@@ -78,8 +78,10 @@ class VarlenBatch:
         """Attend in one call for all sequences; shapes as in ``attention.Batch``.
 
         Raises:
-            UnsupportedArchitecture: a soft-cap, where the kernel does not take one.
+            UnsupportedArchitecture: values of another width than keys, or a soft-cap where the kernel takes none.
         """
+        if key.shape[3] != value.shape[3]:
+            raise UnsupportedArchitecture("the fused attention has no place for values of another width than keys")
         if softcap is not None and not self.caps_scores:
             raise UnsupportedArchitecture("the fused attention has no place for a soft-cap on the scores")
         key_pages, value_pages = self.pages.layer(layer, key, value)
@@ -97,8 +99,8 @@ class VarlenBatch:
             enable_gqa=query.shape[1] != key.shape[1],
             seqused_k=self.parts.seqused_k,
             block_table=self.parts.block_table,
-            # Split, torch's kernel leaves rows of all sequences but the first unwritten (pytorch issue 194167); and
-            # a text must not depend on what else is in the batch.
+            # Split, torch's kernel leaves rows of all sequences but the first unwritten (pytorch issue 194167). Ours
+            # splits as it likes.
             num_splits=1,
             **({} if softcap is None else {"softcap": softcap}),
         )

@@ -1,11 +1,20 @@
 """Fused layers compute what the model's own do, and other layers are left alone: on a GPU, else in the interpreter."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from transformers import GemmaConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GemmaConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 from transformers.models.gemma.modeling_gemma import GemmaMLP
 from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -45,6 +54,7 @@ def test_a_model_gives_the_same_logits(kind: Any, config: Any) -> None:
         assert "forward" in vars(module)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "module",
     [
@@ -53,9 +63,36 @@ def test_a_model_gives_the_same_logits(kind: Any, config: Any) -> None:
         nn.Linear(3, 3),
     ],
 )
-def test_what_computes_something_else_is_left_alone(module: nn.Module) -> None:
-    fuse_with(module.to(DEVICE).requires_grad_(False), elementwise)
+def test_what_computes_something_else_is_left_alone(module: nn.Module, dtype: torch.dtype) -> None:
+    fuse_with(module.to(DEVICE, dtype).requires_grad_(False), elementwise)
     assert "forward" not in vars(module)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_shorter_formats_are_fused_too(dtype: torch.dtype) -> None:
+    layer = made(LlamaForCausalLM, LlamaConfig(**SMALL)).to(dtype).model.layers[0]
+    fuse_with(layer, elementwise)
+    assert "forward" in vars(layer.mlp)
+    assert "forward" in vars(layer.self_attn)
+
+
+def test_a_part_of_each_head_that_is_turned_is_left_to_the_model() -> None:
+    partial = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+    config = Phi3Config(**SMALL, pad_token_id=0, **partial)
+    model, ids = made(Phi3ForCausalLM, config), torch.arange(11, device=DEVICE)[None]
+    expected = model(ids).logits
+    fuse_with(model, elementwise)
+    torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_where_there_is_no_compiler_the_model_stays_as_it_is() -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("Failed to find C compiler")
+
+    layer = made(LlamaForCausalLM, LlamaConfig(**SMALL)).model.layers[0]
+    fuse_with(layer, SimpleNamespace(rotated=fails, silu_times=fails))
+    assert "forward" not in vars(layer.mlp)
+    assert "forward" not in vars(layer.self_attn)
 
 
 def test_parts_of_one_product_may_be_asked_for_in_any_order() -> None:
