@@ -142,38 +142,30 @@ def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
         }
 
 
-@pytest.fixture(scope="module")
-def slow_verifier(pair: tuple[Path, Path]) -> Iterator[Service]:
-    slow = ("orchestrator.bench.gates.slow_service", "verifier", "10000")
-    with running("verifier", pair[1], *FLAGS, module=slow) as verifier:
-        yield verifier
-
-
 @pytest.mark.parametrize("num_runs", RUNS)
 @pytest.mark.parametrize("gate", [Gate.NONE, Gate.AUTO])
 @pytest.mark.parametrize("method", SOURCES)
 async def test_the_law_is_the_same_with_every_source(
     services: tuple[Service, Service],
     sources: dict[str, Service],
-    slow_verifier: Service,
     pair: tuple[Path, Path],
     method: str,
     gate: Gate,
     num_runs: int,
 ) -> None:
     base = replace(UNGATED, prompt_token_ids=REPEATING, gate=gate, gamma=3)
-    # Under auto a copy is told within a forward, which must take longer than a message.
-    verifier = slow_verifier if gate is Gate.AUTO else services[1]
     counts, accepted = Counter[Text](), 0
     for start in range(0, num_runs, 500):
-        both = sources[method], verifier
+        both = sources[method], services[1]
         first = OTHER_SEEDS + start
         generations = await seeded(both, base, range(first, first + min(500, num_runs - start)))
         counts.update(g.token_ids for g in generations)
         accepted += sum(g.stats.accepted for g in generations)
     p = p_value(counts, joint_law(pair[1], base))
     print(f"{method}, {gate}: {num_runs} runs, {accepted} accepted, p = {p:.3f}")
-    assert accepted > num_runs // 20
+    # Four tokens are over before the drafter that copies under auto has begun. The law of what it would announce is in
+    # tests/verifier_svc/test_follow_ups.py.
+    assert accepted > num_runs // 20 or (method, gate) == ("suffix", Gate.AUTO)
     assert p > 1e-3
 
 
