@@ -110,16 +110,14 @@ def _fuse_gate(module: nn.Module, silu_times: Callable[[torch.Tensor], torch.Ten
     down = getattr(module, "down_proj", None)
     if layers is None or type(down) is not nn.Linear or layers[0].out_features != layers[1].out_features:
         return
-    product: list[_Product] = []
 
-    def forward(rows: torch.Tensor) -> torch.Tensor:
-        both = product[0](rows) if product else torch.cat([layer(rows) for layer in layers], -1)
-        return down(silu_times(both))
+    def apart(rows: torch.Tensor) -> torch.Tensor:
+        return down(silu_times(torch.cat([layer(rows) for layer in layers], -1)))
 
     many = [_rows(layers[0].in_features, layers[0].weight) * scale for scale in _SCALES]
-    if _same(lambda: [module(rows) for rows in many], lambda: [forward(rows) for rows in many]):
-        product.append(_Product(layers))
-        module.forward = forward
+    if _same(lambda: [module(rows) for rows in many], lambda: [apart(rows) for rows in many]):
+        product = _Product(layers)
+        module.forward = lambda rows: down(silu_times(product(rows)))
 
 
 def _fuse_rotation(module: nn.Module, rotated: Callable[..., tuple[torch.Tensor, torch.Tensor]]) -> None:
