@@ -27,9 +27,9 @@ class GenerationRequest:
     """One prompt and what to do with it.
 
     ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone; under ``auto`` it is the most
-    that may be chosen. ``gamma`` and ``gate_threshold`` None are the gate's own: 8 for ``auto`` and 5 for the others;
-    0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no threshold). Requests share
-    what is cached of equal beginnings with those of the same ``cache_salt`` alone.
+    that may be chosen. ``gamma`` and ``gate_threshold`` None are the gate's own: 8 for ``auto`` (16 where the drafter
+    copies) and 5 for the others; 0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no
+    threshold). Requests share what is cached of equal beginnings with those of the same ``cache_salt`` alone.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
