@@ -24,7 +24,9 @@ from orchestrator.cli.serve import serve
 from orchestrator.terminal import service_flags
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
+from orchestrator.tune.train_draft import train_draft
 from specgate import __version__
+from specgate.distill.recipe import Recipe
 from specgate.errors import InvalidArgument, SpecgateError
 
 FAILURE = 1
@@ -39,12 +41,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
-_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted"}
-_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | {*service_flags.NAMES}
+_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted", "out"}
+_RECIPE = {field.name for field in fields(Recipe)}
+_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | _RECIPE | {*service_flags.NAMES}
 _OF_SETTINGS = frozenset({"config", "serve"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, compare_gates, prove, doctor, demo, serve):
+for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, train_draft):
     app.command()(_command)
 app.add_typer(config)
 

@@ -10,22 +10,20 @@ file says:
 """
 
 import argparse
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
-from transformers.utils.hub import cached_file
 
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError, UnsupportedArchitecture
+from specgate.weights import fingerprint
 
 MLP_NAMES = ("mlp", "block_sparse_moe", "feed_forward")
-_BLOCK_BYTES, _BLOCKS = 4096, 32
-"""Of each file of weights that go into a fingerprint: two trainings of one shape differ in every one of them."""
 
 
 class LayerSkip(NamedTuple):
@@ -59,47 +57,6 @@ class NoLayer(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return hidden_states
-
-
-def fingerprint(name: str) -> str:
-    """Return a digest of a model's weights: of the headers of its files and of samples of what is in them.
-
-    Args:
-        name: a folder or a hub id.
-
-    Raises:
-        ModelLoadError: there are no safetensors.
-    """
-    digest = hashlib.sha256()
-    for path in _weight_files(name):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            header = int.from_bytes(file.read(8), "little")
-            digest.update(file.read(min(header, size)))
-            for block in range(_BLOCKS):
-                file.seek(8 + header + max(size - 8 - header - _BLOCK_BYTES, 0) * block // (_BLOCKS - 1))
-                digest.update(file.read(_BLOCK_BYTES))
-    return digest.hexdigest()
-
-
-def _weight_files(name: str) -> list[Path]:
-    """Return the files that the weights are loaded from, fetched where ``name`` is a hub id."""
-    index = _file(name, "model.safetensors.index.json")
-    parts = (
-        set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index else {"model.safetensors"}
-    )
-    files = [_file(name, part) for part in sorted(parts)]
-    if None in files:
-        raise ModelLoadError(f"{name} has no safetensors")
-    return [file for file in files if file is not None]
-
-
-def _file(name: str, part: str) -> Path | None:
-    if Path(name).is_dir():
-        return Path(name, part) if Path(name, part).is_file() else None
-    found = cached_file(name, part, _raise_exceptions_for_missing_entries=False)
-    return Path(found) if found else None
 
 
 def read_skip(path: str, name: str) -> LayerSkip:
@@ -174,6 +131,30 @@ def layers_without_attention(model: Any) -> frozenset[int]:
     return frozenset(i for i, layer in enumerate(layers) if any(type(one) is NoAttention for one in layer.children()))
 
 
+@contextmanager
+def left_out(model: Any, skip: LayerSkip) -> Iterator[None]:
+    """Leave blocks out of a whole model for as long as the context lasts.
+
+    Raises:
+        UnsupportedArchitecture: its blocks are not where they are in other models.
+    """
+    layers = _decoder_layers(model)
+    whole, children = list(layers), [dict(layer.named_children()) for layer in layers]
+    try:
+        _leave_out(model, skip)
+        yield
+    finally:
+        for index, layer in enumerate(whole):
+            layers[index] = layer
+            for name, child in children[index].items():
+                setattr(layer, name, child)
+
+
+def has_mlp_blocks(model: Any) -> bool:
+    """Whether an MLP can be left out by itself; else a whole layer can."""
+    return all(_mlp_name_or_none(layer) for layer in _decoder_layers(model))
+
+
 def _leave_out(model: Any, skip: LayerSkip) -> None:
     layers = _decoder_layers(model)
     for index in skip.attention - skip.whole:
@@ -215,8 +196,12 @@ def _attention_name(model: Any, layer: nn.Module) -> str:
     return names[0]
 
 
+def _mlp_name_or_none(layer: nn.Module) -> str | None:
+    return next((name for name in MLP_NAMES if isinstance(getattr(layer, name, None), nn.Module)), None)
+
+
 def _mlp_name(model: Any, layer: nn.Module) -> str:
-    name = next((name for name in MLP_NAMES if isinstance(getattr(layer, name, None), nn.Module)), None)
+    name = _mlp_name_or_none(layer)
     if name is None:
         raise UnsupportedArchitecture(f"{type(model).__name__}: its MLP is no block of its own; leave out whole layers")
     return name

@@ -1,0 +1,1 @@
+"""``orchestrator tune`` and ``train-draft``: what to draft with, found by measuring, or made."""

@@ -1,0 +1,117 @@
+"""What a draft token takes by the blocks that are kept: measured with real drafters that leave half of them out."""
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+
+from orchestrator.bench.throughput.drafters import with_drafter
+from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import Capacity, Pair, local_service
+from orchestrator.local.local_services import LocalService
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.results import overhead_us
+from orchestrator.tune.layers.blocks import Blocks, BlockSet
+from orchestrator.tune.layers.predict import MeasuredTimes
+from specgate.types import DraftMethod, ForwardCost
+
+PROBE_GAMMA = 4
+"""Draft tokens of the rounds that are timed: enough that a round is mostly drafting."""
+GUESSES = 4
+"""That run-ahead drafts side by side, unless it is told otherwise."""
+
+
+def probes(blocks: Blocks) -> list[BlockSet]:
+    """Return sets whose times tell what a block takes: half of the attention, of the MLPs, of both, and one layer.
+
+    The layers that are left out are every second one, so that layers of different kinds are left out alike.
+    """
+    half, last = frozenset(range(0, blocks.num_layers, 2)), frozenset([blocks.num_layers - 1])
+    whole = [BlockSet(last, last), BlockSet(half, half)]
+    return [*whole, BlockSet(half), BlockSet(mlp=half)] if blocks.has_mlp_blocks else whole
+
+
+def fit(draft_us: Sequence[tuple[BlockSet, float]], num_layers: int) -> tuple[float, float, float, float]:
+    """Return (base, attention, mlp, misfit): least squares of what a draft token takes by what is kept.
+
+    Where attention and MLP were never left out apart, each counts for a half of a layer.
+    """
+    import numpy as np
+
+    kept = [(num_layers - len(skip.attention), num_layers - len(skip.mlp)) for skip, _ in draft_us]
+    times = np.array([us for _, us in draft_us])
+    table = np.array([(1.0, attention, mlp) for attention, mlp in kept])
+    # The least solution of many gives attention and MLP equal parts.
+    found = np.maximum(np.linalg.lstsq(table, times, rcond=None)[0], 0.0)
+    misfit = float(np.max(np.abs(table @ found / times - 1)))
+    return float(found[0]), float(found[1]), float(found[2]), misfit
+
+
+async def measure_times(
+    pair: Pair,
+    models: ModelOptions,
+    capacity: Capacity,
+    blocks: Blocks,
+    fingerprint: str,
+    requests: Sequence[GenerationRequest],
+    alone_us: float,
+    on_probe: Callable[[], None],
+    log: Console,
+) -> MeasuredTimes:
+    """Return what rounds take, with one drafter after the other beside the pair's verifier.
+
+    Raises:
+        SpecgateError: a drafter does not start, or a request breaks off.
+    """
+    found, overheads, ahead = list[tuple[BlockSet, float]](), list[int](), list[float]()
+    with tempfile.TemporaryDirectory(prefix="specgate-tune-") as name:
+        for skip in probes(blocks):
+            file = write_skip(Path(name) / "skip.json", skip, blocks, fingerprint)
+            service = skip_drafter(pair, models, capacity, file).with_settings(run_ahead=0)
+            async with with_drafter(pair, service, log) as orchestrator:
+                stats = [await _probe(orchestrator, request) for request in requests[:2]]
+                ahead.append(_ahead(orchestrator))
+            token_us = [us / n for one in stats for us, n in zip(one.draft_us, one.draft_lengths, strict=True) if n]
+            found.append((skip, median(token_us)))
+            overheads += [us for one in stats for us in overhead_us(one)]
+            on_probe()
+    base, attention, mlp, misfit = fit(found, blocks.num_layers)
+    forward = pair.orchestrator.target_info.forward_costs
+    return MeasuredTimes(
+        forward, alone_us, base, attention, mlp, median(ahead), max(0.0, median(overheads)), round(misfit, 3)
+    )
+
+
+def write_skip(path: Path, skip: BlockSet, blocks: Blocks, fingerprint: str, **more: object) -> Path:
+    """Write a file that ``drafter-svc --skip`` takes."""
+    told = {"model": {"fingerprint": fingerprint, "num_layers": blocks.num_layers}, **skip.to_object(), **more}
+    path.write_text(json.dumps(told) + "\n", encoding="utf-8")
+    return path
+
+
+def skip_drafter(pair: Pair, models: ModelOptions, capacity: Capacity, file: Path) -> LocalService:
+    """Return what a drafter that leaves out the blocks of ``file`` is started with, on the core of drafters."""
+    core, model = pair.cores[0] if pair.cores else None, models.target_model or ""
+    service = local_service(models, "drafter", model, core, capacity)
+    return service.with_settings(method=DraftMethod.LAYER_SKIP, skip=str(file))
+
+
+async def _probe(orchestrator: Orchestrator, request: GenerationRequest) -> GenerationStats:
+    async with orchestrator.generate(replace(request, gamma=PROBE_GAMMA, gate=Gate.NONE)) as generation:
+        async for _ in generation:
+            pass
+        return generation.stats
+
+
+def _ahead(orchestrator: Orchestrator) -> float:
+    """Return what a forward of as many rows as there are guesses takes, over one of a row."""
+    info = orchestrator.draft_info
+    costs: Sequence[ForwardCost] = info.forward_costs if info else ()
+    times = {cost.rows: cost.forward_us for cost in costs}
+    return max(1.0, times[GUESSES] / times[1]) if {1, GUESSES} <= times.keys() else 1.0

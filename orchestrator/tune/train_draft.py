@@ -1,0 +1,98 @@
+"""``orchestrator train-draft``: a small draft for a target that has no sibling, distilled from texts it writes."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.terminal.model_options import check_model
+from orchestrator.terminal.prompts import read_prompts, with_token_ids
+from orchestrator.terminal.render import output_console
+from specgate.distill.recipe import Recipe
+
+_SHAPE, _LENGTH = "The draft", "How long"
+_USUAL = Recipe("")
+
+
+def train_draft(
+    target: Annotated[str, typer.Option(metavar="PATH", help="Target model, a folder or a hub id.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The draft. The same command again goes on with it.")],
+    prompts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON lines that texts begin with.", show_default="the target's own"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    layers: Annotated[int, typer.Option(help="Decoder layers.", rich_help_panel=_SHAPE)] = _USUAL.layers,
+    hidden_size: Annotated[
+        int | None, typer.Option(help="Width.", show_default="half the target's", rich_help_panel=_SHAPE)
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Texts that the target writes.", rich_help_panel=_LENGTH)] = _USUAL.rows,
+    row_tokens: Annotated[int, typer.Option(help="Tokens of each.", rich_help_panel=_LENGTH)] = _USUAL.row_tokens,
+    write_rows: Annotated[int, typer.Option(help="Written at a time.", rich_help_panel=_LENGTH)] = _USUAL.write_rows,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_LENGTH)] = _USUAL.steps,
+    step_tokens: Annotated[int, typer.Option(help="Tokens of a step.", rich_help_panel=_LENGTH)] = _USUAL.step_tokens,
+    seed: Annotated[int, typer.Option(help="Of all that is random.", rich_help_panel=_LENGTH)] = _USUAL.seed,
+) -> None:
+    """Distil a small draft from texts that the target writes; killed, it goes on where it was."""
+    check_model("target", target)
+    recipe = Recipe(target, layers, hidden_size, rows, row_tokens, write_rows, steps, step_tokens, seed)
+    given = _token_ids(prompts, target) if prompts else []
+    # Here alone, because it needs torch.
+    from specgate.distill.run import make_draft
+
+    with Bars() as bars:
+        report = make_draft(recipe, out, given, device, bars.show)
+    _tell(out, report)
+
+
+def _token_ids(path: Path, target: str) -> list[tuple[int, ...]]:
+    tokenizer = TextTokenizer.load(target)
+    prompts = read_prompts(path, GenerationRequest(()))
+    return [with_token_ids(prompt, tokenizer).prompt_token_ids for prompt in prompts]
+
+
+class Bars:
+    """A progress bar a stage on standard error; where that is no terminal, a line now and then."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, TextColumn("{task.fields[word]}"), console=console)
+        self._stages: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._progress.stop()
+
+    def show(self, stage: str, done: int, total: int, word: str) -> None:
+        """Take what ``make_draft`` tells."""
+        if stage not in self._stages:
+            self._stages[stage] = self._progress.add_task(stage, total=total, completed=done, word=word)
+        self._progress.update(self._stages[stage], completed=done, word=word)
+        if not self._progress.console.is_terminal and done % max(1, total // 20) == 0:
+            self._progress.console.print(f"{stage} {done}/{total} {word}".rstrip(), highlight=False)
+
+
+def _tell(out: Path, report: dict[str, Any]) -> None:
+    console = output_console()
+    console.print(
+        f"{out}: {report['parameters'] / 1e6:.1f} M parameters; its likeliest token is the target's at "
+        f"{report['greedy_agreement']:.0%} of the positions of new texts; {report['bits_per_token']:.2f} bits a token of "
+        f"the target's sampled texts, where the target has {report['target_bits_per_token']:.2f}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+    console.print(
+        f"see what it brings: orchestrator tune --target {report['recipe']['target']} --draft {out}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )

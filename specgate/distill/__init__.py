@@ -1,0 +1,1 @@
+"""Distillation: a small draft model made from texts that the target writes."""

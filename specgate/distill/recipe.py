@@ -1,0 +1,57 @@
+"""What a draft is made of, and how long it is trained: checked before a model is loaded."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specgate.errors import InvalidArgument
+from specgate.types import check_range
+
+HEAD_SIZE = 64
+"""Of the draft's attention heads; its width is a multiple of this."""
+MAX_STEPS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One draft. With the same recipe, prompts and machine the same draft comes out.
+
+    Args:
+        target: folder or hub id of the model that the draft is for.
+        layers, hidden_size: of the draft. None is half of the target's width, at least one head.
+        rows, row_tokens: texts that the target writes, and the length of each, its beginning included.
+        write_rows: texts that it writes at a time.
+        steps, step_tokens: optimiser steps, and tokens in each.
+
+    Raises:
+        InvalidArgument: a value is outside its range; names it.
+    """
+
+    target: str
+    layers: int = 4
+    hidden_size: int | None = None
+    rows: int = 2048
+    row_tokens: int = 256
+    write_rows: int = 64
+    steps: int = 2000
+    step_tokens: int = 2048
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_range("layers", self.layers, 1, 256)
+        if self.hidden_size is not None and (self.hidden_size < HEAD_SIZE or self.hidden_size % HEAD_SIZE):
+            raise InvalidArgument("hidden_size", f"{self.hidden_size} is no multiple of {HEAD_SIZE}")
+        check_range("write_rows", self.write_rows, 2, 1 << 14)
+        check_range("rows", self.rows, 2 * self.write_rows, 1 << 24)
+        check_range("row_tokens", self.row_tokens, 32, 1 << 17)
+        check_range("steps", self.steps, 1, MAX_STEPS)
+        check_range("step_tokens", self.step_tokens, self.row_tokens, 1 << 24)
+        check_range("seed", self.seed, 0, 1 << 63)
+
+    @property
+    def num_chunks(self) -> int:
+        """How often the target writes ``write_rows`` texts; the last time is for judging the draft alone."""
+        return -(-self.rows // self.write_rows)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return all of it as JSON has it."""
+        return asdict(self)

@@ -1,0 +1,54 @@
+"""A fingerprint of a model's weights, so that what was made for a model is not taken for another one's."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from specgate.errors import ModelLoadError
+
+_BLOCK_BYTES, _BLOCKS = 4096, 32
+"""Of each file of weights that go into a fingerprint: two trainings of one shape differ in every one of them."""
+
+
+def fingerprint(name: str) -> str:
+    """Return a digest of a model's weights: of the headers of its files and of samples of what is in them.
+
+    Args:
+        name: a folder or a hub id.
+
+    Raises:
+        ModelLoadError: there are no safetensors.
+    """
+    digest = hashlib.sha256()
+    for path in _weight_files(name):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(min(header, size)))
+            for block in range(_BLOCKS):
+                file.seek(8 + header + max(size - 8 - header - _BLOCK_BYTES, 0) * block // (_BLOCKS - 1))
+                digest.update(file.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def _weight_files(name: str) -> list[Path]:
+    """Return the files that the weights are loaded from, fetched where ``name`` is a hub id."""
+    index = _file(name, "model.safetensors.index.json")
+    parts = (
+        set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index else {"model.safetensors"}
+    )
+    files = [_file(name, part) for part in sorted(parts)]
+    if None in files:
+        raise ModelLoadError(f"{name} has no safetensors")
+    return [file for file in files if file is not None]
+
+
+def _file(name: str, part: str) -> Path | None:
+    if Path(name).is_dir():
+        return Path(name, part) if Path(name, part).is_file() else None
+    # Importing transformers takes a second, which the folder of a model can spare.
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(name, part, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None
