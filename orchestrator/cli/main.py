@@ -24,6 +24,9 @@ from orchestrator.cli.serve import serve
 from orchestrator.terminal import service_flags
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
+from orchestrator.tune.command import tune
+from orchestrator.tune.layers.options import LayerOptions
+from orchestrator.tune.pair.options import TuneOptions
 from orchestrator.tune.train_draft import train_draft
 from specgate import __version__
 from specgate.distill.recipe import Recipe
@@ -40,7 +43,16 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = (ModelOptions, DraftingOptions, SamplingOptions, LoadOptions, NetworkOptions, GateOptions)
+_GROUPS = (
+    ModelOptions,
+    DraftingOptions,
+    SamplingOptions,
+    LoadOptions,
+    NetworkOptions,
+    GateOptions,
+    LayerOptions,
+    TuneOptions,
+)
 _OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted", "out"}
 _RECIPE = {field.name for field in fields(Recipe)}
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | _RECIPE | {*service_flags.NAMES}
@@ -50,6 +62,7 @@ _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
 for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, train_draft):
     app.command()(_command)
 app.add_typer(config)
+app.add_typer(tune)
 
 
 def _show_version(wanted: bool) -> None:

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.prompts import read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
+from orchestrator.tune.progress import StageBars
 from specgate.distill.recipe import Recipe
 
 _SHAPE, _LENGTH = "The draft", "How long"
@@ -44,7 +44,7 @@ def train_draft(
     # Here alone, because it needs torch.
     from specgate.distill.run import make_draft
 
-    with Bars() as bars:
+    with StageBars(Console(stderr=True)) as bars:
         report = make_draft(recipe, out, given, device, bars.show)
     _tell(out, report)
 
@@ -55,44 +55,13 @@ def _token_ids(path: Path, target: str) -> list[tuple[int, ...]]:
     return [with_token_ids(prompt, tokenizer).prompt_token_ids for prompt in prompts]
 
 
-class Bars:
-    """A progress bar a stage on standard error; where that is no terminal, a line now and then."""
-
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, TextColumn("{task.fields[word]}"), console=console)
-        self._stages: dict[str, TaskID] = {}
-
-    def __enter__(self) -> "Bars":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._progress.stop()
-
-    def show(self, stage: str, done: int, total: int, word: str) -> None:
-        """Take what ``make_draft`` tells."""
-        if stage not in self._stages:
-            self._stages[stage] = self._progress.add_task(stage, total=total, completed=done, word=word)
-        self._progress.update(self._stages[stage], completed=done, word=word)
-        if not self._progress.console.is_terminal and done % max(1, total // 20) == 0:
-            self._progress.console.print(f"{stage} {done}/{total} {word}".rstrip(), highlight=False)
-
-
 def _tell(out: Path, report: dict[str, Any]) -> None:
-    console = output_console()
-    console.print(
-        f"{out}: {report['parameters'] / 1e6:.1f} M parameters; its likeliest token is the target's at "
-        f"{report['greedy_agreement']:.0%} of the positions of new texts; {report['bits_per_token']:.2f} bits a token of "
-        f"the target's sampled texts, where the target has {report['target_bits_per_token']:.2f}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-    )
-    console.print(
+    size, agreed = f"{report['parameters'] / 1e6:.1f} M parameters", f"{report['greedy_agreement']:.0%}"
+    lines = (
+        f"{out}: {size}; its likeliest token is the target's at {agreed} of the positions of new texts",
+        f"{report['bits_per_token']:.2f} bits a token of texts that the target sampled, "
+        f"where the target has {report['target_bits_per_token']:.2f}",
         f"see what it brings: orchestrator tune --target {report['recipe']['target']} --draft {out}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
     )
+    for line in lines:
+        output_console().print(line, highlight=False, soft_wrap=True, markup=False)

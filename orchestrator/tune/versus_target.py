@@ -88,9 +88,7 @@ def texts_differ(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
     """Return the ways whose texts are not the target's, prompt by prompt."""
     told = {(one.prompt, one.repeat): one.token_ids for one in samples[TARGET]}
     return [
-        name
-        for name, own in samples.items()
-        if any(told.get((one.prompt, one.repeat)) != one.token_ids for one in own)
+        name for name, own in samples.items() if any(told.get((one.prompt, one.repeat)) != one.token_ids for one in own)
     ]
 
 

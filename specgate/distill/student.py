@@ -11,7 +11,7 @@ MLP_FACTOR = 3
 """Of the draft's width: its MLP is a little wider than the usual 8/3, because a small draft's head is the dear part."""
 
 
-def new_draft(target: Any, recipe: Recipe) -> LlamaForCausalLM:
+def new_draft(target: Any, recipe: Recipe) -> Any:
     """Return a draft of random layers.
 
     Embedding and head are taken over where the draft is as wide as the target, and else factored: each row projected on
@@ -20,7 +20,7 @@ def new_draft(target: Any, recipe: Recipe) -> LlamaForCausalLM:
     """
     config = draft_config(target.config.get_text_config(), recipe)
     torch.manual_seed(recipe.seed)
-    draft = LlamaForCausalLM(config)
+    draft: Any = LlamaForCausalLM(config)
     given = target.get_input_embeddings().weight
     draft.get_input_embeddings().weight.data.copy_(projected(given, config.hidden_size))
     if not config.tie_word_embeddings:
@@ -56,4 +56,5 @@ def projected(rows: torch.Tensor, width: int) -> torch.Tensor:
         rows = rows @ torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -width:]
     elif rows.shape[1] < width:
         rows = torch.nn.functional.pad(rows, (0, width - rows.shape[1]))
-    return rows / (rows.norm(dim=-1).mean() + 1e-12)
+    scaled: torch.Tensor = rows / (rows.norm(dim=-1).mean() + 1e-12)
+    return scaled

@@ -45,7 +45,7 @@ class Trainer:
                 break
             self._set_rates()
             loss = loss_of(draft, lesson)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
             for one in self._optimizers:
                 one.step()

@@ -49,7 +49,9 @@ def ranks(loaded: LoadedModel, skip: LayerSkip, text: Text, params: SamplingPara
     counts = sampling.token_counts(text.prompt, (), text.answer[:-1], logits) if params.has_penalties else None
     scores = sampling.adjust(logits, params, counts)
     if not params.greedy:
-        keys = [noise.row_key(text.seed, ids.shape[1] - len(scores) + row, Purpose.SHARED) for row in range(len(scores))]
+        keys = [
+            noise.row_key(text.seed, ids.shape[1] - len(scores) + row, Purpose.SHARED) for row in range(len(scores))
+        ]
         every = torch.arange(scores.shape[-1], device=loaded.device)
         scores = sampling.log_probs(scores, params) + noise.gumbel(keys, every)
     own = scores.gather(1, ids[0, len(text.prompt) :, None])

@@ -12,6 +12,7 @@ from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.peers.hf_assisted import LOOKUP
 from orchestrator.bench.sources.options import SourceOptions
 from orchestrator.bench.sources.prompt_sets import prompt_set
+from orchestrator.bench.sources.services import source_service
 from orchestrator.bench.throughput.agreement import TextAgreement, promised_agreement
 from orchestrator.bench.throughput.drafters import with_drafter
 from orchestrator.bench.throughput.rows import Row, rows_of
@@ -21,13 +22,12 @@ from orchestrator.bench.throughput.table import print_rows
 from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.bench.workload.requests import full_length, request_object
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.local.launch import Capacity, Pair, local_service, open_pair
+from orchestrator.local.launch import Capacity, Pair, open_pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.counting_bar import counting_bar
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import with_token_ids
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
 
@@ -126,12 +126,7 @@ async def _way(
     pair: Pair, models: ModelOptions, method: DraftMethod, options: SourceOptions, capacity: Capacity, log: Console
 ) -> AsyncIterator[Decode]:
     """Start the drafter of a source, on the core of the pair's own, and yield the way to decode with it."""
-    given = {**models.service.given, "method": method}
-    if method is DraftMethod.LAYER_SKIP:
-        given["skip"] = options.source_skip
-    model = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: models.target_model}.get(method, models.draft_model)
-    own = replace(models, draft=None, service=ServiceFlags(given))
-    service = local_service(own, "drafter", model or "", pair.cores[0] if pair.cores else None, capacity)
+    service = source_service(pair, models, method, options.source_skip, capacity)
     auto = GenerationRequest((0,), gate=Gate.AUTO)
     async with with_drafter(pair, service, log) as orchestrator:
         yield pair_way(orchestrator, auto, Traffic())

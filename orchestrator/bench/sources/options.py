@@ -38,7 +38,7 @@ class SourceOptions:
     def __post_init__(self) -> None:
         if self.source_skip is None and DraftMethod.LAYER_SKIP in self.methods:
             raise InvalidArgument("source_skip", "is needed for the source layer-skip")
-        _known("sets", self.prompt_sets, SETS)
+        known_names("sets", self.prompt_sets, SETS)
 
     @property
     def is_wanted(self) -> bool:
@@ -48,7 +48,7 @@ class SourceOptions:
     def methods(self) -> tuple[DraftMethod, ...]:
         """The sources, as they were given."""
         names = tuple(self.sources.split(",")) if self.sources else ()
-        _known("sources", names, tuple(DraftMethod))
+        known_names("sources", names, tuple(DraftMethod))
         return tuple(map(DraftMethod, names))
 
     @property
@@ -57,7 +57,7 @@ class SourceOptions:
         return tuple(self.sets.split(","))
 
 
-def _known(flag: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+def known_names(flag: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
     for name in names:
         if name not in known:
             raise InvalidArgument(flag, f"{name!r} is not one of {', '.join(known)}")

@@ -1,25 +1,17 @@
 """What a draft token takes by the blocks that are kept: measured with real drafters that leave half of them out."""
 
-import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
-from rich.console import Console
-
-from orchestrator.bench.throughput.drafters import with_drafter
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.generation.orchestrator import Orchestrator
-from orchestrator.local.launch import Capacity, Pair, local_service
-from orchestrator.local.local_services import LocalService
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.results import overhead_us
 from orchestrator.tune.layers.blocks import Blocks, BlockSet
+from orchestrator.tune.layers.drafters import SkipDrafters
 from orchestrator.tune.layers.predict import MeasuredTimes
-from specgate.types import DraftMethod, ForwardCost
+from specgate.types import ForwardCost
 
 PROBE_GAMMA = 4
 """Draft tokens of the rounds that are timed: enough that a round is mostly drafting."""
@@ -28,7 +20,7 @@ GUESSES = 4
 
 
 def probes(blocks: Blocks) -> list[BlockSet]:
-    """Return sets whose times tell what a block takes: half of the attention, of the MLPs, of both, and one layer.
+    """Return sets whose times tell what a block takes: without one layer, half of the attention, of the MLPs, of both.
 
     The layers that are left out are every second one, so that layers of different kinds are left out alike.
     """
@@ -54,52 +46,28 @@ def fit(draft_us: Sequence[tuple[BlockSet, float]], num_layers: int) -> tuple[fl
 
 
 async def measure_times(
-    pair: Pair,
-    models: ModelOptions,
-    capacity: Capacity,
-    blocks: Blocks,
-    fingerprint: str,
-    requests: Sequence[GenerationRequest],
-    alone_us: float,
-    on_probe: Callable[[], None],
-    log: Console,
+    drafters: SkipDrafters, requests: Sequence[GenerationRequest], alone_us: float, on_probe: Callable[[], None]
 ) -> MeasuredTimes:
     """Return what rounds take, with one drafter after the other beside the pair's verifier.
+
+    Args:
+        alone_us: a token of the target alone.
 
     Raises:
         SpecgateError: a drafter does not start, or a request breaks off.
     """
     found, overheads, ahead = list[tuple[BlockSet, float]](), list[int](), list[float]()
-    with tempfile.TemporaryDirectory(prefix="specgate-tune-") as name:
-        for skip in probes(blocks):
-            file = write_skip(Path(name) / "skip.json", skip, blocks, fingerprint)
-            service = skip_drafter(pair, models, capacity, file).with_settings(run_ahead=0)
-            async with with_drafter(pair, service, log) as orchestrator:
-                stats = [await _probe(orchestrator, request) for request in requests[:2]]
-                ahead.append(_ahead(orchestrator))
-            token_us = [us / n for one in stats for us, n in zip(one.draft_us, one.draft_lengths, strict=True) if n]
-            found.append((skip, median(token_us)))
-            overheads += [us for one in stats for us in overhead_us(one)]
-            on_probe()
-    base, attention, mlp, misfit = fit(found, blocks.num_layers)
-    forward = pair.orchestrator.target_info.forward_costs
-    return MeasuredTimes(
-        forward, alone_us, base, attention, mlp, median(ahead), max(0.0, median(overheads)), round(misfit, 3)
-    )
-
-
-def write_skip(path: Path, skip: BlockSet, blocks: Blocks, fingerprint: str, **more: object) -> Path:
-    """Write a file that ``drafter-svc --skip`` takes."""
-    told = {"model": {"fingerprint": fingerprint, "num_layers": blocks.num_layers}, **skip.to_object(), **more}
-    path.write_text(json.dumps(told) + "\n", encoding="utf-8")
-    return path
-
-
-def skip_drafter(pair: Pair, models: ModelOptions, capacity: Capacity, file: Path) -> LocalService:
-    """Return what a drafter that leaves out the blocks of ``file`` is started with, on the core of drafters."""
-    core, model = pair.cores[0] if pair.cores else None, models.target_model or ""
-    service = local_service(models, "drafter", model, core, capacity)
-    return service.with_settings(method=DraftMethod.LAYER_SKIP, skip=str(file))
+    for skip in probes(drafters.blocks):
+        async with drafters.without(skip, run_ahead=0) as orchestrator:
+            stats = [await _probe(orchestrator, request) for request in requests[:2]]
+            ahead.append(_ahead(orchestrator))
+        token_us = [us / n for one in stats for us, n in zip(one.draft_us, one.draft_lengths, strict=True) if n]
+        found.append((skip, median(token_us)))
+        overheads += [us for one in stats for us in overhead_us(one)]
+        on_probe()
+    base, attention, mlp, misfit = fit(found, drafters.blocks.num_layers)
+    forward, overhead = drafters.pair.orchestrator.target_info.forward_costs, max(0.0, median(overheads))
+    return MeasuredTimes(forward, alone_us, base, attention, mlp, median(ahead), overhead, round(misfit, 3))
 
 
 async def _probe(orchestrator: Orchestrator, request: GenerationRequest) -> GenerationStats:

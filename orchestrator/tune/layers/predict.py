@@ -13,19 +13,19 @@ Ranks = Sequence[int]
 """Of each token of a text, its place among what the draft would have chosen there; 0 is its choice."""
 
 GUESSED_RANK = 1
-"""Run-ahead is taken to prepare its draft's own choice and the next one behind a whole proposal, and the next one after
-a rejection: about what its four guesses are spent on."""
+"""Run-ahead is taken to prepare its draft's own choice and the next one behind a whole proposal, and the next one
+after a rejection: about what its four guesses are spent on."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTimes:
     """What things take, in microseconds.
 
-    ``forward`` is of the target by rows, ``alone_us`` a token of the target alone, its way to us included. A draft token
-    takes ``base_us``, ``attention_us`` for each attention that is kept and ``mlp_us`` for each MLP, ``ahead`` times that
-    where as many guesses are drafted side by side as run-ahead does. ``overhead_us`` is what a round takes beside
-    drafting and verifying; where its draft was prepared and sent ahead that is hidden. ``misfit`` is the largest share by
-    which a measured draft differs from that sum.
+    ``forward`` is of the target by rows, ``alone_us`` a token of the target alone, its way to us included. A draft
+    token takes ``base_us``, ``attention_us`` for each attention that is kept and ``mlp_us`` for each MLP, and ``ahead``
+    times that where as many guesses are drafted side by side as run-ahead does. ``overhead_us`` is what a round takes
+    beside drafting and verifying; where its draft was prepared and sent ahead that is hidden. ``misfit`` is the largest
+    share by which a measured draft differs from that sum.
     """
 
     forward: tuple[ForwardCost, ...]

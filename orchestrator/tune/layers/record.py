@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
@@ -10,6 +10,7 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import Collector
 from specgate.errors import InvalidArgument
+from specgate.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +64,9 @@ def check_lengths(requests: Sequence[GenerationRequest], context_length: int) ->
         if length + request.max_tokens > context_length:
             problem = f"prompt {number} has {length} tokens, and {request.max_tokens} are to be written: together more"
             raise InvalidArgument("prompts", f"{problem} than the target's context of {context_length}")
+
+
+def sampling_object(sampling: SamplingParams) -> dict[str, Any]:
+    """Return how texts are sampled, as JSON has it."""
+    told = {field.name: getattr(sampling, field.name) for field in fields(sampling)}
+    return {**told, "logit_bias": dict(sampling.logit_bias)}

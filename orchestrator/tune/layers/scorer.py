@@ -1,14 +1,13 @@
 """The process that holds the target while blocks of it are left out, seen from outside."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from orchestrator.local.child import Child
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.tune.layers.blocks import Blocks, BlockSet
 from orchestrator.tune.layers.predict import Ranks
-from orchestrator.tune.layers.record import RecordedText
+from orchestrator.tune.layers.record import RecordedText, sampling_object
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate.types import SamplingParams
 
@@ -34,8 +33,8 @@ class BlockScorer:
         """
         self._child = await Child.start(PROGRAM, self._arguments)
         ready = await self._answer()
-        law = {**asdict(sampling), "logit_bias": dict(sampling.logit_bias)}
-        await self._child.send({"texts": [text.to_object() for text in texts], "sampling": law})
+        told = [text.to_object() for text in texts]
+        await self._child.send({"texts": told, "sampling": sampling_object(sampling)})
         await self._answer()
         return Blocks(ready["num_layers"], ready["has_mlp_blocks"])
 

@@ -35,7 +35,7 @@ class LayerSearch:
     """Tries sets of blocks on recorded texts.
 
     Args:
-        num_texts: that were recorded; a quarter of them tells what each block alone is worth.
+        num_texts: that were recorded; a half of them tells what each block alone is worth.
         run_ahead: which of the two predictions is to be made large.
     """
 
@@ -50,7 +50,7 @@ class LayerSearch:
 
     async def harm(self, on_block: Callable[[], None]) -> dict[str, float]:
         """Return the share of agreement that is lost where a block alone is left out, by its name."""
-        few = -(-self._num_texts // 4)
+        few = -(-self._num_texts // 2)
         harm = {}
         for name in self._blocks.names:
             harm[name] = 1 - agreement(await self._scorer.ranks(self._blocks.set_of([name]), few))

@@ -14,6 +14,7 @@ from specgate.errors import InvalidArgument, UnsupportedArchitecture
 from specgate.runtime import layer_skip
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
+from specgate.weights import fingerprint
 from tests.support.architecture_runs import write_case
 from tests.support.architectures import CASES, Case
 from tests.support.models import load_float32
@@ -129,12 +130,12 @@ def test_the_weights_of_another_training_are_another_model(
     llama: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = write_case(next(case for case in SERVED if case.name == "Llama"), tmp_path_factory.mktemp("other"))
-    assert layer_skip.fingerprint(str(llama)) == layer_skip.fingerprint(str(other))
+    assert fingerprint(str(llama)) == fingerprint(str(other))
     weights = other / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    assert layer_skip.fingerprint(str(llama)) != layer_skip.fingerprint(str(other))
+    assert fingerprint(str(llama)) != fingerprint(str(other))
 
 
 def test_an_mlp_that_is_no_block_is_refused_by_name(write: Callable[[Case], Path]) -> None:
@@ -147,4 +148,4 @@ def test_the_command_prints_a_file(llama: Path, capsys: pytest.CaptureFixture[st
     layer_skip.main([str(llama), "--attention", "1", "--mlp", "0,1"])
     told = json.loads(capsys.readouterr().out)
     assert (told["attention"], told["mlp"], told["model"]["num_layers"]) == ([1], [0, 1], 2)
-    assert told["model"]["fingerprint"] == layer_skip.fingerprint(str(llama))
+    assert told["model"]["fingerprint"] == fingerprint(str(llama))

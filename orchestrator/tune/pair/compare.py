@@ -1,0 +1,113 @@
+"""Two rounds of measuring: every choice for a short time, then the best ones in turns with each other."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from orchestrator.bench.sources.services import source_service
+from orchestrator.bench.throughput.drafters import with_drafter
+from orchestrator.bench.throughput.runs import Decode, measure, pair_way
+from orchestrator.bench.throughput.samples import TARGET, Sample
+from orchestrator.bench.throughput.traffic import Traffic
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import Capacity, Pair
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.tune.pair.candidates import Choice, DrafterChoice, choices_of
+from orchestrator.tune.versus_target import Brought, brought, gated, measure_beside_target, texts_differ
+from specgate.types import Verification
+
+SHORT_PROMPTS, SHORT_TOKENS = 4, 48
+"""Of the first round: enough to leave out what is plainly slower."""
+OTHER_MODE = "the other mode"
+
+OnTurn = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A choice, and what it brought in the first round."""
+
+    choice: Choice
+    brought: Brought
+
+
+class Comparison:
+    """Measures choices beside the verifier of a running pair."""
+
+    def __init__(self, pair: Pair, models: ModelOptions, skip: str | None, capacity: Capacity, log: Console) -> None:
+        self._pair = pair
+        self._models = models
+        self._skip = skip
+        self._capacity = capacity
+        self._log = log
+        self.texts_differ: set[str] = set()
+
+    async def first_round(
+        self, drafter: DrafterChoice, requests: Sequence[GenerationRequest], on_turn: OnTurn
+    ) -> list[Tried]:
+        """Return what each gate brings with a drafter, on a few short answers."""
+        choices = {str(choice): choice for choice in choices_of(drafter)}
+        async with self._drafter(drafter) as orchestrator:
+            ways = {name: (orchestrator, choice.request) for name, choice in choices.items()}
+            samples = await measure_beside_target(ways, self._pair.orchestrator, requests, 1, on_turn)
+        self._check_texts(samples, requests)
+        return [Tried(choice, brought(name, samples)) for name, choice in choices.items()]
+
+    async def final_round(
+        self,
+        choices: Sequence[Choice],
+        requests: Sequence[GenerationRequest],
+        repeats: int,
+        budget_s: float,
+        on_turn: OnTurn,
+    ) -> dict[str, list[Sample]]:
+        """Return the samples of every choice and of ``TARGET``, all in turns.
+
+        Above temperature 0 the first choice is run in the other verification mode too, as ``OTHER_MODE``.
+        """
+        async with AsyncExitStack() as stack:
+            drafters = {
+                drafter: await stack.enter_async_context(self._drafter(drafter))
+                for drafter in dict.fromkeys(choice.drafter for choice in choices)
+            }
+            ways: dict[str, Decode] = {TARGET: pair_way(self._pair.orchestrator, gated(Gate.NONE, 0), Traffic())}
+            ways |= {str(one): pair_way(drafters[one.drafter], one.request, Traffic()) for one in choices}
+            if not requests[0].sampling.greedy:
+                ways[OTHER_MODE] = _in_other_mode(ways[str(choices[0])])
+            samples = await measure(ways, requests, repeats, on_turn, budget_s)
+        self._check_texts({name: own for name, own in samples.items() if name != OTHER_MODE}, requests)
+        return samples
+
+    @asynccontextmanager
+    async def _drafter(self, drafter: DrafterChoice) -> AsyncIterator[Orchestrator]:
+        service = source_service(self._pair, self._models, drafter.method, self._skip, self._capacity)
+        async with with_drafter(
+            self._pair, service.with_settings(run_ahead=drafter.run_ahead), self._log
+        ) as orchestrator:
+            yield orchestrator
+
+    def _check_texts(self, samples: Mapping[str, Sequence[Sample]], requests: Sequence[GenerationRequest]) -> None:
+        # Rejection promises a law, and no text.
+        if not any(one.rejects for one in requests):
+            self.texts_differ.update(texts_differ(samples))
+
+
+def short(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
+    """Return the requests of the first round."""
+    return [replace(one, max_tokens=min(one.max_tokens, SHORT_TOKENS)) for one in requests[:SHORT_PROMPTS]]
+
+
+def other_mode(verification: Verification) -> Verification:
+    """Return the other one of the two exact modes."""
+    return Verification.REJECTION if verification is Verification.SHARED_NOISE else Verification.SHARED_NOISE
+
+
+def _in_other_mode(decode: Decode) -> Decode:
+    async def decode_otherwise(request: GenerationRequest) -> Sample:
+        return await decode(replace(request, verification=other_mode(request.verification)))
+
+    return decode_otherwise

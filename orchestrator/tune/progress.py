@@ -1,0 +1,43 @@
+"""Progress of work that takes minutes: a bar a stage on standard error, or lines where that is no terminal."""
+
+import itertools
+from collections.abc import Callable
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+LINES = 10
+"""Of a stage, where bars cannot move."""
+
+
+class StageBars:
+    """What long work tells: the stage, how much of it is done, how much there is, and a word on it."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        word = TextColumn("{task.fields[word]}", markup=False)
+        self._console = console
+        self._progress = Progress(*columns, word, console=console, disable=not console.is_terminal)
+        self._stages: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def counter(self, stage: str, total: int) -> Callable[[], None]:
+        """Return what is to be called once for each part of a stage."""
+        done = itertools.count(1)
+        return lambda: self.show(stage, next(done), total)
+
+    def show(self, stage: str, done: int, total: int, word: str = "") -> None:
+        """Show where a stage is."""
+        if stage not in self._stages:
+            self._stages[stage] = self._progress.add_task(stage, total=total, completed=done, word=word)
+        self._progress.update(self._stages[stage], completed=done, word=word)
+        if not self._console.is_terminal and done % max(1, total // LINES) == 0:
+            told = f"{stage} {done}/{total} {word}".rstrip()
+            self._console.print(told, markup=False, highlight=False, soft_wrap=True)
