@@ -23,6 +23,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError, UnsupportedArchitecture
 from specgate.weights import fingerprint
 
+MEASURED = "measured"
+"""Where ``orchestrator tune layers`` tells in a file on what, and how, its blocks were chosen: for people."""
 MLP_NAMES = ("mlp", "block_sparse_moe", "feed_forward")
 
 
@@ -78,8 +80,9 @@ def read_skip(path: str, name: str) -> LayerSkip:
     num_layers = _num_layers(name)
     if model.get("num_layers") != num_layers or model.get("fingerprint") != fingerprint(name):
         raise InvalidArgument("--skip", f"{path} is for another model than {name}")
-    if unknown := sorted(told.keys() - {"model", *LayerSkip._fields}):
-        raise InvalidArgument("--skip", f"{path}: {unknown[0]!r} is none of {', '.join(('model', *LayerSkip._fields))}")
+    known = ("model", MEASURED, *LayerSkip._fields)
+    if unknown := sorted(told.keys() - {*known}):
+        raise InvalidArgument("--skip", f"{path}: {unknown[0]!r} is none of {', '.join(known)}")
     return checked({block: told.get(block, []) for block in LayerSkip._fields}, num_layers, path)
 
 

@@ -11,8 +11,6 @@ from orchestrator.tune.pair.compare import OTHER_MODE, Tried, other_mode
 from orchestrator.tune.versus_target import WORTH_IT, Brought, brought, told_interval
 from specgate.types import DraftMethod, Verification
 
-NUM_FINALISTS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -59,14 +57,22 @@ def finalists(tried: Sequence[Tried], default: Choice | None) -> list[Choice]:
     """Return the choices for the final round, the one that looks best first.
 
     Beside the best ones these are what tells the worth of each part of the best: its drafter under ``auto``, the same
-    gate without run-ahead, and what would be served by default.
+    gate without run-ahead, or with it, and what would be served by default.
     """
     ordered = [one.choice for one in sorted(tried, key=lambda one: -one.brought.ratio)]
     best, known = ordered[0], {one.choice for one in tried}
     others = [one for one in ordered if one.drafter.method is not best.drafter.method]
-    asked = [best, Choice(best.drafter, Gate.AUTO), best._replace(drafter=best.drafter._replace(run_ahead=0))]
+    asked = [best, Choice(best.drafter, Gate.AUTO), *(one for one in ordered if _differs_by_run_ahead(one, best))]
     asked += [one for one in (default, *others[:1], *ordered[1:2]) if one is not None]
     return [one for one in dict.fromkeys(asked) if one in known]
+
+
+def _differs_by_run_ahead(one: Choice, other: Choice) -> bool:
+    return (
+        one.drafter != other.drafter
+        and one == other._replace(drafter=one.drafter)
+        and (one.drafter.method is other.drafter.method)
+    )
 
 
 def advise(
@@ -103,8 +109,8 @@ def _parts(
     best: Choice, finals: Mapping[Choice, Brought], samples: Mapping[str, Sequence[Sample]], default: Choice | None
 ) -> list[Compared]:
     """Return what each part of the best choice brings, as far as it was measured without it."""
-    against = {
-        f"Run-ahead, over {best.drafter.method} without it": best._replace(drafter=best.drafter._replace(run_ahead=0)),
+    against: dict[str, Choice | None] = {
+        _run_ahead_words(best): next((one for one in finals if _differs_by_run_ahead(one, best)), None),
         "The gate, over auto": Choice(best.drafter, Gate.AUTO),
         "All of it, over what is served by default": default,
     }
@@ -120,6 +126,11 @@ def _parts(
         for what, other in against.items()
         if other is not None and other != best and other in finals
     ]
+
+
+def _run_ahead_words(best: Choice) -> str:
+    method = best.drafter.method
+    return f"Run-ahead, over {method} without" if best.drafter.run_ahead else f"{method} without run-ahead, over with"
 
 
 def _notes(best: Choice, samples: Mapping[str, Sequence[Sample]], verification: Verification) -> list[str]:

@@ -26,6 +26,7 @@ from orchestrator.tune.pair.compare import Comparison, Tried, short
 from orchestrator.tune.pair.options import TuneOptions
 from orchestrator.tune.pair.plots import draw_advice
 from orchestrator.tune.pair.serve_config import write_config
+from orchestrator.tune.pair.table import print_choices
 from orchestrator.tune.progress import StageBars
 from orchestrator.tune.versus_target import seeded
 from specgate.errors import InvalidArgument
@@ -65,6 +66,7 @@ def tune_pair(
     with StageBars(log) as bars:
         advice = asyncio.run(_compare(models, options, todo, drafters, verification, bars, log))
     _write(options, advice, models, log)
+    print_choices(output_console(), advice)
     for line in advice.words():
         output_console().print(line, highlight=False, markup=False, soft_wrap=True)
 

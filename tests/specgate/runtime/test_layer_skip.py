@@ -103,7 +103,7 @@ FILES: list[tuple[dict[str, Any], str]] = [
     ({"attention": [0, 1]}, "leaves out so much that no attention is left"),
     ({"model": {"num_layers": 2, "fingerprint": "0"}}, "is for another model than"),
     ({"model": None}, "names no model"),
-    ({"atention": [0]}, "'atention' is none of model, attention, mlp"),
+    ({"atention": [0]}, "'atention' is none of model, measured, attention, mlp"),
     ({"attention": []}, "leaves out nothing"),
 ]
 
