@@ -34,6 +34,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specgate.distill.losses import distillation_loss, learning_rate_factor, optimizers_of
+
 EOS = "<|endoftext|>"
 EOS_ID = 0
 CONTEXT_LENGTH = 1024
@@ -96,21 +98,6 @@ def new_model(shape: Shape, args: argparse.Namespace, role: str) -> LlamaForCaus
         return LlamaForCausalLM(config)
 
 
-def optimizers(model: LlamaForCausalLM, muon_lr: float, adam_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the matrices inside the layers, AdamW for the rest."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    return [
-        torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01),
-        torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-
-
-def learning_rate_factor(step: int, steps: int) -> float:
-    """A short warm-up, a plateau, a linear decay over the last half."""
-    return min(1.0, (step + 1) / 50, 2 * (steps - step) / steps)
-
-
 def train(
     name: str,
     model: LlamaForCausalLM,
@@ -120,7 +107,7 @@ def train(
     adam_lr: float = 0.004,
 ) -> None:
     """Run ``steps`` optimiser steps on ``loss_of(step)`` under a progress bar."""
-    opts = optimizers(model, muon_lr, adam_lr)
+    opts = optimizers_of(model.named_parameters(), muon_lr, adam_lr)
     base = [[group["lr"] for group in opt.param_groups] for opt in opts]
     model.train()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -217,13 +204,6 @@ def ask_target(target: LlamaForCausalLM, rows: torch.Tensor, args: argparse.Name
             top_ids.append(small(top.indices).cpu())
             top_log_probs.append(top.values.half().cpu())
     return Lessons(small(rows), torch.cat(top_ids), torch.cat(top_log_probs))
-
-
-def distillation_loss(draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy with the target's distribution, cut to its top choices, plus that with its first choice."""
-    log_draft = F.log_softmax(draft_logits.float(), -1).gather(-1, top_ids.long())
-    soft = -(top_log_probs.float().softmax(-1) * log_draft).sum(-1).mean()
-    return soft - log_draft[..., 0].mean()
 
 
 def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> list[Lessons]:

@@ -1,4 +1,4 @@
-"""The command line: ``orchestrator generate | bench | compare-gates | prove | doctor | demo | serve | tune | train-draft | config``.
+"""The command line, ``orchestrator COMMAND``: each of them is imported below.
 
 Who needs a heavy library imports it late.
 """

@@ -6,8 +6,8 @@ file says:
 
     {"model": {"fingerprint": "5f0c...", "num_layers": 24}, "attention": [7, 9], "mlp": [9]}
 
-``python -m specgate.runtime.layer_skip MODEL --attention 7,9 --mlp 9`` prints one; ``orchestrator tune layers`` searches
-for one.
+``python -m specgate.runtime.layer_skip MODEL --attention 7,9 --mlp 9`` prints one, ``orchestrator tune layers`` finds
+one by measuring.
 """
 
 import argparse
