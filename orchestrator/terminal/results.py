@@ -165,13 +165,13 @@ def check_writable(path: Path) -> None:
         raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, field: str = "json") -> None:
     """Write what ``--json FILE`` asks for.
 
     Raises:
-        InvalidArgument: the file cannot be written.
+        InvalidArgument: the file cannot be written; names ``field``.
     """
     try:
         path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
     except OSError as error:
-        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
+        raise InvalidArgument(field, f"{path} cannot be written: {error.strerror}") from error

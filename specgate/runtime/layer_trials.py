@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -35,14 +35,23 @@ class Text(NamedTuple):
     prompt: Sequence[int]
     answer: Sequence[int]
     seed: int
+    sampling: SamplingParams
+
+    @classmethod
+    def of_object(cls, told: dict[str, Any]) -> Self:
+        """Return the text that a line tells; JSON has no numbers as keys."""
+        law = told["sampling"]
+        bias = {int(token_id): value for token_id, value in law["logit_bias"].items()}
+        return cls(**{**told, "sampling": SamplingParams(**{**law, "logit_bias": bias})})
 
 
 @torch.inference_mode()
-def ranks(loaded: LoadedModel, skip: LayerSkip, text: Text, params: SamplingParams) -> list[int]:
+def ranks(loaded: LoadedModel, skip: LayerSkip, text: Text) -> list[int]:
     """Return the place of each token of the answer among the draft's choices, 0 to ``FAR``.
 
     In shared_noise the draft has the target's noise. Counted are scores that are larger than the token's own.
     """
+    params = text.sampling
     ids = torch.tensor([[*text.prompt, *text.answer]], device=loaded.device)
     with left_out(loaded.model, skip):
         logits = loaded.model(input_ids=ids, use_cache=False).logits[0, len(text.prompt) - 1 : -1, : loaded.vocab_size]
@@ -89,17 +98,14 @@ def _ready(loaded: LoadedModel, name: str) -> dict[str, Any]:
 
 def _serve(loaded: LoadedModel) -> None:
     texts: list[Text] = []
-    params = SamplingParams(temperature=0.0)
     for line in sys.stdin:
         message = json.loads(line)
         if "texts" in message:
-            texts = [Text(**text) for text in message["texts"]]
-            bias = {int(token_id): value for token_id, value in message["sampling"].pop("logit_bias").items()}
-            params = SamplingParams(**message["sampling"], logit_bias=bias)
+            texts = [Text.of_object(text) for text in message["texts"]]
             _answer({"event": "texts", "count": len(texts)})
             continue
         skip = LayerSkip(frozenset(message["attention"]), frozenset(message["mlp"]))
-        _answer({"ranks": [ranks(loaded, skip, text, params) for text in texts[: message["num_texts"]]]})
+        _answer({"ranks": [ranks(loaded, skip, text) for text in texts[: message["num_texts"]]]})
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -37,7 +37,6 @@ from orchestrator.tune.layers.study import Judged, LayerStudy, check_optuna
 from orchestrator.tune.progress import StageBars
 from orchestrator.tune.versus_target import seeded
 from specgate.errors import InvalidArgument
-from specgate.types import SamplingParams
 from specgate.weights import fingerprint
 
 FEW_PROMPTS = 4
@@ -65,7 +64,7 @@ def tune_layers(
     options.prepare()
     log = Console(stderr=True)
     with StageBars(log) as bars:
-        search = _Search(models, options, todo, request.sampling, bars, log)
+        search = _Search(models, options, todo, bars, log)
         report = asyncio.run(search.run())
     _write(options, report, search.blocks, log)
     for line in report.words():
@@ -74,7 +73,7 @@ def tune_layers(
 
 def _write(options: LayerOptions, report: SearchReport, blocks: Blocks, log: Console) -> None:
     files = [options.out / "result.json", options.out / "skip.json"]
-    write_json(files[0], {"provenance": provenance(), **report.to_object()})
+    write_json(files[0], {"provenance": provenance(), **report.to_object()}, "out")
     try:
         write_skip(files[1], skip_of(report), blocks, report.subject["model"], measured=report.of_skip_file())
     except OSError as error:
@@ -94,14 +93,12 @@ class _Search:
         models: ModelOptions,
         options: LayerOptions,
         prompts: Sequence[Prompt],
-        sampling: SamplingParams,
         bars: StageBars,
         log: Console,
     ) -> None:
         self._models = models
         self._options = options
         self._prompts = prompts
-        self._sampling = sampling
         self._bars = bars
         self._log = log
         self._run_ahead = bool(models.service.value("run_ahead"))
@@ -135,13 +132,13 @@ class _Search:
     def _describe(self) -> dict[str, Any]:
         """Return what a study is of; one of something else is not gone on with."""
         service = self._models.service
-        told = [[prompt.text, prompt.token_ids, prompt.request.max_tokens] for prompt in self._prompts]
-        law = sampling_object(self._sampling)
+        told = [[one.text, one.token_ids, one.request.max_tokens, one.request.seed] for one in self._prompts]
+        laws = [sampling_object(one.request.sampling) for one in self._prompts]
         return {
             "model": fingerprint(self._models.target_model or ""),
             "prompts": hashlib.sha256(json.dumps(told).encode()).hexdigest(),
-            "temperature": self._sampling.temperature,
-            "sampling": hashlib.sha256(json.dumps(law, sort_keys=True).encode()).hexdigest(),
+            "temperatures": sorted({one.request.sampling.temperature for one in self._prompts}),
+            "sampling": hashlib.sha256(json.dumps(laws, sort_keys=True).encode()).hexdigest(),
             "run-ahead": service.value("run_ahead"),
             "device and dtype": f"{service.value('device')} {service.value('dtype')}",
         }
@@ -150,7 +147,7 @@ class _Search:
         """Keep what every trial needs: the target's texts, and what things take."""
         scorer = self._scorer()
         try:
-            blocks = await scorer.start([], self._sampling)
+            blocks = await scorer.start([])
         finally:
             await scorer.stop()
         async with open_pair(self._models, with_draft=False, capacity=self._capacity, log=self._log) as pair:
@@ -174,7 +171,7 @@ class _Search:
         study, blocks, scorer, options = self._study, self.blocks, self._scorer(), self._options
         search = LayerSearch(scorer, blocks, times, len(texts), run_ahead=self._run_ahead)
         try:
-            await scorer.start(texts, self._sampling)
+            await scorer.start(texts)
             if "harm" not in study.known:
                 study.keep(harm=await search.harm(self._bars.counter("blocks alone", len(blocks.names))))
             study.begin_with(blocks, warm_starts(study.known["harm"]))

@@ -15,11 +15,12 @@ from specgate.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class RecordedText:
-    """An answer of the target, and what it was asked and drawn with."""
+    """An answer of the target, and what it was asked and drawn with; ``sampling`` is as JSON has it."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
     seed: int
+    sampling: dict[str, Any]
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
@@ -49,7 +50,8 @@ async def record_texts(
             async for delta in generation:
                 collector.add(delta, time.perf_counter())
             result = collector.result(generation.stats)
-        texts.append(RecordedText(tuple(request.prompt_token_ids), result.token_ids, result.stats.seed))
+        law = sampling_object(request.sampling)
+        texts.append(RecordedText(tuple(request.prompt_token_ids), result.token_ids, result.stats.seed, law))
         tokens, seconds = tokens + result.decode_tokens, seconds + result.last_s - result.first_s
         on_text()
     if tokens == 0 or seconds == 0:

@@ -116,7 +116,7 @@ class SearchReport:
 
     def of_skip_file(self) -> dict[str, Any]:
         """Return what a skip file tells beside its blocks: where it was measured, and what it brought there."""
-        wanted = ("device", "dtype", "context_tokens", "temperature")
+        wanted = ("device", "dtype", "context_tokens", "temperatures")
         return {
             **{name: self.subject[name] for name in wanted},
             "ratio_to_target": round(self.best.best.ratio, 3),

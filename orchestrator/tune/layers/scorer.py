@@ -7,9 +7,8 @@ from orchestrator.local.child import Child
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.tune.layers.blocks import Blocks, BlockSet
 from orchestrator.tune.layers.predict import Ranks
-from orchestrator.tune.layers.record import RecordedText, sampling_object
+from orchestrator.tune.layers.record import RecordedText
 from specgate.errors import ModelLoadError, ServiceUnavailable
-from specgate.types import SamplingParams
 
 PROGRAM = "specgate.runtime.layer_trials"
 
@@ -24,7 +23,7 @@ class BlockScorer:
         self._arguments += [] if cpu is None else ["--cpu", str(cpu)]
         self._child: Child | None = None
 
-    async def start(self, texts: Sequence[RecordedText], sampling: SamplingParams) -> Blocks:
+    async def start(self, texts: Sequence[RecordedText]) -> Blocks:
         """Return, once the model is loaded, what can be left out of it.
 
         Raises:
@@ -33,8 +32,7 @@ class BlockScorer:
         """
         self._child = await Child.start(PROGRAM, self._arguments)
         ready = await self._answer()
-        told = [text.to_object() for text in texts]
-        await self._child.send({"texts": told, "sampling": sampling_object(sampling)})
+        await self._child.send({"texts": [text.to_object() for text in texts]})
         await self._answer()
         return Blocks(ready["num_layers"], ready["has_mlp_blocks"])
 

@@ -73,7 +73,7 @@ def tune_pair(
 
 def _write(options: TuneOptions, advice: Advice, models: ModelOptions, log: Console) -> None:
     files = [options.out / "advice.json", options.out / "serve.yaml"]
-    write_json(files[0], {"provenance": provenance(), **to_object(advice)})
+    write_json(files[0], {"provenance": provenance(), **to_object(advice)}, "out")
     write_config(files[1], advice, models, options.source_skip)
     if find_spec("matplotlib") is not None:
         files.append(options.out / "advice.png")
