@@ -49,11 +49,21 @@ def _section(file: Path, told: Mapping[str, Any]) -> Iterator[str]:
     yield f"## [{file.stem}]({file.name})\n"
     yield f"    {origin['command']}\n"
     yield f"{origin['date'][:10]}, commit {origin['commit'] or told.get('note') or 'unknown'}, {where}, {versions}.\n"
-    yield from _table(told.get("rows") or told.get("steps") or [])
+    for line in told.get("advice", []):
+        yield f"> {line}\n"
+    yield from _table(told.get("rows") or told.get("steps") or _tuned(told))
     for step in told.get("steps", []):
         if step["rows"]:
             yield f"### {step['name']}\n"
             yield from _table(step["rows"], all_columns=True)
+
+
+def _tuned(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what ``tune`` and ``tune layers`` ran for real."""
+    sets = [*told.get("finalists", []), *([told["at_random"]["run"]] if "at_random" in told else [])]
+    runs = [{**one[run], "name": f"{len(one['attention'])} attention, {len(one['mlp'])} MLP, {one[run]['name']}"}
+            for one in sets for run in ("run", "run_auto")]  # fmt: skip
+    return [*told.get("finals", []), *runs]
 
 
 def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator[str]:

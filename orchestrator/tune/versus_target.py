@@ -37,7 +37,7 @@ class Brought:
             "name": self.name,
             "tokens_per_s": self.tokens_per_s,
             "ratio_to_target": self.ratio,
-            "95": list(self.interval) if self.interval else None,
+            "ratio_to_target_95": list(self.interval) if self.interval else None,
             "acceptance_rate": self.acceptance,
         }
 
