@@ -26,6 +26,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from specgate.devices import pick_device
 from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.attention.varlen_reference import varlen_attention
@@ -33,7 +34,7 @@ from specgate.runtime.cuda.graphs import CudaCapturer, EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.kv_pages import KVSequence
-from specgate.runtime.loading import LoadedModel, pick_device, pick_dtype
+from specgate.runtime.loading import LoadedModel, pick_dtype
 from specgate.runtime.scheduler import Rows
 from specgate.types import Dtype
 

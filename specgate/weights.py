@@ -40,7 +40,8 @@ def _weight_files(name: str) -> list[Path]:
     )
     files = [_file(name, part) for part in sorted(parts)]
     if None in files:
-        raise ModelLoadError(f"{name} has no safetensors")
+        why = "" if Path(name).is_dir() else " on this machine, and none could be fetched"
+        raise ModelLoadError(f"{name} has no safetensors{why}")
     return [file for file in files if file is not None]
 
 

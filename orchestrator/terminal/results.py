@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,12 +167,25 @@ def check_writable(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any, field: str = "json") -> None:
-    """Write what ``--json FILE`` asks for.
+    """Write what ``--json FILE`` asks for. Raises InvalidArgument, see ``write_whole``."""
+    write_whole(path, json.dumps(value, indent=2) + "\n", field)
+
+
+def write_whole(path: Path, text: str, field: str) -> None:
+    """Write a file that is whole or is not there: under another name first, where that can be.
 
     Raises:
         InvalidArgument: the file cannot be written; names ``field``.
     """
+    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        path.write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+        # What is no file, such as a pipe, is written to as it is.
+        if path.exists() and not path.is_file():
+            path.write_text(text, "utf-8")
+            return
+        unfinished.write_text(text, "utf-8")
+        unfinished.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
         raise InvalidArgument(field, f"{path} cannot be written: {error.strerror}") from error

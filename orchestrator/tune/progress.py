@@ -1,7 +1,8 @@
 """Progress of work that takes minutes: a bar a stage on standard error, or lines where that is no terminal."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Self
 
 from rich.console import Console
@@ -20,6 +21,7 @@ class StageBars:
         self._console = console
         self._progress = Progress(*columns, word, console=console, disable=not console.is_terminal)
         self._stages: dict[str, TaskID] = {}
+        self._printed: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -38,6 +40,16 @@ class StageBars:
         if stage not in self._stages:
             self._stages[stage] = self._progress.add_task(stage, total=total, completed=done, word=word)
         self._progress.update(self._stages[stage], completed=done, word=word)
-        if not self._console.is_terminal and done % max(1, total // LINES) == 0:
+        is_due = done % max(1, total // LINES) == 0 and self._printed.get(stage) != done
+        if is_due and not self._console.is_terminal:
+            self._printed[stage] = done
             told = f"{stage} {done}/{total} {word}".rstrip()
             self._console.print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+def tell_files(log: Console, files: Sequence[Path]) -> None:
+    """Say what was written, and why there is no picture among it where there is none."""
+    told = f"written: {', '.join(map(str, files))}"
+    if not any(file.suffix == ".png" for file in files):
+        told += "; for a picture: pip install 'specgate[tune]'"
+    log.print(told, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -11,10 +11,11 @@ from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
+from orchestrator.terminal.results import median_or_none
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class Gain:
     """What a way to draft brought: tokens a second, and those over the target alone's of the same minutes."""
 
     name: str
@@ -25,8 +26,9 @@ class Brought:
 
     @property
     def pays(self) -> bool:
-        """Whether it is faster than the target alone, for sure and by enough to bother."""
-        return self.ratio >= WORTH_IT and (self.interval is None or self.interval.low > 1.0)
+        """Whether it drafts, and is faster for sure and by enough to bother."""
+        is_sure = self.interval is not None and self.interval.low > 1.0
+        return is_sure and self.ratio >= WORTH_IT and self.acceptance is not None
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f} × the target alone{told_interval(self.interval)}"
@@ -44,6 +46,8 @@ class Brought:
 
 WORTH_IT = 1.03
 """Less than this is no reason to run a second service."""
+MIN_ANSWERS = 4
+"""Fewer tell nothing of how answers differ: then there is no interval."""
 
 
 def told_interval(interval: Interval | None) -> str:
@@ -70,16 +74,16 @@ async def measure_beside_target(
     return await measure(todo, requests, repeats, on_turn)
 
 
-def brought(name: str, samples: Mapping[str, Sequence[Sample]], base: str = TARGET) -> Brought:
+def gain_of(name: str, samples: Mapping[str, Sequence[Sample]], base: str = TARGET) -> Gain:
     """Return what a way brought over ``base``."""
     own, rates = samples[name], {key: _rate(samples[key]) for key in (name, base)}
     drafted = sum(one.stats.drafted for one in own if one.stats)
     accepted = sum(one.stats.accepted for one in own if one.stats)
-    return Brought(
+    return Gain(
         name,
         rates[name],
         rates[name] / rates[base] if rates[base] else 0.0,
-        ratio_interval(own, samples[base]),
+        ratio_interval(own, samples[base]) if len(own) >= MIN_ANSWERS else None,
         accepted / drafted if drafted else None,
     )
 
@@ -92,14 +96,22 @@ def texts_differ(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
     ]
 
 
-def seeded(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
-    """Return requests that all ways answer alike: with a seed each, and nothing that ends them early."""
+def of_length(requests: Sequence[GenerationRequest], lengths: Sequence[int]) -> list[GenerationRequest]:
+    """Return requests whose answers are exactly so long, whatever ends them otherwise: every way writes as much.
+
+    Args:
+        lengths: of the target's own answers. One of a single token has nothing to time, and is made longer.
+    """
     return [
-        replace(one, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=(one.seed or 0) + number)
-        for number, one in enumerate(requests)
+        replace(one, max_tokens=max(length, 2), ignore_eos=True, stop=(), stop_token_ids=frozenset())
+        for one, length in zip(requests, lengths, strict=True)
     ]
 
 
+def seeded(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
+    """Return requests that all ways answer alike: with a seed each, its number where none is given."""
+    return [replace(one, seed=number if one.seed is None else one.seed) for number, one in enumerate(requests)]
+
+
 def _rate(samples: Sequence[Sample]) -> float:
-    rates = sorted(rates_of(samples))
-    return rates[len(rates) // 2] if rates else 0.0
+    return median_or_none(rates_of(samples)) or 0.0

@@ -1,15 +1,14 @@
 """Texts that the target wrote, and what it said of every token: what a draft learns from."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from specgate.errors import InvalidArgument
+from specgate.distill.files import write_tensors
 
 TOP = 32
 """Of the target's distribution that is kept: more than 0.9 of it at almost every position of a text."""
@@ -57,23 +56,7 @@ def chunk_path(folder: Path, number: int) -> Path:
 
 def write_chunk(path: Path, lessons: Lessons) -> None:
     """Keep a batch; a file of this name is whole, whenever the process is killed."""
-    save_whole(path, {name: part.contiguous() for name, part in lessons._asdict().items()})
-
-
-def save_whole(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Write safetensors under another name first.
-
-    Raises:
-        InvalidArgument: the disk is full, or the folder cannot be written to.
-    """
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        save_file(tensors, unfinished)
-        os.replace(unfinished, path)
-    # safetensors has an error of its own for what the system refuses.
-    except Exception as error:
-        unfinished.unlink(missing_ok=True)
-        raise InvalidArgument("out", f"{path} cannot be written: {error}") from error
+    write_tensors(path, lessons._asdict())
 
 
 def read_chunks(folder: Path, numbers: range) -> Lessons:

@@ -18,7 +18,8 @@ class Recipe:
     Args:
         target: folder or hub id of the model that the draft is for.
         layers, hidden_size: of the draft. None is half of the target's width, at least one head.
-        rows, row_tokens: texts that the target writes, and the length of each, its beginning included.
+        rows, row_tokens: texts that the target writes, rounded up to whole batches of ``write_rows``, the last of which
+            judges the draft; and the length of each, its beginning included.
         write_rows: texts that it writes at a time.
         steps, step_tokens: optimiser steps, and tokens in each.
 

@@ -7,24 +7,25 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specgate.distill.recipe import HEAD_SIZE, Recipe
 
+UNKNOWN_CONTEXT = 2048
 MLP_FACTOR = 3
 """Of the draft's width: its MLP is a little wider than the usual 8/3, because a small draft's head is the dear part."""
 
 
-def new_draft(target: Any, recipe: Recipe) -> Any:
+def new_draft(target: Any, config: LlamaConfig, seed: int) -> Any:
     """Return a draft of random layers.
 
     Embedding and head are taken over where the draft is as wide as the target, and else factored: each row projected on
     the directions in which the target's rows differ most (the first principal components). They are then scaled so that
     a layer norm before the head gives logits of about 1.
     """
-    config = draft_config(target.config.get_text_config(), recipe)
-    torch.manual_seed(recipe.seed)
+    given, head = (one.weight for one in (target.get_input_embeddings(), target.get_output_embeddings()))
+    # What a configuration says of them is not always so.
+    config.tie_word_embeddings = given is head
+    torch.manual_seed(seed)
     draft: Any = LlamaForCausalLM(config)
-    given = target.get_input_embeddings().weight
     draft.get_input_embeddings().weight.data.copy_(projected(given, config.hidden_size))
-    if not config.tie_word_embeddings:
-        head = target.get_output_embeddings().weight
+    if given is not head:
         draft.get_output_embeddings().weight.data.copy_(projected(head, config.hidden_size))
     return draft
 
@@ -33,6 +34,7 @@ def draft_config(target: Any, recipe: Recipe) -> LlamaConfig:
     """Return the shape of a draft for a target's text configuration; its vocabulary and special tokens are the same."""
     width = recipe.hidden_size or max(HEAD_SIZE, target.hidden_size // 2 // HEAD_SIZE * HEAD_SIZE)
     heads = width // HEAD_SIZE
+    context = (getattr(target, name, None) for name in ("max_position_embeddings", "max_seq_len", "seq_length"))
     return LlamaConfig(
         vocab_size=target.vocab_size,
         hidden_size=width,
@@ -40,11 +42,10 @@ def draft_config(target: Any, recipe: Recipe) -> LlamaConfig:
         num_hidden_layers=recipe.layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,
-        max_position_embeddings=target.max_position_embeddings,
-        tie_word_embeddings=bool(target.tie_word_embeddings),
-        bos_token_id=target.bos_token_id,
-        eos_token_id=target.eos_token_id,
-        pad_token_id=target.pad_token_id,
+        max_position_embeddings=next((length for length in context if length), UNKNOWN_CONTEXT),
+        bos_token_id=getattr(target, "bos_token_id", None),
+        eos_token_id=getattr(target, "eos_token_id", None),
+        pad_token_id=getattr(target, "pad_token_id", None),
     )
 
 

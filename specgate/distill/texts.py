@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LEAD_TOKENS = 32
-"""Sampled in every row, so that rows of one beginning differ; then every second row takes the likeliest tokens."""
+"""Sampled in every row, so that rows of one beginning differ; then half of the rows take the likeliest tokens."""
 _ANY_TEXT = "\u2063"
 
 Beginning = tuple[int, ...]
@@ -69,7 +69,7 @@ def write_texts(
         if not is_whole(path):
             first = number * recipe.write_rows
             own = [beginnings[(first + row) % len(beginnings)] for row in range(recipe.write_rows)]
-            write_chunk(path, write(target, own, recipe.row_tokens, recipe.seed * 1_000_003 + number))
+            write_chunk(path, write(target, own, recipe.row_tokens, (recipe.seed * 1_000_003 + number) % 2**63))
         on_chunk(number + 1)
 
 
@@ -86,7 +86,8 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
         ids[row, width - len(one) : width] = torch.tensor(one)
     mask = (torch.arange(row_tokens, device=device) >= starts.to(device)[:, None]).long()
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    greedy = torch.arange(num) % 2 == 0
+    # By chance: with rows in turns, the same prompts would always be greedy ones.
+    greedy = torch.rand(num, generator=torch.Generator().manual_seed(seed)) < 0.5
     kept = Lessons(
         ids.int().cpu(),
         starts,

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from specgate.distill.lessons import Lessons, batches, save_whole
+from specgate.distill.files import write_tensors
+from specgate.distill.lessons import Lessons, batches
 from specgate.distill.losses import distillation_loss, learning_rate_factor, optimizers_of
 from specgate.distill.recipe import Recipe
 
@@ -67,7 +68,7 @@ class Trainer:
         tensors |= {f"draft/{name}": value for name, value in self._draft.named_parameters()}
         for number, index, name, value in self._state():
             tensors[f"optimizer/{number}/{index}/{name}"] = torch.as_tensor(value)
-        save_whole(self._path, {name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+        write_tensors(self._path, tensors)
 
     def _resume(self) -> None:
         saved = load_file(self._path)

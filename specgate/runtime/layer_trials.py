@@ -9,6 +9,7 @@ looked at in one forward, because what a draft chooses depends on the text befor
 """
 
 import argparse
+import inspect
 import json
 import os
 import sys
@@ -17,10 +18,11 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
+from specgate.devices import pick_device
 from specgate.errors import SpecgateError
 from specgate.runtime import noise, sampling
 from specgate.runtime.layer_skip import LayerSkip, has_mlp_blocks, left_out
-from specgate.runtime.loading import LoadedModel, load, pick_device, pick_dtype
+from specgate.runtime.loading import LoadedModel, load, pick_dtype
 from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
 from specgate.weights import fingerprint
@@ -53,8 +55,12 @@ def ranks(loaded: LoadedModel, skip: LayerSkip, text: Text) -> list[int]:
     """
     params = text.sampling
     ids = torch.tensor([[*text.prompt, *text.answer]], device=loaded.device)
+    wanted = len(text.answer) + 1
+    # Logits of a long prompt may be larger than the model; who cannot leave them out says nothing of it.
+    takes = inspect.signature(loaded.model.forward).parameters
+    keep = {"logits_to_keep": wanted} if "logits_to_keep" in takes else {}
     with left_out(loaded.model, skip):
-        logits = loaded.model(input_ids=ids, use_cache=False).logits[0, len(text.prompt) - 1 : -1, : loaded.vocab_size]
+        logits = loaded.model(input_ids=ids, use_cache=False, **keep).logits[0, -wanted:-1, : loaded.vocab_size]
     counts = sampling.token_counts(text.prompt, (), text.answer[:-1], logits) if params.has_penalties else None
     scores = sampling.adjust(logits, params, counts)
     if not params.greedy:
@@ -74,13 +80,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     torch.set_num_threads(arguments.threads)
-    device = pick_device(arguments.device)
     try:
+        device = pick_device(arguments.device)
         loaded = load(arguments.model, device, pick_dtype(arguments.dtype, device), lambda *_: None)
         _answer(_ready(loaded, arguments.model))
         _serve(loaded)
     except SpecgateError as error:
         _answer({"event": "failed", "reason": error.reason, "message": str(error)})
+        return 1
+    except torch.OutOfMemoryError as error:
+        _answer({"event": "failed", "reason": "RESOURCE_EXHAUSTED", "message": str(error).splitlines()[0]})
         return 1
     return 0
 

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
+from specgate.errors import ModelLoadError, SpecgateError
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
@@ -46,24 +46,6 @@ class LoadedModel:
     @property
     def sliding_window(self) -> int:
         return int(getattr(self.model.config.get_text_config(), "sliding_window", None) or 0)
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device that ``name`` means; "auto" is the first CUDA device where there is one, else the CPU.
-
-    Raises:
-        InvalidArgument: no such device on this machine.
-    """
-    if name == "auto":
-        name = "cuda:0" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InvalidArgument("device", f"{name!r} is not one of auto, cpu, cuda, cuda:N") from None
-    count = torch.cuda.device_count()
-    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and (device.index or 0) >= count):
-        raise InvalidArgument("device", f"{name!r} is not here; this machine has the CPU and {count} CUDA devices")
-    return device
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:

@@ -116,10 +116,11 @@ class Replica:
             return ServedText(config.max_sessions, config.kv_tokens, self.leases, config.memory_bytes)
         import torch
 
+        from specgate.devices import pick_device
         from specgate.runtime.engine.engine import Engine
         from specgate.runtime.engine.forward_costs import measure_forwards
         from specgate.runtime.engine.serving_path import why_slow
-        from specgate.runtime.loading import load, pick_device, pick_dtype
+        from specgate.runtime.loading import load, pick_dtype
         from specgate.service.model import ServedModel
 
         config = self._config

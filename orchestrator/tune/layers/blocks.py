@@ -11,10 +11,6 @@ class BlockSet(NamedTuple):
     attention: frozenset[int] = frozenset()
     mlp: frozenset[int] = frozenset()
 
-    @property
-    def size(self) -> int:
-        return len(self.attention) + len(self.mlp)
-
     def __str__(self) -> str:
         return f"attention {_listed(self.attention)}, MLP {_listed(self.mlp)}"
 
@@ -54,9 +50,13 @@ class Blocks(NamedTuple):
         chosen = set(names)
         return {name: name in chosen for name in self.names}
 
+    def count(self, skip: BlockSet) -> int:
+        """Return how many of ``names`` a set leaves out."""
+        return len(skip.attention) + (len(skip.mlp) if self.has_mlp_blocks else 0)
+
     def can_draft(self, skip: BlockSet) -> bool:
         """Whether something is left out, and a layer with attention is left."""
-        return bool(skip.size) and len(skip.attention) < self.num_layers
+        return bool(self.count(skip)) and len(skip.attention) < self.num_layers
 
     def random_set(self, like: BlockSet, draw: random.Random) -> BlockSet:
         """Return a set with as many attention and as many MLP blocks, of any layers."""

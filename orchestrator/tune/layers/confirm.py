@@ -8,7 +8,7 @@ from orchestrator.policy.gates import Gate
 from orchestrator.tune.layers.drafters import SkipDrafters
 from orchestrator.tune.layers.report import Finalist
 from orchestrator.tune.layers.study import Judged
-from orchestrator.tune.versus_target import brought, gated, measure_beside_target, texts_differ
+from orchestrator.tune.versus_target import gain_of, gated, measure_beside_target, texts_differ
 
 WAYS = 3
 """A set with its γ, a set under auto, and the target alone."""
@@ -39,4 +39,4 @@ async def confirm(
     async with drafters.without(judged.skip, run_ahead) as orchestrator:
         ways = {fixed: (orchestrator, gated(Gate.NONE, gamma)), auto: (orchestrator, gated(Gate.AUTO))}
         samples = await measure_beside_target(ways, drafters.pair.orchestrator, requests, repeats, on_turn)
-    return Confirmed(Finalist(judged, brought(fixed, samples), brought(auto, samples)), texts_differ(samples))
+    return Confirmed(Finalist(judged, gain_of(fixed, samples), gain_of(auto, samples)), texts_differ(samples))

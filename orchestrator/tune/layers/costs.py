@@ -1,5 +1,7 @@
 """What a draft token takes by the blocks that are kept: measured with real drafters that leave half of them out."""
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
@@ -15,6 +17,7 @@ from specgate.types import ForwardCost
 
 PROBE_GAMMA = 4
 """Draft tokens of the rounds that are timed: enough that a round is mostly drafting."""
+PROBE_REQUESTS = 4
 GUESSES = 4
 """That run-ahead drafts side by side, unless it is told otherwise."""
 
@@ -39,10 +42,18 @@ def fit(draft_us: Sequence[tuple[BlockSet, float]], num_layers: int) -> tuple[fl
     kept = [(num_layers - len(skip.attention), num_layers - len(skip.mlp)) for skip, _ in draft_us]
     times = np.array([us for _, us in draft_us])
     table = np.array([(1.0, attention, mlp) for attention, mlp in kept])
-    # The least solution of many gives attention and MLP equal parts.
-    found = np.maximum(np.linalg.lstsq(table, times, rcond=None)[0], 0.0)
-    misfit = float(np.max(np.abs(table @ found / times - 1)))
-    return float(found[0]), float(found[1]), float(found[2]), misfit
+    best, least = np.zeros(3), math.inf
+    # Nothing takes less than no time: of all choices of what takes any, the one that fits best.
+    for used in itertools.product((True, False), repeat=3):
+        columns = np.array(used)
+        found = np.zeros(3)
+        # The least solution of many gives attention and MLP equal parts.
+        found[columns] = np.linalg.lstsq(table[:, columns], times, rcond=None)[0]
+        error = float(np.sum((table @ found - times) ** 2))
+        if (found >= 0).all() and error < least * (1 - 1e-9):
+            best, least = found, error
+    misfit = float(np.max(np.abs(table @ best / times - 1)))
+    return float(best[0]), float(best[1]), float(best[2]), misfit
 
 
 async def measure_times(
@@ -59,7 +70,7 @@ async def measure_times(
     found, overheads, ahead = list[tuple[BlockSet, float]](), list[int](), list[float]()
     for skip in probes(drafters.blocks):
         async with drafters.without(skip, run_ahead=0) as orchestrator:
-            stats = [await _probe(orchestrator, request) for request in requests[:2]]
+            stats = [await _probe(orchestrator, request) for request in requests[:PROBE_REQUESTS]]
             ahead.append(_ahead(orchestrator))
         token_us = [us / n for one in stats for us, n in zip(one.draft_us, one.draft_lengths, strict=True) if n]
         found.append((skip, median(token_us)))

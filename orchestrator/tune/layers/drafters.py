@@ -14,6 +14,7 @@ from orchestrator.bench.throughput.drafters import with_drafter
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Capacity, Pair
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.results import write_whole
 from orchestrator.tune.layers.blocks import Blocks, BlockSet
 from specgate.types import DraftMethod
 
@@ -45,6 +46,6 @@ class SkipDrafters:
 
 
 def write_skip(path: Path, skip: BlockSet, blocks: Blocks, fingerprint: str, **more: object) -> None:
-    """Write a file that ``drafter-svc --skip`` takes."""
+    """Write a file that ``drafter-svc --skip`` takes. Raises InvalidArgument where that cannot be."""
     told = {"model": {"fingerprint": fingerprint, "num_layers": blocks.num_layers}, **skip.to_object(), **more}
-    path.write_text(json.dumps(told) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(told) + "\n", "out")

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.tune.layers.blocks import Blocks
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
 MAX_TRIALS = 100_000
+MIN_LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +73,9 @@ def check_models(models: ModelOptions) -> None:
     for flag, given in (("draft", models.draft), ("method", models.service.given.get("method"))):
         if given is not None:
             raise InvalidArgument(flag, f"{str(given)!r} is not for a search of the target's own blocks")
+
+
+def check_blocks(blocks: Blocks) -> None:
+    """Raise InvalidArgument for a model that has too little to leave anything out of."""
+    if blocks.num_layers < MIN_LAYERS:
+        raise InvalidArgument("target", f"has {blocks.num_layers} layer; {MIN_LAYERS} are needed to leave one out")

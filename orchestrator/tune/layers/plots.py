@@ -39,17 +39,19 @@ def _ratios(report: SearchReport, sets: Sequence[Judged]) -> list[float]:
 def _draw_sets(figure: Any, axes: Any, report: SearchReport) -> None:
     tried, random = report.tried, report.random.sets
     shown = axes.scatter(
-        [one.skip.size for one in tried],
+        [report.blocks.count(one.skip) for one in tried],
         [one.ahead.agreement for one in tried],
         c=_ratios(report, tried),
         cmap="viridis",
         label="tried",
     )
-    at_random = ([one.skip.size for one in random], [one.ahead.agreement for one in random])
+    at_random = ([report.blocks.count(one.skip) for one in random], [one.ahead.agreement for one in random])
     axes.scatter(*at_random, marker="x", color="tab:red", label="at random")
     best = report.best.judged
-    axes.scatter([best.skip.size], [best.ahead.agreement], s=160, facecolors="none", edgecolors="k", label="best")
-    axes.set(xlabel=f"blocks left out, of {report.num_blocks}", ylabel="choice is the target's", ylim=(0, 1))
+    axes.scatter(
+        [report.blocks.count(best.skip)], [best.ahead.agreement], s=160, facecolors="none", edgecolors="k", label="best"
+    )
+    axes.set(xlabel=f"blocks left out, of {len(report.blocks.names)}", ylabel="choice is the target's", ylim=(0, 1))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     figure.colorbar(shown, ax=axes, label="predicted × the target alone")

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from orchestrator.tune.layers.blocks import BlockSet
+from orchestrator.tune.layers.blocks import Blocks
 from orchestrator.tune.layers.predict import MeasuredTimes
 from orchestrator.tune.layers.search import RandomSets
 from orchestrator.tune.layers.study import Judged
-from orchestrator.tune.versus_target import Brought
+from orchestrator.tune.versus_target import Gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,13 @@ class Finalist:
     """A set that was run for real: what its γ brought, and what the gate auto made of it."""
 
     judged: Judged
-    fixed: Brought
-    auto: Brought
+    fixed: Gain
+    auto: Gain
 
     @property
-    def best(self) -> Brought:
-        return max(self.fixed, self.auto, key=lambda one: one.ratio)
+    def best(self) -> Gain:
+        """The faster one; one that hardly drafted is no draft's merit."""
+        return max(self.fixed, self.auto, key=lambda one: (one.pays, one.acceptance is not None, one.ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class SearchReport:
     """
 
     subject: Mapping[str, Any]
-    num_blocks: int
+    blocks: Blocks
     times: MeasuredTimes
     harm: Mapping[str, float]
     tried: Sequence[Judged]
@@ -41,6 +43,7 @@ class SearchReport:
     at_random: Finalist
     texts_differ: Sequence[str]
     run_ahead: bool
+    skip_file: Path
 
     @property
     def best(self) -> Finalist:
@@ -54,7 +57,7 @@ class SearchReport:
         """Return the advice, a sentence or two a line."""
         best, judged = self.best, self.best.judged
         predicted = judged.prediction(run_ahead=self.run_ahead)
-        count = f"{judged.skip.size} of {self.num_blocks} blocks"
+        count = f"{self.blocks.count(judged.skip)} of {len(self.blocks.names)} blocks"
         found = f"The best of {len(self.tried)} sets leaves out {count}: {judged.skip}."
         told = (
             f"Its choice is the target's at {predicted.agreement:.0%} of the positions. Predicted, with γ "
@@ -70,8 +73,10 @@ class SearchReport:
                 "Do not draft with the target's own layers: no set of blocks is faster than the target alone for sure. "
                 "Serve it alone, or with --method suffix, or make a draft: orchestrator train-draft."
             )
-        gate = "--gate auto" if best.best is best.auto else f"--gate none --gamma {best.judged.ahead.gamma}"
-        return f"Draft with the target's own layers: {best.best}, with {gate}."
+        gamma = best.judged.prediction(run_ahead=self.run_ahead).gamma
+        gate = "--gate auto" if best.best is best.auto else f"--gate none --gamma {gamma}"
+        flags = f"--method layer-skip --skip {self.skip_file} {gate}"
+        return f"Draft with the target's own layers: {best.best}, with {flags}."
 
     def _against_random(self) -> str:
         predicted = self.best.judged.prediction(run_ahead=self.run_ahead)
@@ -82,7 +87,8 @@ class SearchReport:
         return (
             f"As many blocks at random, {len(self.random.sets)} sets: predicted {mean:.2f} × on average, where the "
             f"best set has {predicted.ratio:.2f}. The middle one of them agrees at {agreement:.0%} and was run: "
-            f"{middle.fixed}. The set found is {margin:+.2f} × the target alone better."
+            f"{middle.fixed}. The set found is {abs(margin):.2f} × the target alone "
+            f"{'faster' if margin >= 0 else 'slower'}."
         )
 
     def _warnings(self) -> list[str]:
@@ -135,8 +141,3 @@ def _judged(one: Judged) -> dict[str, Any]:
 
 def _finalist(one: Finalist) -> dict[str, Any]:
     return {**_judged(one.judged), "run": one.fixed.to_object(), "run_auto": one.auto.to_object()}
-
-
-def skip_of(report: SearchReport) -> BlockSet:
-    """Return the set for the skip file."""
-    return report.best.judged.skip

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from statistics import mean
 from typing import NamedTuple
 
-from orchestrator.tune.layers.blocks import Blocks, BlockSet, warm_starts
+from orchestrator.tune.layers.blocks import Blocks, BlockSet
 from orchestrator.tune.layers.predict import MeasuredTimes, agreement, predict
 from orchestrator.tune.layers.scorer import BlockScorer
 from orchestrator.tune.layers.study import Judged, LayerStudy
@@ -87,8 +87,3 @@ class LayerSearch:
     def best(self, known: dict[BlockSet, Judged]) -> Judged | None:
         """Return the set with the most tokens a second, None of nothing."""
         return max(known.values(), key=lambda one: one.prediction(run_ahead=self._run_ahead).ratio, default=None)
-
-
-def first_trials(study: LayerStudy, blocks: Blocks, harm: dict[str, float]) -> None:
-    """Let a search begin with what is least missed."""
-    study.begin_with(blocks, warm_starts(harm))

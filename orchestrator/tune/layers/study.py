@@ -1,9 +1,11 @@
 """The search's memory: an Optuna study in a SQLite file, that a killed search goes on with."""
 
+import fcntl
 import json
+import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,17 +34,21 @@ class Judged(NamedTuple):
 class LayerStudy:
     """Trials that are done, and the next one to do. ``known`` is what was measured before the first one.
 
-    Raises:
-        InvalidArgument: the file is no study, is one of something else, or cannot be written; what is in it stays.
+    See ``open_study``.
     """
 
     def __init__(self, path: Path, subject: Mapping[str, Any], seed: int) -> None:
         self._path = path
         self._seed = seed
-        with self._told():
+        with self._one_error():
             self._study = self._open()
             self._check(subject)
             self._forget_broken()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
 
     @property
     def known(self) -> dict[str, Any]:
@@ -52,7 +58,7 @@ class LayerStudy:
 
     def keep(self, **known: Any) -> None:
         """Keep something that a search that goes on must not measure again."""
-        with self._told():
+        with self._one_error():
             self._study.set_user_attr(_KNOWN, json.dumps({**self.known, **known}))
 
     @property
@@ -61,20 +67,20 @@ class LayerStudy:
 
     def begin_with(self, blocks: Blocks, sets: Sequence[Sequence[str]]) -> None:
         """Let these sets be the next trials."""
-        with self._told():
+        with self._one_error():
             for names in sets:
                 self._study.enqueue_trial(blocks.choices_of(names), skip_if_exists=True)
 
     def ask(self, blocks: Blocks) -> "tuple[optuna.Trial, BlockSet]":
         """Return the next trial, and its set."""
-        with self._told():
+        with self._one_error():
             trial = self._study.ask()
             choices = {name: trial.suggest_categorical(name, [False, True]) for name in blocks.names}
         return trial, blocks.set_of_choices(choices)
 
     def tell(self, trial: "optuna.Trial", judged: Judged | None, *, run_ahead: bool) -> None:
         """Keep a trial; None is a set that cannot draft, and brings nothing."""
-        with self._told():
+        with self._one_error():
             if judged is not None:
                 told = {"ahead": judged.ahead, "on_demand": judged.on_demand}
                 trial.set_user_attr("judged", json.dumps(told))
@@ -94,15 +100,18 @@ class LayerStudy:
     def _done(self) -> "list[optuna.trial.FrozenTrial]":
         import optuna
 
-        with self._told():
+        with self._one_error():
             return self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
 
     def _open(self) -> "optuna.Study":
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        storage = f"sqlite:///{self._path}"
-        study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+        from sqlalchemy import URL
+
+        # A name is no address: it may hold what means something in one.
+        self._storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(self._path)).render_as_string())
+        study = optuna.create_study(storage=self._storage, study_name=NAME, direction="maximize", load_if_exists=True)
         with warnings.catch_warnings():
             # That several blocks are looked at together is called experimental.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -127,19 +136,69 @@ class LayerStudy:
         import optuna
 
         for trial in self._study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+            # One that was killed before it was told its choices has them from the queue, or none.
+            if choices := trial.params or trial.system_attrs.get("fixed_params"):
+                self._study.enqueue_trial(choices)
             self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-            if trial.params:
-                self._study.enqueue_trial(trial.params)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _one_error(self) -> Iterator[None]:
         import optuna
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
             yield
-        except (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError) as error:
+        # Of a file of another Optuna it says RuntimeError.
+        except (SQLAlchemyError, optuna.exceptions.OptunaError, OSError, RuntimeError) as error:
             raise InvalidArgument("study", f"{self._path} cannot be used: {_cause(error)}") from error
+
+
+@contextmanager
+def open_study(path: Path, subject: Mapping[str, Any], seed: int) -> Iterator[LayerStudy]:
+    """Yield the study in a file, a new one where there is none; it is this process's alone for as long.
+
+    Args:
+        subject: what it is a study of.
+
+    Raises:
+        InvalidArgument: the file is no study, is one of something else, is in use, or cannot be written; what is in it
+            stays.
+    """
+    with _locked(path):
+        _check_file(path)
+        study = LayerStudy(path, subject, seed)
+        try:
+            yield study
+        finally:
+            study.close()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock a file beside the study: SQLite locks the study itself, and would lose that to us."""
+    try:
+        lock = path.with_name(f"{path.name}.lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument("study", f"{path} cannot be used: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidArgument("study", f"{path} is in use by another search") from None
+        yield
+
+
+def _check_file(path: Path) -> None:
+    """Raise InvalidArgument for a file that holds something else: Optuna would add its tables to it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error as error:
+        raise InvalidArgument("study", f"{path} cannot be used: {error}") from error
+    if tables and "studies" not in tables:
+        raise InvalidArgument("study", f"{path} is a database of something else")
 
 
 def check_optuna() -> None:

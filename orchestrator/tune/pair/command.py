@@ -2,33 +2,33 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from orchestrator.bench.load.options import can_draw
 from orchestrator.bench.reports.provenance import provenance
-from orchestrator.bench.workload.prompts import BENCH_PROMPTS
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions, check_model
 from orchestrator.terminal.option_groups import takes_groups
-from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
+from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import write_json
-from orchestrator.tune.layers.record import check_lengths
-from orchestrator.tune.pair.advice import Advice, advise, finalists, to_object
+from orchestrator.tune.layers.record import check_lengths, record_texts
+from orchestrator.tune.pair.advice import Advice, FinalRound, advise, finalists, to_object
 from orchestrator.tune.pair.candidates import DrafterChoice, choices_of, default_choice, drafters_of
-from orchestrator.tune.pair.compare import Comparison, Tried, short
+from orchestrator.tune.pair.compare import SHORT_PROMPTS, Comparison, Tried, short, two_modes
 from orchestrator.tune.pair.options import TuneOptions
 from orchestrator.tune.pair.plots import draw_advice
 from orchestrator.tune.pair.serve_config import write_config
 from orchestrator.tune.pair.table import print_choices
-from orchestrator.tune.progress import StageBars
-from orchestrator.tune.versus_target import seeded
+from orchestrator.tune.progress import StageBars, tell_files
+from orchestrator.tune.prompts import chosen_prompts, spread
+from orchestrator.tune.versus_target import of_length, seeded
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
 
@@ -51,6 +51,7 @@ def tune_pair(
     `tune layers` searches for blocks of the target to leave out, so that it drafts for itself.
     """
     if context.invoked_subcommand is not None:
+        _refuse_flags_before(context)
         return
     if models.verifier or models.drafter:
         raise InvalidArgument("verifier" if models.verifier else "drafter", "is started here; give --target, --draft")
@@ -60,26 +61,34 @@ def tune_pair(
         check_model(flag, model)
     drafters = drafters_of(models, options.source_skip, options.methods)
     request = request_for(models, DraftingOptions(verification=verification), sampling)
-    todo = read_prompts(prompts, request) if prompts else [Prompt(request, text) for text in BENCH_PROMPTS]
+    todo = chosen_prompts(prompts, request, Console(stderr=True))
     options.prepare()
     log = Console(stderr=True)
     with StageBars(log) as bars:
         advice = asyncio.run(_compare(models, options, todo, drafters, verification, bars, log))
-    _write(options, advice, models, log)
     print_choices(output_console(), advice)
     for line in advice.words():
         output_console().print(line, highlight=False, markup=False, soft_wrap=True)
+    # What cannot be written has been told.
+    _write(options, advice, models, log)
+
+
+def _refuse_flags_before(context: typer.Context) -> None:
+    """Raise InvalidArgument for a flag that would be taken from a command that follows."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InvalidArgument(name, f"goes behind `{context.invoked_subcommand}`")
 
 
 def _write(options: TuneOptions, advice: Advice, models: ModelOptions, log: Console) -> None:
     files = [options.out / "advice.json", options.out / "serve.yaml"]
     write_json(files[0], {"provenance": provenance(), **to_object(advice)}, "out")
     write_config(files[1], advice, models, options.source_skip)
-    if find_spec("matplotlib") is not None:
+    if can_draw():
         files.append(options.out / "advice.png")
         draw_advice(files[-1], advice)
-    told = ", ".join(map(str, files))
-    log.print(f"written: {told}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    tell_files(log, files)
 
 
 async def _compare(
@@ -95,16 +104,29 @@ async def _compare(
     async with open_pair(models, with_draft=False, capacity=capacity, log=log) as pair:
         requests = seeded([with_token_ids(prompt, pair.tokenizer) for prompt in prompts])
         check_lengths(requests, pair.orchestrator.target_info.context_length)
+        recording = await record_texts(pair.orchestrator, requests, bars.counter("target writes", len(requests)))
+        requests = of_length(requests, [len(text.answer) for text in recording.texts])
         comparison = Comparison(pair, models, options.source_skip, capacity, log)
         tried = await _first_rounds(comparison, drafters, requests, bars)
         choices = finalists(tried, default)
-        num_ways = len(choices) + 1 + (not requests[0].sampling.greedy)
-        on_turn = bars.counter("the best ones", num_ways * len(requests) * options.repeats)
-        samples = await comparison.final_round(choices, requests, options.repeats, options.budget_s, on_turn)
-    if comparison.texts_differ:
-        told = ", ".join(sorted(comparison.texts_differ))
-        log.print(f"texts were not the target's with: {told}", style="red", markup=False, soft_wrap=True)
-    return advise(tried, choices, samples, default, verification, allow_mode=options.allow_mode)
+        num_ways = 1 + len(choices) + len(two_modes(choices, requests))
+        some = _affordable(requests, recording.alone_us * num_ways, options.budget_s, log)
+        on_turn = bars.counter("the best ones", num_ways * len(some) * options.repeats)
+        samples = await comparison.final_round(choices, some, options.repeats, options.budget_s, on_turn)
+    final = FinalRound(choices, samples, verification, default, frozenset(comparison.texts_differ))
+    return advise(tried, final, drafters, allow_mode=options.allow_mode)
+
+
+def _affordable(
+    requests: Sequence[GenerationRequest], token_us: float, budget_s: float, log: Console
+) -> Sequence[GenerationRequest]:
+    """Return as many requests, evenly spread, as all ways answer once in time; ``token_us`` is a token of each way."""
+    seconds = sum(one.max_tokens for one in requests) * token_us / 1e6
+    count = max(SHORT_PROMPTS, int(len(requests) * budget_s / seconds))
+    if count >= len(requests):
+        return requests
+    log.print(f"the best ones answer {count} of {len(requests)} prompts: raise --budget-s for more", style="yellow")
+    return spread(requests, count)
 
 
 async def _first_rounds(

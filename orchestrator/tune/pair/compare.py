@@ -17,13 +17,12 @@ from orchestrator.local.launch import Capacity, Pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.tune.pair.candidates import Choice, DrafterChoice, choices_of
-from orchestrator.tune.versus_target import Brought, brought, gated, measure_beside_target, texts_differ
+from orchestrator.tune.prompts import spread
+from orchestrator.tune.versus_target import Gain, gain_of, gated, measure_beside_target, texts_differ
 from specgate.types import Verification
 
 SHORT_PROMPTS, SHORT_TOKENS = 4, 48
 """Of the first round: enough to leave out what is plainly slower."""
-OTHER_MODE = "the other mode"
-
 OnTurn = Callable[[], None]
 
 
@@ -32,7 +31,7 @@ class Tried:
     """A choice, and what it brought in the first round."""
 
     choice: Choice
-    brought: Brought
+    gain: Gain
 
 
 class Comparison:
@@ -55,7 +54,7 @@ class Comparison:
             ways = {name: (orchestrator, choice.request) for name, choice in choices.items()}
             samples = await measure_beside_target(ways, self._pair.orchestrator, requests, 1, on_turn)
         self._check_texts(samples, requests)
-        return [Tried(choice, brought(name, samples)) for name, choice in choices.items()]
+        return [Tried(choice, gain_of(name, samples)) for name, choice in choices.items()]
 
     async def final_round(
         self,
@@ -67,7 +66,8 @@ class Comparison:
     ) -> dict[str, list[Sample]]:
         """Return the samples of every choice and of ``TARGET``, all in turns.
 
-        Above temperature 0 the first choice is run in the other verification mode too, as ``OTHER_MODE``.
+        Above temperature 0 the first choice, and its drafter under ``auto``, are run in the other verification mode
+        too, see ``name_in_other_mode``. Sets ``texts_differ``.
         """
         async with AsyncExitStack() as stack:
             drafters = {
@@ -76,10 +76,10 @@ class Comparison:
             }
             ways: dict[str, Decode] = {TARGET: pair_way(self._pair.orchestrator, gated(Gate.NONE, 0), Traffic())}
             ways |= {str(one): pair_way(drafters[one.drafter], one.request, Traffic()) for one in choices}
-            if not requests[0].sampling.greedy:
-                ways[OTHER_MODE] = _in_other_mode(ways[str(choices[0])])
+            ways |= {name_in_other_mode(one): _in_other_mode(ways[str(one)]) for one in two_modes(choices, requests)}
             samples = await measure(ways, requests, repeats, on_turn, budget_s)
-        self._check_texts({name: own for name, own in samples.items() if name != OTHER_MODE}, requests)
+        own_mode = {name: samples[name] for name in (TARGET, *map(str, choices))}
+        self._check_texts(own_mode, requests)
         return samples
 
     @asynccontextmanager
@@ -98,7 +98,20 @@ class Comparison:
 
 def short(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
     """Return the requests of the first round."""
-    return [replace(one, max_tokens=min(one.max_tokens, SHORT_TOKENS)) for one in requests[:SHORT_PROMPTS]]
+    few = spread(requests, SHORT_PROMPTS)
+    return [replace(one, max_tokens=min(one.max_tokens, SHORT_TOKENS)) for one in few]
+
+
+def two_modes(choices: Sequence[Choice], requests: Sequence[GenerationRequest]) -> list[Choice]:
+    """Return the choices that are measured in both modes: none where the modes are the same."""
+    if all(one.sampling.greedy for one in requests):
+        return []
+    return [one for one in choices if one in (choices[0], Choice(choices[0].drafter, Gate.AUTO))]
+
+
+def name_in_other_mode(choice: Choice) -> str:
+    """Return the name under which a choice is measured in the other verification mode."""
+    return f"{choice}, in the other mode"
 
 
 def other_mode(verification: Verification) -> Verification:

@@ -15,11 +15,11 @@ def draw_advice(path: Path, advice: Advice) -> None:
     # No pyplot: it keeps figures for the whole process, and looks for a screen.
     from matplotlib.figure import Figure
 
-    tried = sorted(advice.tried, key=lambda one: one.brought.ratio)
+    tried = sorted(advice.tried, key=lambda one: one.gain.ratio)
     names = [str(one.choice) for one in tried]
     figure = Figure(figsize=(11.0, 1.5 + 0.32 * len(tried)), layout="constrained")
     axes = figure.subplots()
-    axes.barh(names, [one.brought.ratio for one in tried], color="lightsteelblue", label="tried for a short time")
+    axes.barh(names, [one.gain.ratio for one in tried], color="lightsteelblue", label="tried for a short time")
     for choice, found in advice.finals.items():
         colour = "tab:green" if choice == advice.choice else "tab:blue"
         low, high = found.interval or (found.ratio, found.ratio)

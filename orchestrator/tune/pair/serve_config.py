@@ -1,15 +1,16 @@
 """The configuration file for ``orchestrator serve`` that a choice stands for."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from orchestrator.api.settings.settings import load_settings
+from orchestrator.api.settings.settings import settings_of
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.results import write_whole
 from orchestrator.tune.pair.advice import Advice
-from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
 
 
@@ -19,12 +20,10 @@ def write_config(path: Path, advice: Advice, models: ModelOptions, skip: str | N
     Raises:
         InvalidArgument: it cannot be written, or ``serve`` would refuse it.
     """
+    told = config_of(advice, models, skip)
+    settings_of(told)
     comment = "".join(f"# {line}\n" for line in _wrapped(advice.words()))
-    try:
-        path.write_text(comment + yaml.safe_dump(config_of(advice, models, skip), sort_keys=False), encoding="utf-8")
-    except OSError as error:
-        raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
-    load_settings(path)
+    write_whole(path, comment + yaml.safe_dump(told, sort_keys=False), "out")
 
 
 def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str, Any]:
@@ -33,16 +32,14 @@ def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[st
     told: dict[str, Any] = {"verifier": verifier} if verifier else {}
     choice = advice.choice
     if choice is None:
-        return told | {"drafter": None, "defaults": {"gamma": 0}}
+        return told | {"drafter": None, "defaults": {"gamma": 0, "verification": str(advice.verification)}}
     method = choice.drafter.method
     drafter = models.service.given_to("drafter") | {"method": str(method), "run_ahead": choice.drafter.run_ahead}
     if method is DraftMethod.LAYER_SKIP and skip is not None:
         drafter["skip"] = str(Path(skip).resolve())
     elif method.has_model:
         drafter |= _model(models.draft)
-    defaults = {"gate": str(choice.gate), "gamma": choice.gamma}
-    if advice.verification is not None:
-        defaults["verification"] = str(advice.verification)
+    defaults = {"gate": str(choice.gate), "gamma": choice.gamma, "verification": str(advice.verification)}
     return told | {
         "drafter": drafter,
         "defaults": {name: value for name, value in defaults.items() if value is not None},
@@ -57,6 +54,4 @@ def _model(name: str | None) -> dict[str, str]:
 
 
 def _wrapped(lines: Sequence[str]) -> list[str]:
-    import textwrap
-
     return [part for line in lines for part in textwrap.wrap(line, 100)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.settings.settings import load_settings
-from tests.support.models import write_llama, write_tokenizer
+from tests.support.models import write_llama, write_model, write_tokenizer
 from tests.support.orchestrating import Cli
 from tests.support.services import PAIR
 
@@ -84,11 +84,44 @@ def test_prompts_that_cannot_be_used_are_one_line(
     assert told.splitlines()[-1].startswith(f"orchestrator: {words.format(file=file)}")
 
 
+def test_a_folder_that_cannot_be_written_at_the_end_loses_no_advice(
+    orchestrator: Cli, prompts: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "advice.json").mkdir(parents=True)
+    flags = ("--prompts", str(prompts), "--max-tokens", "8", "--repeats", "1", "--sources", "suffix")
+    code, shown, told = orchestrator("tune", *flags, "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert "Serve the target alone." in shown
+    assert told.splitlines()[-1].startswith("orchestrator: --out: ")
+
+
+def test_a_target_of_one_layer_has_nothing_to_leave_out(orchestrator: Cli, prompts: Path, tmp_path: Path) -> None:
+    target = write_tokenizer(write_llama(tmp_path / "target", vocab_size=300, layers=1))
+    flags = ("--target", str(target), "--prompts", str(prompts), "--out", str(tmp_path / "out"))
+    code, _, told = orchestrator("tune", "layers", *flags)
+    assert code == 2
+    assert told.splitlines()[-1] == "orchestrator: --target: has 1 layer; 2 are needed to leave one out"
+
+
+def test_a_search_of_whole_layers_where_an_mlp_is_no_block(orchestrator: Cli, tmp_path: Path) -> None:
+    target = write_model(tmp_path / "target", "opt", layers=3)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"token_ids": [5, 6, 7], "temperature": 1.0, "seed": 5}\n{"token_ids": [8]}\n')
+    flags = ("--target", str(target), "--prompts", str(prompts), "--max-tokens", "8", "--trials", "2")
+    size = ("--finalists", "1", "--random-sets", "1", "--repeats", "1", "--out", str(tmp_path / "out"))
+    code, shown, told = orchestrator("tune", "layers", *flags, *size)
+    assert code == 0, told
+    skip = json.loads((tmp_path / "out" / "skip.json").read_text())
+    assert skip["attention"] == skip["mlp"]
+    assert "of 3 blocks" in shown
+
+
 def test_a_study_of_another_model_is_one_line(orchestrator: Cli, prompts: Path, tmp_path: Path) -> None:
-    from orchestrator.tune.layers.study import LayerStudy
+    from orchestrator.tune.layers.study import open_study
 
     study = tmp_path / "study.db"
-    LayerStudy(study, {"model": "of another one"}, 0)
+    with open_study(study, {"model": "of another one"}, 0):
+        pass
     code, _, told = orchestrator(
         "tune", "layers", "--prompts", str(prompts), "--study", str(study), "--out", str(tmp_path)
     )
@@ -102,6 +135,7 @@ def test_a_study_of_another_model_is_one_line(orchestrator: Cli, prompts: Path, 
     [
         (("tune", "layers", "--trials", "0"), "--trials: 0 is outside"),
         (("tune", "layers", "--draft", "some/draft"), "--draft: 'some/draft' is not for a search"),
+        (("tune", "--target", "mine", "layers"), "--target: goes behind `layers`"),
         (("tune", "--sources", "copy"), "--sources: 'copy' is not one of"),
         (("tune", "--sources", "layer-skip"), "--source-skip: is needed for the source layer-skip"),
         (("tune", "--method", "suffix"), "--method: is what is to be found out"),

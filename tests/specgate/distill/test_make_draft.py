@@ -18,7 +18,7 @@ from specgate.distill.student import projected
 from specgate.distill.texts import write
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import fingerprint, load_tokenizer
-from tests.support.models import write_llama, write_tokenizer
+from tests.support.models import write_llama, write_model, write_tokenizer
 
 PROMPTS = [(5, 6, 7), (8,)]
 
@@ -126,14 +126,45 @@ def test_projected_rows_differ_where_the_target_s_do() -> None:
         ({"hidden_size": 100}, PROMPTS, "hidden_size: 100 is no multiple of 64"),
         ({"rows": 4}, PROMPTS, "rows: 4 is outside"),
         ({}, [(1,) * 21], "prompts: prompt 1 has 21 tokens, and rows have 40"),
+        ({}, [(1,), (300_000,)], "prompts: prompt 2 has token 300000; there are"),
+        ({"row_tokens": 600, "step_tokens": 600}, PROMPTS, "row_tokens: 600 are more than the target's context of 512"),
     ],
 )
 def test_bad_input_is_told_in_one_line(
     target: Path, tmp_path: Path, changes: dict[str, Any], prompts: list[tuple[int, ...]], words: str
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        make_draft(recipe(target, **changes), tmp_path, prompts, "cpu", quiet)
+        make_draft(recipe(target, **changes), tmp_path / "draft", prompts, "cpu", quiet)
     assert str(caught.value).startswith(words)
+    # The command that is put right can use the folder.
+    assert not (tmp_path / "draft").exists()
+
+
+def test_a_device_that_is_none_is_told(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="device: 'tpu' is not one of"):
+        make_draft(recipe(target), tmp_path / "draft", PROMPTS, "tpu", quiet)
+
+
+def test_the_largest_seed_is_a_seed(target: Path, tmp_path: Path) -> None:
+    make_draft(recipe(target, seed=2**63 - 1, steps=1), tmp_path, PROMPTS, "cpu", quiet)
+
+
+def test_a_start_that_was_killed_leaves_nothing_in_the_way(target: Path, tmp_path: Path) -> None:
+    (tmp_path / ".recipe.json.unfinished").write_text("half of")
+    make_draft(recipe(target, steps=1), tmp_path, PROMPTS, "cpu", quiet)
+    (tmp_path / WORK).mkdir()
+    make_draft(recipe(target, steps=1), tmp_path, PROMPTS, "cpu", killed_at("target writes", 1))
+    assert not (tmp_path / WORK).exists()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "gpt2", "opt"])
+def test_a_draft_is_made_for_targets_of_other_kinds(model_type: str, tied: bool, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "target", model_type, tie_word_embeddings=tied)
+    make_draft(recipe(folder, steps=1), tmp_path / "draft", PROMPTS, "cpu", quiet)
+    draft: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "draft")
+    is_tied = draft.get_input_embeddings().weight is draft.get_output_embeddings().weight
+    assert is_tied == tied
 
 
 def test_a_folder_of_something_else_is_left_alone(target: Path, tmp_path: Path) -> None:
@@ -146,8 +177,9 @@ def test_a_folder_of_something_else_is_left_alone(target: Path, tmp_path: Path) 
 
 def test_a_target_that_is_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelLoadError, match="has no safetensors"):
+    with pytest.raises(ModelLoadError, match="empty"):
         make_draft(recipe(tmp_path / "empty"), tmp_path / "draft", PROMPTS, "cpu", quiet)
+    assert not (tmp_path / "draft").exists()
 
 
 def test_a_recipe_can_be_told_as_json(target: Path) -> None:

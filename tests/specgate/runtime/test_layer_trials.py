@@ -12,8 +12,8 @@ import torch
 from specgate.runtime.layer_skip import LayerSkip, left_out
 from specgate.runtime.layer_trials import FAR, Text, ranks
 from specgate.types import SamplingParams
-from tests.support.architectures import CASES
 from tests.support.architecture_runs import write_case
+from tests.support.architectures import CASES
 from tests.support.models import load_float32, write_llama
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -12,8 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from specgate.devices import pick_device
 from specgate.errors import InvalidArgument, ModelLoadError
-from specgate.runtime.loading import load, pick_device, pick_dtype
+from specgate.runtime.loading import load, pick_dtype
 from tests.support.models import TOKENIZER_SIZE, load_float32, rewrite_json, write_llama, write_model
 
 

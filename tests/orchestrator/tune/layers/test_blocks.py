@@ -12,7 +12,7 @@ def test_names_and_sets_are_the_same_thing_twice() -> None:
     skip = BLOCKS.set_of(["attention 1", "mlp 3", "attention 0"])
     assert skip == BlockSet(frozenset({0, 1}), frozenset({3}))
     assert BLOCKS.set_of_choices(BLOCKS.choices_of(["mlp 3", "attention 0", "attention 1"])) == skip
-    assert skip.size == 3
+    assert BLOCKS.count(skip) == 3
     assert str(skip) == "attention 0, 1, MLP 3"
 
 
@@ -22,7 +22,8 @@ def test_where_an_mlp_is_no_block_of_its_own_whole_layers_are_left_out() -> None
     assert whole.set_of(["layer 2"]) == BlockSet(frozenset({2}), frozenset({2}))
     drawn = whole.random_set(BlockSet(frozenset({2}), frozenset({2})), random.Random(0))
     assert drawn.attention == drawn.mlp
-    assert drawn.size == 2
+    assert len(drawn.attention) == 1
+    assert whole.count(drawn) == 1
 
 
 def test_nothing_and_all_attention_cannot_draft() -> None:
