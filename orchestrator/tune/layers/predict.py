@@ -82,7 +82,8 @@ def _text_us(text: Ranks, gamma: int, draft_us: float, times: MeasuredTimes, run
     while position < len(text):
         proposed = min(gamma, len(text) - position - 1)
         verify_us = pace * forward_us(times.forward, proposed + 1)
-        ahead_us = max(0.0, proposed * draft_us * times.ahead - verify_us)
+        # Behind the last draft token one forward more tells what may follow it.
+        ahead_us = max(0.0, (proposed + 1) * draft_us * times.ahead - verify_us)
         total_us += verify_us + (ahead_us if prepared else proposed * draft_us + times.overhead_us)
         accepted = next((n for n in range(proposed) if text[position + n]), proposed)
         position += accepted + 1

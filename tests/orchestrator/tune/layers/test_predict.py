@@ -41,10 +41,11 @@ def test_a_text_by_hand() -> None:
 def test_run_ahead_hides_a_draft_that_was_guessed() -> None:
     text = [0] * 91
     on_demand, ahead = (predict([text], 300.0, times(overhead_us=200.0), run_ahead=one) for one in (False, True))
-    # Four tokens take 1200 µs beside a forward of 1000: five tokens a round of 1200, but for the first round.
+    # Four tokens are five forwards, 1500 µs beside a forward of 1000: five tokens a round, but for the first round.
     assert ahead.ratio > on_demand.ratio
-    assert ahead.ratio == pytest.approx(5 / 1.2, rel=0.1)
-    assert ahead.gamma == 4
+    by_gamma = {gamma: (gamma + 1) / max(1.0, 0.3 * (gamma + 1)) for gamma in range(1, 9)}
+    assert ahead.ratio == pytest.approx(max(by_gamma.values()), rel=0.1)
+    assert ahead.gamma > 2
 
 
 def test_run_ahead_is_lost_where_the_target_chooses_what_nobody_guessed() -> None:
