@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from specgate.errors import InvalidArgument
 
+DPI = 110
+
 
 class PlotLine(NamedTuple):
     """Points (x, y) with what the legend calls them; ``style`` is matplotlib's, without a colour it picks one."""
@@ -30,7 +32,7 @@ def draw_lines(path: Path, x_label: str, y_label: str, lines: Sequence[PlotLine]
     axes.set_xticks(sorted({x for line in lines for x, _ in line.points}))
     axes.grid(alpha=0.3)
     axes.legend()
-    return _save(figure, path)
+    return save_figure(figure, path, "plots")
 
 
 class Bar(NamedTuple):
@@ -51,20 +53,30 @@ def draw_bars(path: Path, x_label: str, bars: Sequence[Bar]) -> Path:
     axes.invert_yaxis()
     axes.set(xlabel=x_label, xlim=(0, None))
     axes.grid(axis="x", alpha=0.3)
-    return _save(figure, path)
+    return save_figure(figure, path, "plots")
 
 
-def _figure() -> tuple[Any, Any]:
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of so many inches."""
     # No pyplot: it keeps figures for the whole process, and looks for a screen.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    return figure, figure.subplots()
+    return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: Path) -> Path:
+def save_figure(figure: Any, path: Path, field: str) -> Path:
+    """Write a figure, and return its path.
+
+    Raises:
+        InvalidArgument: the file cannot be written; names ``field``.
+    """
     try:
-        figure.savefig(path, format="png", dpi=120)
+        figure.savefig(path, format="png", dpi=DPI)
     except OSError as error:
-        raise InvalidArgument("plots", f"{path} cannot be written: {error.strerror}") from error
+        raise InvalidArgument(field, f"{path} cannot be written: {error.strerror}") from error
     return path
+
+
+def _figure() -> tuple[Any, Any]:
+    figure = new_figure(6.4, 4.0)
+    return figure, figure.subplots()

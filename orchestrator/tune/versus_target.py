@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.bench.throughput.interval import Interval, ratio_interval
+from orchestrator.bench.throughput.rows import Rate
 from orchestrator.bench.throughput.runs import Decode, measure, pair_way
-from orchestrator.bench.throughput.samples import TARGET, Sample, rates_of
+from orchestrator.bench.throughput.samples import TARGET, Sample
 from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.results import median_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def measure_beside_target(
 
 def gain_of(name: str, samples: Mapping[str, Sequence[Sample]], base: str = TARGET) -> Gain:
     """Return what a way brought over ``base``."""
-    own, rates = samples[name], {key: _rate(samples[key]) for key in (name, base)}
+    own, rates = samples[name], {key: Rate.of(samples[key]).median for key in (name, base)}
     drafted = sum(one.stats.drafted for one in own if one.stats)
     accepted = sum(one.stats.accepted for one in own if one.stats)
     return Gain(
@@ -111,7 +111,3 @@ def of_length(requests: Sequence[GenerationRequest], lengths: Sequence[int]) -> 
 def seeded(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
     """Return requests that all ways answer alike: with a seed each, its number where none is given."""
     return [replace(one, seed=number if one.seed is None else one.seed) for number, one in enumerate(requests)]
-
-
-def _rate(samples: Sequence[Sample]) -> float:
-    return median_or_none(rates_of(samples)) or 0.0

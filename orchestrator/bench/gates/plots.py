@@ -8,7 +8,7 @@ from orchestrator.bench.gates.cases import AUTO
 from orchestrator.bench.gates.measure import CaseResult
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.policy.auto.history import BUCKET_EDGES
-from specgate.errors import InvalidArgument
+from orchestrator.terminal.figures import new_figure, save_figure
 
 POSITIONS = (1, 2, 4)
 MIN_JUDGED = 20
@@ -31,11 +31,8 @@ def draw(folder: Path, outcomes: Sequence[CaseResult]) -> list[Path]:
 
 
 def _draw(path: Path, outcomes: Sequence[CaseResult], draw_one: Any) -> Path:
-    # No pyplot: it keeps figures for the whole process, and looks for a screen.
-    from matplotlib.figure import Figure
-
     num_rows = -(-len(outcomes) // _COLUMNS)
-    figure = Figure(figsize=(5.0 * _COLUMNS, 3.2 * num_rows), layout="constrained")
+    figure = new_figure(5.0 * _COLUMNS, 3.2 * num_rows)
     grid = figure.subplots(num_rows, _COLUMNS, squeeze=False)
     for index, axes in enumerate(grid.flat):
         if index < len(outcomes):
@@ -43,11 +40,7 @@ def _draw(path: Path, outcomes: Sequence[CaseResult], draw_one: Any) -> Path:
             draw_one(axes, outcomes[index])
         else:
             axes.set_axis_off()
-    try:
-        figure.savefig(path, format="png", dpi=110)
-    except OSError as error:
-        raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
-    return path
+    return save_figure(figure, path, "out")
 
 
 def _draw_rates(axes: Any, outcome: CaseResult) -> None:

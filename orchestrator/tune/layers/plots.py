@@ -5,9 +5,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from orchestrator.terminal.figures import new_figure, save_figure
 from orchestrator.tune.layers.report import SearchReport
 from orchestrator.tune.layers.study import Judged
-from specgate.errors import InvalidArgument
 
 _KINDS = {"attention": "tab:blue", "mlp": "tab:orange", "layer": "tab:blue"}
 
@@ -18,18 +18,12 @@ def draw_search(path: Path, report: SearchReport) -> None:
     Raises:
         InvalidArgument: the file cannot be written.
     """
-    # No pyplot: it keeps figures for the whole process, and looks for a screen.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13.0, 7.5), layout="constrained")
+    figure = new_figure(13.0, 7.5)
     grid = figure.add_gridspec(2, 2)
     _draw_sets(figure, figure.add_subplot(grid[0, 0]), report)
     _draw_progress(figure.add_subplot(grid[0, 1]), report)
     _draw_harm(figure.add_subplot(grid[1, :]), report)
-    try:
-        figure.savefig(path, format="png", dpi=110)
-    except OSError as error:
-        raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
+    save_figure(figure, path, "out")
 
 
 def _ratios(report: SearchReport, sets: Sequence[Judged]) -> list[float]:
