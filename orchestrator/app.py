@@ -1,5 +1,7 @@
 """The served system as one Ray Serve application: gateways in front of the two model deployments.
 
+Ray Serve places, counts and replaces replicas. Clients reach the gateways at doors of their own, past Serve's proxies.
+
 ``build`` is what ``orchestrator serve``, ``serve run``, ``serve deploy`` and KubeRay's RayService all deploy.
 """
 
@@ -15,12 +17,14 @@ from ray.serve.handle import DeploymentHandle
 
 from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.routes import make_app
+from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
 from orchestrator.cluster.progress import reporter
 from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, service_application
 from orchestrator.cluster.running import Replicas
+from orchestrator.cluster.succession import wait_for_successor
 from orchestrator.decode.ports import Pool
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
@@ -32,15 +36,12 @@ from specgate.rpc.tls import ClientTlsFiles
 Handle = DeploymentHandle[Any]
 START_S = 600.0
 """How long a gateway waits for the first verifier: a large model takes minutes to load."""
-SPARE_REQUESTS = 256
-"""HTTP requests beyond what a gateway admits, so that it is the gateway that answers them with 429."""
 CUT_GRACE_S = 1.0
 """What is cut at the end of the drain time has this long to hear why, before the gRPC door ends its calls."""
 
 _log = logging.getLogger(__name__)
 
 
-@serve.ingress()
 class Gateway:
     """The doors, and the decode loop behind them.
 
@@ -56,28 +57,42 @@ class Gateway:
         self, settings: dict[str, Any], verifiers: Handle | None, drafters: Handle | None
     ) -> None:
         self._settings = settings_of(settings)
+        self._started_at_s = time.monotonic()
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
         self._request_queue = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
-        # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
-        reuse_port = gateway.grpc.port > 0
-        drain_s = self._settings.drain_s + CUT_GRACE_S
-        self._api = GrpcApi(self._request_queue, gateway.grpc, reuse_port=reuse_port, drain_s=drain_s)
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
-        self._probe = None if verifiers is None else Replicas("verifier", verifiers).check
-        await self._api.start()
+        probe = None if verifiers is None else Replicas("verifier", verifiers).check
+        app = make_app(self._request_queue, probe)
+        # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
+        self._http = HttpServer(app, gateway.http, reuse_port=gateway.http.port > 0)
+        drain_s = self._settings.drain_s + CUT_GRACE_S
+        self._grpc = GrpcApi(self._request_queue, gateway.grpc, reuse_port=gateway.grpc.port > 0, drain_s=drain_s)
+        await self._http.start()
+        await self._grpc.start()
 
-    def __serve_build_asgi_app__(self) -> Any:
-        """Return what answers HTTP; Serve asks for it once the gateway is made."""
-        return make_app(self._request_queue, self._probe)
+    async def endpoints(self) -> tuple[str, str]:
+        """Return HOST:PORT of the HTTP and of the gRPC door."""
+        return self._http.endpoint, self._grpc.endpoint
 
-    async def grpc_endpoint(self) -> str:
-        """Return HOST:PORT of the gRPC door."""
-        return self._api.endpoint
+    async def status(self) -> dict[str, Any]:
+        """Return what an operator asks of a gateway."""
+        queue, limits = self._request_queue, self._settings.gateway
+        return {
+            "http": self._http.endpoint,
+            "grpc": self._grpc.endpoint,
+            "running": queue.num_running,
+            "waiting": queue.num_inside - queue.num_running,
+            "max_running": limits.max_running,
+            "max_queued": limits.max_queued,
+            "draining": queue.draining,
+            "uptime_s": round(time.monotonic() - self._started_at_s, 1),
+        }
 
     async def drain(self) -> None:
         """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
-        await asyncio.gather(self._drain_queue(), self._api.drain())
+        drain_s = self._settings.drain_s + CUT_GRACE_S
+        await asyncio.gather(self._drain_queue(), self._http.drain(drain_s), self._grpc.drain())
 
     async def _drain_queue(self) -> None:
         if not await self._request_queue.drain(self._settings.drain_s):
@@ -85,8 +100,10 @@ class Gateway:
             await self._request_queue.orchestrator.close()
 
     async def __del__(self) -> None:
-        """Serve calls and awaits this when the replica is stopped and its HTTP requests have ended."""
-        if hasattr(self, "_api"):
+        """Serve calls and awaits this when the replica is stopped."""
+        if hasattr(self, "_grpc"):
+            if not self._request_queue.draining:
+                await wait_for_successor(self._settings.drain_s)
             await self.drain()
             await self._request_queue.orchestrator.close()
 
@@ -102,9 +119,8 @@ def build(args: Mapping[str, Any]) -> Application:
     deployment = serve.deployment(
         name="Gateway",
         num_replicas=gateway.replicas,
-        max_ongoing_requests=gateway.max_running + gateway.max_queued + SPARE_REQUESTS,
-        # Serve kills the replica so long after it asked it to stop, and in that time does one after the other: it
-        # waits for HTTP requests to end, then has the gateway drain its gRPC door. One drain time for each.
+        # Serve kills the replica so long after it asked it to stop, and in that time the gateway does one after the
+        # other: it goes on until there is another one, then it drains. One drain time for each.
         graceful_shutdown_timeout_s=2 * settings.drain_s + STOP_GRACE_S,
         ray_actor_options=actor_options(gateway.placement),
         logging_config=LOGGING,

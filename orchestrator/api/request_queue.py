@@ -1,7 +1,7 @@
 """What both doors stand on: one orchestrator, so many requests at a time, so many more that wait, no more.
 
 A running request's deltas pass through a bounded buffer. A reader that is slower than the models stops the decode
-loop between rounds; one that takes nothing for ``slow_reader_s`` is cut off.
+loop between rounds; one that is slower than ``ReadPace`` allows is cut off.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 
+from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
@@ -36,8 +37,6 @@ class RunningRequest:
         self._heard = heard
         self._generation = generation
         self._buffer: asyncio.Queue[Delta | Exception | None] = asyncio.Queue(limits.output_buffer)
-        self._slow_reader_s = limits.slow_reader_s
-        self._cut: ServiceUnavailable | None = None
         self._producer: asyncio.Task[None] | None = None
 
     @property
@@ -50,13 +49,11 @@ class RunningRequest:
 
         Raises:
             SpecgateError: see ``Generation``; after the deltas before it.
-            ServiceUnavailable: the reader was too slow, or the gateway was closed in mid-request.
+            ServiceUnavailable: the gateway was closed in mid-request.
         """
         self._producer = asyncio.create_task(self._produce())
         try:
             while (item := await self._buffer.get()) is not None:
-                if self._cut is not None:
-                    raise self._cut
                 if isinstance(item, Exception):
                     raise item
                 yield item
@@ -78,19 +75,10 @@ class RunningRequest:
             async with aclosing(self._generation.__aiter__()) as deltas:
                 async for delta in deltas:
                     self._heard()
-                    await self._put(delta)
+                    await self._buffer.put(delta)
         except Exception as error:
             end = error
         await self._buffer.put(end)
-
-    async def _put(self, delta: Delta) -> None:
-        try:
-            async with asyncio.timeout(self._slow_reader_s):
-                await self._buffer.put(delta)
-        except TimeoutError:
-            # What lies in the buffer is not worth sending any more: the reader is told at its next read.
-            self._cut = ServiceUnavailable(f"nothing was read for {self._slow_reader_s:g} s")
-            raise self._cut from None
 
 
 class RequestQueue:
@@ -115,6 +103,7 @@ class RequestQueue:
         # Threads of its own: one whose client has left still counts until its work is done.
         self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
         self._num_inside = 0
+        self._num_running = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -135,9 +124,13 @@ class RequestQueue:
         return self._num_inside
 
     @property
-    def slow_reader_s(self) -> float:
-        """Seconds that a reader may take nothing, before it is cut."""
-        return self._limits.slow_reader_s
+    def num_running(self) -> int:
+        """Requests whose turn has come."""
+        return self._num_running
+
+    def read_pace(self) -> ReadPace:
+        """Return what times the writes of one answer."""
+        return ReadPace(self._limits.slow_reader_tokens_per_s, self._limits.slow_reader_s)
 
     def default_max_tokens(self, num_prompt_tokens: int) -> int:
         """Return what a request gets that leaves it open: the configured number, or the room behind its prompt."""
@@ -189,7 +182,11 @@ class RequestQueue:
         self._empty.clear()
         try:
             async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
-                yield running
+                self._num_running += 1
+                try:
+                    yield running
+                finally:
+                    self._num_running -= 1
         finally:
             self._num_inside -= 1
             if self._num_inside == 0:

@@ -100,13 +100,13 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
 
 def _tell(settings: Settings, apis: "GatewayEndpoints", seconds: float, *, as_json: bool) -> None:
     if as_json:
-        _say({"event": "ready", "http": apis.http, "grpc": apis.grpc[0], "seconds": round(seconds, 3)})
+        _say({"event": "ready", "http": apis.http[0], "grpc": apis.grpc[0], "seconds": round(seconds, 3)})
         return
     body = json.dumps({"model": settings.model_name, "prompt": "def main():", "max_tokens": 32, "stream": True})
     print(f"ready after {seconds:.1f} s")
-    print(f"  HTTP  {apis.http}/v1")
+    print(f"  HTTP  {', '.join(f'{url}/v1' for url in apis.http)}")
     print(f"  gRPC  {', '.join(apis.grpc)}")
-    print(f"  curl -N {apis.http}/v1/completions -H 'content-type: application/json' -d '{body}'")
+    print(f"  curl -N {apis.http[0]}/v1/completions -H 'content-type: application/json' -d '{body}'")
     print("Ctrl-C drains and leaves.", flush=True)
 
 

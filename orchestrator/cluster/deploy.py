@@ -1,9 +1,7 @@
 """One application's life on a cluster: deployed, watched until it serves, drained."""
 
-import socket
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,23 +10,19 @@ from typing import Any
 import ray
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve.context import _get_global_client
 from ray.serve.deployment import Application
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
-from orchestrator.api.settings.listen import Listen
 from orchestrator.api.settings.settings import Settings
 from orchestrator.cluster.answers import answer_within
 from orchestrator.cluster.progress import Stages, start_board
 from orchestrator.cluster.replica import STOP_GRACE_S
 from specgate.errors import ServiceUnavailable
-from specgate.rpc.endpoint import join_endpoint
 
 POLL_S = 0.2
 DOOR_S = 20.0
-"""How long Serve's proxy may take to answer for an application that runs."""
-ANSWER_S = 5.0
+"""How long a gateway that runs may take to say where its doors are."""
 WATCH_S = 2.0
 STATUS_S = 15.0
 """How long Serve's controller may take to say how the application is; it may be starting anew."""
@@ -42,9 +36,9 @@ OnStages = Callable[[Stages], None]
 
 @dataclass(frozen=True, slots=True)
 class GatewayEndpoints:
-    """Where clients go: the HTTP URL, and HOST:PORT of the gRPC door of every gateway."""
+    """Where clients go: the HTTP URL, and HOST:PORT of the gRPC door, of every gateway; those on one port are one."""
 
-    http: str
+    http: tuple[str, ...]
     grpc: tuple[str, ...]
 
 
@@ -54,7 +48,6 @@ class Served:
     def __init__(self, settings: Settings, application: Application) -> None:
         self._settings = settings
         self._name = settings.app_name
-        self._http = _with_port(settings.gateway.http)
         self._application = application
         self._deployed = False
 
@@ -62,24 +55,22 @@ class Served:
         """Deploy, and return once both doors answer.
 
         Raises:
-            ServiceUnavailable: a replica cannot start, or the HTTP door is not where it was asked for; says why.
+            ServiceUnavailable: a replica cannot start; says why.
         """
         board = start_board(self._name)
         try:
-            _start_serve(_http_options(self._http))
+            # Our doors are the gateways' own.
+            serve.start(proxy_location="Disabled")
             if self._name in serve.status().applications:
                 hint = "end that one, or `serve shutdown`"
                 raise ServiceUnavailable(f"this cluster already serves an application {self._name!r}: {hint}")
             self._deployed = True
-            serve.run_many(
-                [serve.RunTarget(target=self._application, name=self._name)], wait_for_applications_running=False
-            )
+            target = serve.RunTarget(target=self._application, name=self._name, route_prefix=None)
+            serve.run_many([target], wait_for_applications_running=False)
         except (RayError, RayServeException, RuntimeError, ValueError) as error:
             raise ServiceUnavailable(f"Ray Serve refuses the application: {_cause(str(error))}") from None
         self._wait_running(board, show)
-        apis = GatewayEndpoints(_url(self._http), self._grpc_endpoints())
-        _wait_for_api(apis.http)
-        return apis
+        return self._endpoints()
 
     def _wait_running(self, board: Any, show: OnStages) -> None:
         while True:
@@ -94,9 +85,12 @@ class Served:
                 raise ServiceUnavailable(f"the application did not start: {_cause(*messages, application.message)}")
             time.sleep(POLL_S)
 
-    def _grpc_endpoints(self) -> tuple[str, ...]:
+    def _endpoints(self) -> GatewayEndpoints:
         gateways = serve.get_app_handle(self._name)
-        return tuple(gateways.broadcast("grpc_endpoint").results(timeout_s=DOOR_S))
+        told = gateways.broadcast("endpoints").results(timeout_s=DOOR_S)
+        scheme = "https" if self._settings.gateway.http.tls else "http"
+        http, grpc = (tuple(dict.fromkeys(one)) for one in zip(*told, strict=True))
+        return GatewayEndpoints(tuple(f"{scheme}://{endpoint}" for endpoint in http), grpc)
 
     def wait(self, stop: threading.Event) -> None:
         """Return once ``stop`` is set.
@@ -129,54 +123,6 @@ class Served:
 
     def _drain(self) -> None:
         serve.get_app_handle(self._name).broadcast("drain").results(timeout_s=self._settings.drain_s + STOP_GRACE_S)
-
-
-def _start_serve(options: dict[str, Any]) -> None:
-    """Start Serve, unless it runs. Raises ServiceUnavailable where it runs with another HTTP address or TLS."""
-    serve.start(http_options=options)
-    # Serve keeps what it was first started with, and says so in its log alone.
-    client: Any = _get_global_client()
-    running = client.http_config
-    different = {key: getattr(running, key) for key, value in options.items() if getattr(running, key) != value}
-    if different:
-        are = ", ".join(f"{key} {value}" for key, value in different.items())
-        raise ServiceUnavailable(f"Ray Serve already runs here with {are}: `serve shutdown` first")
-
-
-def _with_port(listen: Listen) -> Listen:
-    """Serve takes no port 0: find a free one for it."""
-    if listen.port:
-        return listen
-    with socket.create_server((listen.host, 0)) as free:
-        return listen.model_copy(update={"port": free.getsockname()[1]})
-
-
-def _http_options(listen: Listen) -> dict[str, Any]:
-    options: dict[str, Any] = {"host": listen.host, "port": listen.port}
-    if listen.tls is not None:
-        options["ssl_certfile"], options["ssl_keyfile"] = str(listen.tls.certificate), str(listen.tls.key)
-        options["ssl_ca_certs"] = str(listen.tls.client_ca) if listen.tls.client_ca else None
-    return options
-
-
-def _url(listen: Listen) -> str:
-    return f"{'https' if listen.tls else 'http'}://{join_endpoint(listen.host, listen.port)}"
-
-
-def _wait_for_api(url: str) -> None:
-    """Return once the application answers at ``url``. One behind TLS is taken at its word: it may trust us not."""
-    give_up_at_s = time.monotonic() + DOOR_S
-    # Past any http_proxy of the environment: the door is on this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while url.startswith("http:"):
-        try:
-            with opener.open(f"{url}/healthz", timeout=ANSWER_S):
-                return
-        except OSError:
-            if time.monotonic() > give_up_at_s:
-                hint = "Ray Serve keeps the HTTP address that it was first started with: `serve shutdown` first"
-                raise ServiceUnavailable(f"nothing answers at {url}; {hint}") from None
-        time.sleep(POLL_S)
 
 
 def _cause(*messages: str) -> str:

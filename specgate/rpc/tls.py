@@ -45,6 +45,18 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([pair], client_ca, require_client_auth=client_ca is not None)
 
 
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return the context of a server that is not gRPC's. Raises as ``server_credentials`` does."""
+    _check_pair(files.certificate, files.key)
+    _read_ca("tls.client_ca", files.client_ca)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    if files.client_ca is not None:
+        context.load_verify_locations(files.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 def channel_credentials(files: ClientTlsFiles) -> grpc.ChannelCredentials:
     """Return credentials for a channel.
 

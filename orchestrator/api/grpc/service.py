@@ -1,6 +1,5 @@
 """The gRPC door: ``GenerationService``, by a server of our own in every gateway replica."""
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_fro
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.decode.request import GenerationRequest
-from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
+from specgate.errors import InvalidArgument, SpecgateError
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import for_client
@@ -32,11 +31,12 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
         """Write the deltas as they are committed."""
         generation_request = await self._read(request)
-        num_sent = 0
+        num_sent, pace = 0, self._request_queue.read_pace()
         async with self._request_queue.admitted(generation_request) as running, aclosing(running.deltas()) as deltas:
             try:
                 async for delta in deltas:
-                    await self._write(context, delta_to_pb(delta, running.stats))
+                    # gRPC itself would wait for ever for a client that reads nothing.
+                    await pace.write(context.write(delta_to_pb(delta, running.stats)), len(delta.token_ids))
                     num_sent += len(delta.token_ids)
             except grpc.aio.BaseError:
                 # The client is gone.
@@ -75,14 +75,6 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         check_length("token_ids", ids, 1, target.context_length - 1)
         check_token_ids("token_ids", ids, target.vocab_size)
         return tuple(ids)
-
-    async def _write(self, context: Any, response: pb.GenerateStreamResponse) -> None:
-        """Send one delta. gRPC itself would wait for ever for a client that reads nothing."""
-        try:
-            async with asyncio.timeout(self._request_queue.slow_reader_s):
-                await context.write(response)
-        except TimeoutError:
-            raise ServiceUnavailable(f"nothing was read for {self._request_queue.slow_reader_s:g} s") from None
 
 
 def _after(num_sent: int, error: SpecgateError) -> SpecgateError:

@@ -7,8 +7,11 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.api.http.errors import ApiError
+from specgate.errors import ResourceExhausted
 
 MAX_BODY_BYTES = 8 << 20
+MAX_PENDING_BYTES = 256 << 20
+"""Of all bodies that are being read. Connections alone do not bound that: there may be a thousand."""
 MAX_LENGTH_DIGITS = 20
 MAX_NAME_CHARACTERS = 64
 SMALL_BODY_BYTES = 64 << 10
@@ -30,6 +33,7 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     Raises:
         ApiError: 415 it is not declared as JSON, 413 it is longer than MAX_BODY_BYTES, 400 it is no JSON or not such
             a request; names the first field at fault.
+        ResourceExhausted: bodies of others fill the memory that there is for them.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # A web page may send any other type to a server on its reader's machine without being asked.
@@ -44,16 +48,28 @@ async def read_model(request: Request, model: type[Model]) -> Model:
         raise _refusal(error) from None
 
 
+class _Pending:
+    """Bytes of all bodies that are being read; there is one event loop a process."""
+
+    num_bytes = 0
+
+
 async def _read(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
     too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
     if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
         raise too_long
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            raise too_long
+    try:
+        async for part in request.stream():
+            body += part
+            _Pending.num_bytes += len(part)
+            if len(body) > MAX_BODY_BYTES:
+                raise too_long
+            if _Pending.num_bytes > MAX_PENDING_BYTES:
+                raise ResourceExhausted("too many long requests arrive at a time; come back later")
+    finally:
+        _Pending.num_bytes -= len(body)
     return bytes(body)
 
 

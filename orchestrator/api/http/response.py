@@ -56,18 +56,20 @@ class GenerationResponse(Response):
         await JSONResponse(self._answer.whole(deltas, **self._told))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
-        writer = EventWriter(send, self._request_queue.slow_reader_s)
-        try:
-            async with aclosing(self._chunks()) as chunks:
-                async for chunk in chunks:
-                    await writer.write(chunk)
-            await writer.done()
-        except ReaderLost as error:
-            _log.info("a stream was given up: %s", error)
-        except Exception as error:
-            if not writer.started:
-                raise
-            await self._send_error(writer, error)
+        async with EventWriter(send, self._request_queue.read_pace()) as writer:
+            try:
+                async with aclosing(self._chunks()) as chunks:
+                    num_sent = 0
+                    async for chunk in chunks:
+                        await writer.write(chunk, self._answer.num_sent - num_sent)
+                        num_sent = self._answer.num_sent
+                await writer.done()
+            except ReaderLost as error:
+                _log.info("a stream was given up: %s", error)
+            except Exception as error:
+                if not writer.started:
+                    raise
+                await self._send_error(writer, error)
 
     async def _send_error(self, writer: EventWriter, error: Exception) -> None:
         body = error_body(error)

@@ -3,10 +3,15 @@
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 from starlette.types import Receive, Send
 
+from orchestrator.api.read_pace import ReaderTooSlow, ReadPace
+
+HEARTBEAT_S = 5.0
+"""A stream that has nothing to say says so this often, so that nobody between takes the connection for dead."""
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -16,49 +21,86 @@ HEADERS = [
 
 
 class ReaderLost(Exception):
-    """The reader took nothing for too long, or its connection broke."""
+    """The reader was too slow, or its connection broke."""
 
 
 class EventWriter:
-    """Writes events; the response begins with the first one.
+    """Writes events; the response begins with the first one. As a context it sends heartbeats where events are rare.
 
     Args:
-        slow_reader_s: seconds that one event may wait to be taken.
+        pace: how slowly they may be taken.
     """
 
-    def __init__(self, send: Send, slow_reader_s: float) -> None:
+    def __init__(self, send: Send, pace: ReadPace) -> None:
         self._send = send
-        self._slow_reader_s = slow_reader_s
+        self._pace = pace
+        self._loop = asyncio.get_running_loop()
+        self._wrote_at_s = self._loop.time()
+        self._writing = asyncio.Lock()
+        self._heart: asyncio.Task[None] | None = None
         self.started = False
         """Whether the status has been sent: what fails later must be told by an event."""
 
-    async def write(self, event: Mapping[str, Any]) -> None:
-        """Send ``event`` as JSON; returns once the connection has room for more.
+    async def write(self, event: Mapping[str, Any], num_tokens: int = 0) -> None:
+        """Send ``event``, which carries so many tokens, as JSON; returns once the connection has room for more.
 
         Raises:
             ReaderLost: it was not taken.
         """
         text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-        await self._write(f"data: {text}\n\n".encode())
+        await self._write(f"data: {text}\n\n".encode(), num_tokens)
 
     async def done(self) -> None:
         """Say that the answer is complete, and end the response. Raises ReaderLost."""
-        await self._write(b"data: [DONE]\n\n", more=False)
+        await self._end(b"data: [DONE]\n\n")
 
     async def end(self) -> None:
         """End the response. Raises ReaderLost."""
-        await self._write(b"", more=False)
+        await self._end(b"")
 
-    async def _write(self, body: bytes, *, more: bool = True) -> None:
+    async def __aenter__(self) -> Self:
+        self._heart = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop_heart()
+
+    async def _end(self, body: bytes) -> None:
+        await self._stop_heart()
+        await self._write(body, more=False)
+
+    async def _write(self, body: bytes, num_tokens: int = 0, *, more: bool = True) -> None:
         try:
-            async with asyncio.timeout(self._slow_reader_s):
-                if not self.started:
-                    self.started = True
-                    await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-                await self._send({"type": "http.response.body", "body": body, "more_body": more})
-        # TimeoutError is one of them.
-        except OSError as error:
-            raise ReaderLost(f"nothing was read for {self._slow_reader_s:g} s, or the connection broke") from error
+            async with self._writing:
+                await self._pace.write(self._emit(body, more=more), num_tokens)
+        except (ReaderTooSlow, OSError) as error:
+            raise ReaderLost(str(error) or "the connection broke") from error
+        self._wrote_at_s = self._loop.time()
+
+    async def _emit(self, body: bytes, *, more: bool) -> None:
+        if not self.started:
+            self.started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def _beat(self) -> None:
+        """Send a comment, which clients skip, whenever nothing was sent for a while. Not before the status is."""
+        # Whoever reads too slowly is met by the next event.
+        with suppress(ReaderLost):
+            while True:
+                due_s = self._wrote_at_s + HEARTBEAT_S - self._loop.time()
+                if due_s > 0 or self._writing.locked():
+                    await asyncio.sleep(max(due_s, HEARTBEAT_S / 10))
+                elif self.started:
+                    await self._write(b": waiting\n\n")
+                else:
+                    self._wrote_at_s = self._loop.time()
+
+    async def _stop_heart(self) -> None:
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.wait((self._heart,))
+            self._heart = None
 
 
 async def unless_reader_leaves(work: Coroutine[Any, Any, None], receive: Receive) -> None:

@@ -70,24 +70,34 @@ class DrafterSettings(ServiceSettings, DraftModelSettings):
     """A pool of drafters."""
 
 
+class HttpSettings(Listen):
+    """The HTTP door, and how long and how often it lets clients hold it up."""
+
+    head_timeout_s: float = Field(10.0, gt=0, le=86_400)
+    body_timeout_s: float = Field(30.0, gt=0, le=86_400)
+    idle_timeout_s: int = Field(75, ge=1, le=86_400)
+    max_connections: int = Field(1024, ge=1, le=1 << 20)
+    max_connections_per_address: int = Field(512, ge=1, le=1 << 20)
+
+
 class GatewaySettings(StrictSettings):
     """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
 
     replicas: int = Field(1, ge=1, le=1024)
-    http: Listen = Listen(port=8000)
+    http: HttpSettings = HttpSettings(port=8000)
     grpc: Listen = Listen(port=8001)
     max_running: int = Field(16, ge=1, le=4096)
     max_queued: int = Field(64, ge=0, le=1 << 20)
     output_buffer: int = Field(64, ge=1, le=1 << 16)
-    slow_reader_s: float = Field(30.0, gt=0)
+    slow_reader_s: float = Field(10.0, gt=0, le=86_400)
+    slow_reader_tokens_per_s: float = Field(5.0, gt=0, le=1e6)
     placement: Placement = Placement(num_gpus=0)
 
     @model_validator(mode="after")
     def _check_listeners(self) -> Self:
-        if self.http.tls is not None and self.http.tls.client_ca is not None:
-            raise ValueError("http.tls.client_ca: Ray Serve's HTTP proxy asks no client for a certificate")
-        if self.grpc.host == NODE:
-            raise ValueError("grpc.host: 'node' is for services; name an address of the gateway's node")
+        for name, listen in (("http", self.http), ("grpc", self.grpc)):
+            if listen.host == NODE:
+                raise ValueError(f"{name}.host: 'node' is for services; name an address of the gateway's node")
         return self
 
 

@@ -1,20 +1,19 @@
 """The HTTP door on a socket of its own, and a tokenizer that reads the fake model's ids."""
 
-import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
-import uvicorn
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from orchestrator.api.http.routes import make_app
+from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.settings.settings import HttpSettings
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import IncrementalText, TextTokenizer
 from specgate.types import SessionSpec, TokenLogprobs, Verdict
@@ -116,19 +115,14 @@ def events(text: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def serving_http(request_queue: RequestQueue) -> AsyncIterator[str]:
+async def serving_http(request_queue: RequestQueue, **settings: Any) -> AsyncIterator[str]:
     """Serve the door on a free loopback port; yield its URL."""
-    config = uvicorn.Config(make_app(request_queue), lifespan="off", ws="none", log_config=None)
-    server = uvicorn.Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        task = asyncio.create_task(server.serve([listener]))
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = server.force_exit = True
-            await task
+    server = HttpServer(make_app(request_queue), HttpSettings(**settings))
+    await server.start()
+    try:
+        yield f"http://{server.endpoint}"
+    finally:
+        await server.drain(0.0)
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from contextlib import aclosing
 from functools import partial
 
 import pytest
@@ -89,17 +88,6 @@ async def test_a_reader_that_takes_its_time_stops_the_decode_loop() -> None:
             await asyncio.sleep(0.01)
             # Two in the buffer, one that waits to get in, one that is on its way.
             assert room.verifier.sessions[0].num_verdicts <= num_read + 4
-
-
-async def test_a_reader_that_takes_nothing_is_cut() -> None:
-    async with open_room(output_buffer=1, slow_reader_s=0.05) as room:
-        async with room.request_queue.admitted(REQUEST) as running, aclosing(running.deltas()) as deltas:
-            await anext(deltas)
-            # Its sessions are free although it has not come back yet.
-            await room.freed()
-            with pytest.raises(ServiceUnavailable, match=r"nothing was read for 0\.05 s"):
-                await anext(deltas)
-        assert room.request_queue.num_inside == 0
 
 
 async def test_an_error_comes_after_the_deltas_before_it() -> None:

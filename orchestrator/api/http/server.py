@@ -1,0 +1,136 @@
+"""The HTTP door's server: uvicorn's protocol on sockets of our own, in every gateway replica.
+
+Ray Serve's proxy would stand in front with one time limit, for idle connections, and would take all that is written
+for a client that does not read. Here a reader that is slow slows its own request, and only that.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from orchestrator.api.http.connections import ConnectionBook
+from orchestrator.api.http.errors import ApiError, error_response
+from orchestrator.api.http.protocol import Deadlines, TimedProtocol
+from orchestrator.api.settings.settings import HttpSettings
+from specgate.errors import InvalidArgument
+from specgate.rpc.endpoint import join_endpoint
+from specgate.rpc.tls import TlsFiles, server_context
+
+MAX_HEAD_BYTES = 32 << 10
+MAX_HEADERS = 100
+BACKLOG = 1024
+SEND_BUFFER_BYTES = 64 << 10
+"""What the kernel takes of an answer before its reader does. Left alone it grows to megabytes: whole answers."""
+FLUSH_S = 1.0
+"""How long answers that were cut off get to go out."""
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class HttpServer:
+    """One listening server over an ASGI application, from ``start`` to ``drain``.
+
+    Args:
+        reuse_port: share the port with other replicas on this node.
+    """
+
+    def __init__(self, app: App, settings: HttpSettings, *, reuse_port: bool = False) -> None:
+        self._settings = settings
+        self._reuse_port = reuse_port
+        self._config = uvicorn.Config(
+            _with_few_headers(app),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_keep_alive=settings.idle_timeout_s,
+        )
+        self._state = ServerState()
+        self._book = ConnectionBook(settings.max_connections, settings.max_connections_per_address)
+        self._deadlines = Deadlines(settings.head_timeout_s, settings.body_timeout_s)
+        self._server: asyncio.Server | None = None
+        self._port = 0
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT as bound."""
+        return join_endpoint(self._settings.host, self._port)
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            InvalidArgument: the port cannot be bound, or a TLS file cannot be used.
+        """
+        files = self._settings.tls
+        tls = None if files is None else server_context(TlsFiles(files.certificate, files.key, files.client_ca))
+        listener = self._bind()
+        self._port = listener.getsockname()[1]
+        self._config.load()
+        make = partial(TimedProtocol, self._config, self._state, self._deadlines, self._book)
+        # A handshake that does not end is a head that does not.
+        handshake_s = None if tls is None else self._settings.head_timeout_s
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            make, sock=listener, ssl=tls, ssl_handshake_timeout=handshake_s, backlog=BACKLOG
+        )
+
+    def _bind(self) -> socket.socket:
+        host, port = self._settings.host, self._settings.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(self._reuse_port))
+            # Connections inherit it.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            raise InvalidArgument("port", f"{port} on {host} cannot be bound: {error.strerror}") from None
+        return listener
+
+    async def drain(self, timeout_s: float) -> None:
+        """Listen no more, let running requests end within ``timeout_s`` seconds, cut off the rest.
+
+        Safe to call twice.
+        """
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in self._connections():
+            connection.shutdown()
+        await self._wait_closed(timeout_s)
+        for connection in self._connections():
+            connection.give_up()
+        await self._wait_closed(FLUSH_S)
+        for connection in self._connections():
+            connection.abort()
+
+    def _connections(self) -> list[TimedProtocol]:
+        return [one for one in self._state.connections if isinstance(one, TimedProtocol)]
+
+    async def _wait_closed(self, timeout_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._state.connections or self._state.tasks:  # noqa: ASYNC110 - uvicorn's plain sets
+                    await asyncio.sleep(0.05)
+
+
+def _with_few_headers(app: App) -> App:
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        if len(scope["headers"]) <= MAX_HEADERS:
+            return await app(scope, receive, send)
+        problem = f"the request has {len(scope['headers'])} headers; {MAX_HEADERS} are the most"
+        await error_response(ApiError(431, problem))(scope, receive, send)
+
+    return bounded

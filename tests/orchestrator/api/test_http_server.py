@@ -1,0 +1,199 @@
+"""Clients of the HTTP door that are slow, endless, or many: each is told off, and keeps nobody else out."""
+
+import asyncio
+import json
+import shutil
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from orchestrator.api.http import sse
+from orchestrator.api.http.body import MAX_BODY_BYTES
+from orchestrator.api.http.server import MAX_HEAD_BYTES, MAX_HEADERS
+from orchestrator.api.settings.listen import TlsSettings
+from specgate.errors import InvalidArgument
+from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, serving_http
+from tests.orchestrator.api.queues import Hanging, open_room
+from tests.specgate.rpc.certificates import Certificates
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+SHORT_S = 0.3
+SOON_S = 20.0
+
+
+class Wire:
+    """A client that sends what it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def rest(self) -> bytes:
+        """All that comes until the server ends the connection."""
+        async with asyncio.timeout(SOON_S):
+            return await self._reader.read()
+
+    async def refusal(self) -> tuple[int, str]:
+        """The status and the message of the only answer, after which the connection ends."""
+        head, _, body = (await self.rest()).partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(body)["error"]["message"]
+
+
+@asynccontextmanager
+async def door(**settings: Any) -> AsyncIterator[str]:
+    async with open_room() as room, serving_http(room.request_queue, **settings) as url:
+        yield url
+
+
+@asynccontextmanager
+async def wire_to(url: str) -> AsyncIterator[Wire]:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield Wire(reader, writer)
+    finally:
+        writer.close()
+
+
+async def is_healthy(url: str) -> bool:
+    async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        return (await client.get(f"{url}/healthz")).status_code == 200
+
+
+async def test_half_a_head_is_told_off_in_time() -> None:
+    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+        await wire.send(HEAD)
+        assert await wire.refusal() == (408, f"the request's head was not complete within {SHORT_S:g} s")
+
+
+async def test_a_connection_on_which_nothing_comes_is_closed_without_a_word() -> None:
+    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+        assert await wire.rest() == b""
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+async def test_half_a_body_is_told_off_in_time(length: bytes) -> None:
+    async with door(body_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+        await wire.send(HEAD + length + b"\r\n\r\n1")
+        assert await wire.refusal() == (408, f"the request's body was not complete within {SHORT_S:g} s")
+
+
+async def test_a_head_that_trickles_gains_no_time_by_it() -> None:
+    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+        trickle = asyncio.create_task(_trickle(wire))
+        status, _ = await wire.refusal()
+        trickle.cancel()
+        assert status == 408
+
+
+async def _trickle(wire: Wire) -> None:
+    for byte in HEAD:
+        await wire.send(bytes([byte]))
+        await asyncio.sleep(0.05)
+
+
+async def test_the_next_head_on_a_connection_has_its_own_time() -> None:
+    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+        await wire.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        await asyncio.sleep(2 * SHORT_S)
+        await wire.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
+        answers = await wire.rest()
+        assert answers.startswith(b"HTTP/1.1 200")
+        assert b"HTTP/1.1 408" in answers
+
+
+async def test_many_headers_and_long_heads_are_refused() -> None:
+    async with (
+        door() as url,
+        httpx2.AsyncClient(headers={f"a-{number}": "1" for number in range(MAX_HEADERS)}) as client,
+    ):
+        answer = await client.get(f"{url}/healthz")
+        assert answer.status_code == 431
+        assert f"headers; {MAX_HEADERS} are the most" in answer.json()["error"]["message"]
+        async with wire_to(url) as wire:
+            await wire.send(HEAD + b"A: " + b"a" * 2 * MAX_HEAD_BYTES)
+            assert (await wire.refusal())[0] == 431
+
+
+async def test_what_is_no_http_is_refused() -> None:
+    async with door() as url, wire_to(url) as wire:
+        await wire.send(b"\x80\x04\x95 pickled\r\n\r\n")
+        assert (await wire.refusal())[0] == 400
+
+
+async def test_an_endless_body_ends_the_connection_at_the_limit() -> None:
+    async with door() as url, wire_to(url) as wire:
+        await wire.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        for _ in range((MAX_BODY_BYTES >> 20) + 1):
+            await wire.send(chunk)
+        status, message = await wire.refusal()
+        assert (status, message) == (413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+
+
+async def test_who_only_holds_connections_keeps_nobody_out() -> None:
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(door(max_connections=8, max_connections_per_address=4))
+        wires = [await stack.enter_async_context(wire_to(url)) for _ in range(4)]
+        for wire in wires:
+            await wire.send(HEAD + b"Content-Length: 100\r\n\r\n1")
+        assert await is_healthy(url)
+        assert await wires[0].rest() == b""
+
+
+async def test_a_connection_too_many_is_refused_while_all_are_at_work() -> None:
+    async with open_room(Hanging) as room, serving_http(room.request_queue, max_connections=1) as url:
+        async with httpx2.AsyncClient(timeout=SOON_S) as client:
+            body = {"model": "fake", "prompt": PROMPT, "stream": True, "return_token_ids": True}
+            async with client.stream("POST", url + COMPLETIONS, json=body), wire_to(url) as wire:
+                status, message = await wire.refusal()
+        assert status == 503
+        assert "as many connections as it may have" in message
+
+
+async def test_a_stream_that_has_nothing_to_say_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "HEARTBEAT_S", 0.1)
+    async with open_room(Hanging) as room, serving_http(room.request_queue) as url:
+        async with httpx2.AsyncClient(timeout=SOON_S) as client:
+            body = {"model": "fake", "prompt": PROMPT, "stream": True, "return_token_ids": True}
+            async with client.stream("POST", url + COMPLETIONS, json=body) as response:
+                lines = response.aiter_lines()
+                async with asyncio.timeout(SOON_S):
+                    while await anext(lines) != ": waiting":
+                        pass
+        await room.freed()
+
+
+async def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("certificates are made by the openssl command")
+    certificates = Certificates(tmp_path, openssl)
+    certificate, key = certificates.issue("server")
+    tls = TlsSettings(certificate=certificate, key=key, client_ca=certificates.ca)
+    async with door(tls=tls) as url:
+        secure = url.replace("http:", "https:")
+        known, unknown = (ssl.create_default_context(cafile=certificates.ca) for _ in range(2))
+        known.load_cert_chain(*certificates.issue("client"))
+        async with httpx2.AsyncClient(verify=known, timeout=SOON_S) as client:
+            assert (await client.get(f"{secure}/healthz")).status_code == 200
+        async with httpx2.AsyncClient(verify=unknown, timeout=SOON_S) as client:
+            with pytest.raises(httpx2.TransportError):
+                await client.get(f"{secure}/healthz")
+
+
+async def test_a_port_in_use_is_refused() -> None:
+    async with door() as url:
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(InvalidArgument, match=f"port: {port} on 127.0.0.1 cannot be bound: Address already in use"):
+            async with door(port=port):
+                pass
