@@ -1,5 +1,7 @@
 """One application's life on a cluster: deployed, watched until it serves, drained."""
 
+import errno
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,11 +16,12 @@ from ray.serve.deployment import Application
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
+from orchestrator.api.settings.listen import Listen
 from orchestrator.api.settings.settings import Settings
 from orchestrator.cluster.answers import answer_within
 from orchestrator.cluster.progress import Stages, start_board
 from orchestrator.cluster.replica import STOP_GRACE_S
-from specgate.errors import ServiceUnavailable
+from specgate.errors import InvalidArgument, ServiceUnavailable
 
 POLL_S = 0.2
 DOOR_S = 20.0
@@ -55,8 +58,12 @@ class Served:
         """Deploy, and return once both doors answer.
 
         Raises:
+            InvalidArgument: a door's port is in use.
             ServiceUnavailable: a replica cannot start; says why.
         """
+        gateway = self._settings.gateway
+        _check_free("gateway.http.port", gateway.http)
+        _check_free("gateway.grpc.port", gateway.grpc)
         board = start_board(self._name)
         try:
             # Our doors are the gateways' own.
@@ -123,6 +130,17 @@ class Served:
 
     def _drain(self) -> None:
         serve.get_app_handle(self._name).broadcast("drain").results(timeout_s=self._settings.drain_s + STOP_GRACE_S)
+
+
+def _check_free(field: str, listen: Listen) -> None:
+    """Raise InvalidArgument where somebody listens already: gateways share a port with whoever lets them."""
+    if not listen.port or len(ray.nodes()) > 1:
+        return
+    try:
+        socket.create_server((listen.host, listen.port), family=listen.family).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InvalidArgument(field, f"{listen.port} on {listen.host} is in use") from None
 
 
 def _cause(*messages: str) -> str:

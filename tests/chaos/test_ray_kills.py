@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from socket import create_server
 
 import pytest
 
@@ -26,7 +25,7 @@ from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
-from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, free_port, kill, replicas, wait_until
 from tests.support.services import HELD_OUT_PROMPTS
 
 pytestmark = RAY_MARKS
@@ -43,11 +42,6 @@ REQUEST = GenerationRequest(
 SERVICE = {"max_sessions": MAX_SESSIONS, "max_queued_sessions": 2, "kv_tokens": 4096, "device": "cpu"}
 
 
-def free_port() -> int:
-    with create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def command(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
     placement = {"placement": {"num_cpus": 0.1}}
@@ -55,7 +49,7 @@ def command(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
         "app_name": APP,
         "verifier": {**SERVICE, **placement, "replicas": NUM_VERIFIERS},
         "drafter": {**SERVICE, **placement, "max_sessions": NUM_VERIFIERS * MAX_SESSIONS},
-        "gateway": {"http": {"port": ray_cluster.http_port}, "grpc": {"port": free_port()}, **placement},
+        "gateway": {"http": {"port": free_port()}, "grpc": {"port": free_port()}, **placement},
         "drain_s": DRAIN_S,
     }
     file = tmp_path_factory.mktemp("serve") / "settings.yaml"

@@ -26,10 +26,15 @@ PATIENCE_S = 60.0
 
 
 class Cluster(NamedTuple):
-    """Where the cluster is, and where Serve's HTTP proxy listens."""
+    """Where the cluster is."""
 
     address: str
-    http_port: int
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody has at this moment."""
+    with create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def _started(folder: Path, more_attempts: int = 2) -> Any:
@@ -56,12 +61,10 @@ def _started(folder: Path, more_attempts: int = 2) -> Any:
 def running_cluster() -> Iterator[Cluster]:
     """Start Ray and Ray Serve. The folder's path is short because Unix sockets lie in it."""
     folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
-    with create_server(("127.0.0.1", 0)) as free:
-        http_port = free.getsockname()[1]
     context = _started(folder)
-    serve.start(http_options={"host": "127.0.0.1", "port": http_port})
+    serve.start(proxy_location="Disabled")
     try:
-        yield Cluster(context.address_info["gcs_address"], http_port)
+        yield Cluster(context.address_info["gcs_address"])
     finally:
         serve.shutdown()
         ray.shutdown()

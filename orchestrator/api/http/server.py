@@ -86,8 +86,7 @@ class HttpServer:
 
     def _bind(self) -> socket.socket:
         host, port = self._settings.host, self._settings.port
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(self._settings.family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(self._reuse_port))

@@ -1,5 +1,6 @@
 """The part of the configuration that says where something listens, and with which TLS files."""
 
+import socket
 from pathlib import Path
 from typing import Self
 
@@ -41,6 +42,11 @@ class Listen(StrictSettings):
     port: int = Field(0, ge=0, le=65_535)
     tls: TlsSettings | None = None
     insecure: bool = False
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """The address family of ``host``."""
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from socket import create_server
 from typing import Any
 
 import httpx2
@@ -17,14 +16,13 @@ from ray.serve.api import _run
 
 from orchestrator.app import build
 from orchestrator.bench.clients.grpc_client import GrpcClient
-from orchestrator.cluster.replica import STOP_GRACE_S
 from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
 from tests.orchestrator.api.http_serving import events
 from tests.orchestrator.api.queues import eventually, expected
 from tests.support.fake_services import FakeService, serving
 from tests.support.fakes import FakeVerifier
-from tests.support.ray_cluster import RAY_MARKS, Cluster, replicas, wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, free_port, replicas, wait_until
 
 pytestmark = [*RAY_MARKS, pytest.mark.slow]
 
@@ -45,23 +43,26 @@ async def verifier(tmp_path: Path) -> AsyncIterator[FakeService]:
 class Site:
     """One gateway over ``verifier``, and the two ways to ask it."""
 
-    def __init__(self, cluster: Cluster, verifier: FakeService, drain_s: float) -> None:
-        with create_server(("127.0.0.1", 0)) as free:
-            grpc_port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{cluster.http_port}"
+    def __init__(self, verifier: FakeService, drain_s: float) -> None:
+        http_port, grpc_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{http_port}"
         self.grpc = f"127.0.0.1:{grpc_port}"
         self._settings: dict[str, Any] = {
             "app_name": APP,
             "verifier": {"endpoints": [verifier.endpoint]},
             "drafter": None,
-            "gateway": {"grpc": {"port": grpc_port}, "placement": {"num_cpus": 0.1}},
+            "gateway": {
+                "http": {"port": http_port},
+                "grpc": {"port": grpc_port},
+                "placement": {"num_cpus": 0.1},
+            },
             "drain_s": drain_s,
         }
 
     async def deploy(self, max_tokens: int = 8) -> None:
         """Begin to serve with a default of ``max_tokens``; another one replaces the gateway."""
         application = build({**self._settings, "defaults": {"max_tokens": max_tokens}})
-        await asyncio.to_thread(_run, application, name=APP, _blocking=False)
+        await asyncio.to_thread(_run, application, name=APP, route_prefix=None, _blocking=False)
 
     async def reaches(self, **states: int) -> None:
         """Return when there are so many gateways in each of these states, and none in another one."""
@@ -104,8 +105,8 @@ async def running(verifier: FakeService, num_sessions: int) -> None:
     await eventually(lambda: sum(session.num_verdicts > 0 for session in verifier.sessions) >= num_sessions)
 
 
-async def deployed(cluster: Cluster, verifier: FakeService, drain_s: float) -> Site:
-    site = Site(cluster, verifier, drain_s)
+async def deployed(verifier: FakeService, drain_s: float) -> Site:
+    site = Site(verifier, drain_s)
     await site.deploy()
     await site.reaches(RUNNING=1)
     return site
@@ -116,44 +117,40 @@ def http_tokens(received: list[Any]) -> tuple[int, ...]:
     return tuple(one for chunk in chunks for one in chunk["choices"][0].get("token_ids") or ())
 
 
-async def test_streams_longer_than_the_drain_time_end_one_door_after_the_other(
+async def test_running_streams_end_on_the_old_gateway_and_nobody_is_refused_meanwhile(
     ray_cluster: Cluster, verifier: FakeService
 ) -> None:
-    drain_s = 8.0
-    site = await deployed(ray_cluster, verifier, drain_s)
+    drain_s = 12.0
+    site = await deployed(verifier, drain_s)
     old = replicas(APP, "Gateway").keys()
-    # HTTP takes more than the drain time; gRPC after it still more than Serve would leave with one drain time alone.
-    by_http, by_grpc = int((drain_s + 6) / TOKEN_S), int((drain_s + STOP_GRACE_S + 4) / TOKEN_S)
-    http = asyncio.create_task(site.http_stream(by_http))
-    grpc = asyncio.create_task(site.grpc_stream(by_grpc))
+    num_tokens = int(drain_s / TOKEN_S)
+    http = asyncio.create_task(site.http_stream(num_tokens))
+    grpc = asyncio.create_task(site.grpc_stream(num_tokens))
     await running(verifier, 2)
     await site.deploy(max_tokens=9)
-    await site.reaches(RUNNING=1, STOPPING=1)
-    # New requests are taken at both doors, while the old gateway waits for its HTTP stream.
-    assert await site.grpc_stream(4) == expected(request(4))
-    assert http_tokens(await site.http_stream(4)) == expected(request(4))
+    # The old one serves on until the new one runs, and both doors are open all the time.
+    while not (http.done() and grpc.done()):
+        assert http_tokens(await site.http_stream(4)) == expected(request(4))
+        assert await site.grpc_stream(4) == expected(request(4))
     received = await http
-    assert (received[-1], http_tokens(received)) == ("[DONE]", expected(request(by_http)))
-    assert not grpc.done()
-    assert await grpc == expected(request(by_grpc))
+    assert (received[-1], http_tokens(received)) == ("[DONE]", expected(request(num_tokens)))
+    assert await grpc == expected(request(num_tokens))
     await site.reaches(RUNNING=1)
     assert not replicas(APP, "Gateway").keys() & old
 
 
-async def test_an_http_stream_that_is_far_too_long_loses_its_connection(
-    ray_cluster: Cluster, verifier: FakeService
-) -> None:
-    site = await deployed(ray_cluster, verifier, drain_s=0.5)
+async def test_an_http_stream_that_is_too_long_hears_why(ray_cluster: Cluster, verifier: FakeService) -> None:
+    site = await deployed(verifier, drain_s=0.5)
     http = asyncio.create_task(site.http_stream(400))
     await running(verifier, 1)
     await site.deploy(max_tokens=9)
     received = await http
-    assert all("error" not in event for event in received)
-    assert 0 < len(http_tokens(received)) < 400
+    assert "closed before the request was finished" in received[-1]["error"]["message"]
+    assert received[-1]["error"]["last_token_index"] == len(http_tokens(received[:-1])) - 1
 
 
 async def test_a_grpc_stream_that_is_too_long_hears_why(ray_cluster: Cluster, verifier: FakeService) -> None:
-    site = await deployed(ray_cluster, verifier, drain_s=0.5)
+    site = await deployed(verifier, drain_s=0.5)
     grpc = asyncio.create_task(site.grpc_stream(400))
     await running(verifier, 1)
     await site.deploy(max_tokens=9)
