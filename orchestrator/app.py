@@ -22,8 +22,9 @@ from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
 from orchestrator.cluster.progress import reporter
-from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, service_application
+from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, scaling_options, service_application
 from orchestrator.cluster.running import Replicas
+from orchestrator.cluster.scaling import POLICY, REQUESTS
 from orchestrator.cluster.succession import wait_for_successor
 from orchestrator.decode.ports import Pool
 from orchestrator.decode.text import TextTokenizer
@@ -89,6 +90,10 @@ class Gateway:
             "uptime_s": round(time.monotonic() - self._started_at_s, 1),
         }
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Tell Serve what it scales gateways by."""
+        return {REQUESTS: float(self._request_queue.num_inside)}
+
     async def drain(self) -> None:
         """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
         drain_s = self._settings.drain_s + CUT_GRACE_S
@@ -118,7 +123,7 @@ def build(args: Mapping[str, Any]) -> Application:
     gateway = settings.gateway
     deployment = serve.deployment(
         name="Gateway",
-        num_replicas=gateway.replicas,
+        **scaling_options(gateway.replicas, gateway.autoscaling, POLICY),
         # Serve kills the replica so long after it asked it to stop, and in that time the gateway does one after the
         # other: it goes on until there is another one, then it drains. One drain time for each.
         graceful_shutdown_timeout_s=2 * settings.drain_s + STOP_GRACE_S,

@@ -9,7 +9,7 @@ from ray import serve
 from ray.serve.deployment import Application
 
 from orchestrator.api.settings.listen import NODE
-from orchestrator.api.settings.settings import DrafterSettings, Placement, ServiceSettings
+from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, Placement, ServiceSettings
 from orchestrator.cluster.progress import reporter
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
@@ -71,7 +71,7 @@ def service_application(role: str, settings: ServiceSettings, drain_s: float) ->
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         ray_actor_options=actor_options(settings.placement, has_model=settings.has_model),
         logging_config=LOGGING,
-        **_scale(settings),
+        **scaling_options(settings.replicas, settings.autoscaling),
     )(ServiceReplica)
     return deployment.bind(role, settings.model_dump(mode="json"), drain_s)
 
@@ -89,17 +89,22 @@ def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, 
     return options
 
 
-def _scale(settings: ServiceSettings) -> dict[str, Any]:
-    scaling = settings.autoscaling
-    if scaling is None:
-        return {"num_replicas": settings.replicas}
-    return {
-        "autoscaling_config": {
-            "min_replicas": scaling.min_replicas,
-            "max_replicas": scaling.max_replicas,
-            "target_ongoing_requests": scaling.target_sessions,
-        }
+def scaling_options(replicas: int, autoscaling: Autoscaling | None, policy: str | None = None) -> dict[str, Any]:
+    """Return what Serve is told of how many replicas there are.
+
+    Args:
+        policy: import path of the policy that decides; by default Serve's own, which counts requests by its handles.
+    """
+    if autoscaling is None:
+        return {"num_replicas": replicas}
+    options: dict[str, Any] = {
+        "min_replicas": autoscaling.min_replicas,
+        "max_replicas": autoscaling.max_replicas,
+        "target_ongoing_requests": autoscaling.target_sessions,
     }
+    if policy is not None:
+        options["policy"] = {"policy_function": policy}
+    return {"autoscaling_config": options}
 
 
 def _config(role: str, settings: ServiceSettings, drain_s: float) -> ServiceConfig:

@@ -49,7 +49,7 @@ def test_two_nodes_yaml_puts_the_two_models_on_different_nodes_that_reach_each_o
 def test_local_yaml_is_a_configuration_of_ray_serve_with_settings_that_exist() -> None:
     schema = pytest.importorskip("ray.serve.schema")
     deployed = schema.ServeDeploySchema.model_validate(yaml.safe_load((DEPLOY / "local.yaml").read_text()))
-    assert deployed.http_options.host == "127.0.0.1"
+    assert deployed.proxy_location == "Disabled"
     (app,) = deployed.applications
     assert app.import_path == "orchestrator.app:build"
     assert settings_of(app.args).model_name == app.args["model_name"]

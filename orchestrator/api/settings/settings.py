@@ -42,7 +42,7 @@ class Placement(StrictSettings):
 
 
 class Autoscaling(StrictSettings):
-    """Replicas follow live sessions: ``target_sessions`` a replica."""
+    """Replicas follow live sessions, gateways their requests: ``target_sessions`` a replica."""
 
     min_replicas: int = Field(1, ge=0)
     max_replicas: int = Field(1, ge=1)
@@ -84,6 +84,7 @@ class GatewaySettings(StrictSettings):
     """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
 
     replicas: int = Field(1, ge=1, le=1024)
+    autoscaling: Autoscaling | None = None
     http: HttpSettings = HttpSettings(port=8000)
     grpc: Listen = Listen(port=8001)
     max_running: int = Field(16, ge=1, le=4096)
@@ -95,6 +96,8 @@ class GatewaySettings(StrictSettings):
 
     @model_validator(mode="after")
     def _check_listeners(self) -> Self:
+        if self.autoscaling is not None and self.autoscaling.min_replicas == 0:
+            raise ValueError("autoscaling.min_replicas 0 would leave no door that a request could come to")
         for name, listen in (("http", self.http), ("grpc", self.grpc)):
             if listen.host == NODE:
                 raise ValueError(f"{name}.host: 'node' is for services; name an address of the gateway's node")
