@@ -59,9 +59,10 @@ class Site:
             "drain_s": drain_s,
         }
 
-    async def deploy(self, max_tokens: int = 8) -> None:
+    async def deploy(self, max_tokens: int = 8, **gateway: Any) -> None:
         """Begin to serve with a default of ``max_tokens``; another one replaces the gateway."""
-        application = build({**self._settings, "defaults": {"max_tokens": max_tokens}})
+        settings = self._settings | {"gateway": self._settings["gateway"] | gateway}
+        application = build({**settings, "defaults": {"max_tokens": max_tokens}})
         await asyncio.to_thread(_run, application, name=APP, route_prefix=None, _blocking=False)
 
     async def reaches(self, **states: int) -> None:
@@ -156,3 +157,15 @@ async def test_a_grpc_stream_that_is_too_long_hears_why(ray_cluster: Cluster, ve
     await site.deploy(max_tokens=9)
     with pytest.raises(ServiceUnavailable, match=r"closed before the request was finished; the last token sent has"):
         await grpc
+
+
+async def test_gateways_follow_the_requests_that_come_past_serve(ray_cluster: Cluster, verifier: FakeService) -> None:
+    site = Site(verifier, drain_s=1.0)
+    await site.deploy(autoscaling={"min_replicas": 1, "max_replicas": 2, "target_sessions": 1})
+    await site.reaches(RUNNING=1)
+    streams = [asyncio.create_task(site.http_stream(800)) for _ in range(3)]
+    await running(verifier, 3)
+    await site.reaches(RUNNING=2)
+    for stream in streams:
+        stream.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
