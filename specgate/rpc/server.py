@@ -158,10 +158,16 @@ class Server:
         """Refuse new calls, let the running ones end within ``drain_s``, abort the rest, stop listening."""
         self._admission.phase = Phase.DRAINING
         await self._health.refresh()
+        closing = None
+        if self._options.reuse_port:
+            # Whoever shares the port takes new connections from now on, and ours are told to go there.
+            closing = asyncio.create_task(self._grpc.stop(self._options.drain_s))
         idle = await self._admission.wait_idle(self._options.drain_s)
         if not idle:
             _log.warning("%d calls did not end within %g s", self.active_calls, self._options.drain_s)
         await self._stop(FLUSH_S if idle else None)
+        if closing is not None:
+            await closing
         # gRPC returns before the handlers that it cancelled have cleaned up.
         await self._admission.wait_idle(FLUSH_S)
 

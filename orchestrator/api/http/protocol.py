@@ -18,8 +18,11 @@ from uvicorn.server import ServerState
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.errors import ApiError, error_body
 
-LINGER_S = 2.0
-"""A client that still sends what nobody wants gets so long to read why, before the connection is broken under it."""
+LINGER_S = 5.0
+"""After the last answer of a connection its client gets so long to read it, before the connection is broken."""
+
+STALL_S = 30.0
+"""How long a client may take nothing of an answer. Streams have a stricter rule of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Phase(StrEnum):
     NOTHING = "nothing"
     """A request is being answered."""
     LINGER = "linger"
-    """It was told off, and what it still sends is thrown away."""
+    """Our side has ended: what the client still sends is thrown away."""
 
 
 class TimedProtocol(H11Protocol):
@@ -56,6 +59,7 @@ class TimedProtocol(H11Protocol):
         self._book = book
         self._phase = Phase.NOTHING
         self._timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
 
     @property
     def waits_for_client(self) -> bool:
@@ -79,6 +83,7 @@ class TimedProtocol(H11Protocol):
         """See ``asyncio.Protocol``."""
         self._book.remove(self)
         self._enter(Phase.NOTHING)
+        self._unset_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -92,12 +97,33 @@ class TimedProtocol(H11Protocol):
         """Called by uvicorn when a response has been written."""
         unread_body = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
-        if self._phase is Phase.LINGER or self.transport.is_closing():
-            return
-        if unread_body:
+        if self.transport.is_closing():
+            # A client that does not read must not keep what is closed.
+            self._enter(Phase.LINGER)
+        elif unread_body:
             self._linger()
         else:
             self._follow()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Called by uvicorn where no other request came."""
+        if not self.transport.is_closing():
+            self._linger()
+
+    def pause_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(STALL_S, self.abort)
+
+    def resume_writing(self) -> None:
+        """See ``asyncio.Protocol``."""
+        super().resume_writing()
+        self._unset_stall()
+
+    def _unset_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what is no HTTP; h11's error says more."""

@@ -1,8 +1,10 @@
 """Clients of the HTTP door that are slow, endless, or many: each is told off, and keeps nobody else out."""
 
 import asyncio
+import contextlib
 import json
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from orchestrator.api.http import sse
+from orchestrator.api.http import protocol, sse
 from orchestrator.api.http.body import MAX_BODY_BYTES
 from orchestrator.api.http.server import MAX_HEAD_BYTES, MAX_HEADERS
 from orchestrator.api.settings.listen import TlsSettings
@@ -148,6 +150,26 @@ async def test_who_only_holds_connections_keeps_nobody_out() -> None:
             await wire.send(HEAD + b"Content-Length: 100\r\n\r\n1")
         assert await is_healthy(url)
         assert await wires[0].rest() == b""
+
+
+async def test_a_client_that_reads_no_answer_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "STALL_S", SHORT_S)
+    async with door(max_connections=1) as url:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with socket.socket() as client:
+            # So small a window that the answers to so many pipelined requests do not fit.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((host, int(port)))
+            client.setblocking(False)
+            loop = asyncio.get_running_loop()
+            with contextlib.suppress(OSError):
+                async with asyncio.timeout(SOON_S):
+                    await loop.sock_sendall(client, b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n" * 20_000)
+            # By now the answers are stuck.
+            await asyncio.sleep(1.0)
+            async with asyncio.timeout(SOON_S):
+                while not await is_healthy(url):  # noqa: ASYNC110 - the server tells nobody
+                    await asyncio.sleep(0.1)
 
 
 async def test_a_connection_too_many_is_refused_while_all_are_at_work() -> None:

@@ -163,7 +163,7 @@ async def test_gateways_follow_the_requests_that_come_past_serve(ray_cluster: Cl
     site = Site(verifier, drain_s=1.0)
     await site.deploy(autoscaling={"min_replicas": 1, "max_replicas": 2, "target_sessions": 1})
     await site.reaches(RUNNING=1)
-    streams = [asyncio.create_task(site.http_stream(800)) for _ in range(3)]
+    streams = [asyncio.create_task(site.http_stream(400)) for _ in range(3)]
     await running(verifier, 3)
     await site.reaches(RUNNING=2)
     for stream in streams:
