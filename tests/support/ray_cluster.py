@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import create_server
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import ray
@@ -58,7 +59,9 @@ def running_cluster() -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
     with create_server(("127.0.0.1", 0)) as free:
         http_port = free.getsockname()[1]
-    context = _started(folder)
+    # What replicas log by default goes there: Ray's processes inherit this.
+    with patch.dict(os.environ, XDG_STATE_HOME=str(folder / "state")):
+        context = _started(folder)
     serve.start(http_options={"host": "127.0.0.1", "port": http_port})
     try:
         yield Cluster(context.address_info["gcs_address"], http_port)
