@@ -20,6 +20,7 @@ from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
+from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
 from orchestrator.cluster.progress import reporter
 from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, scaling_options, service_application
@@ -58,6 +59,7 @@ class Gateway:
         self, settings: dict[str, Any], verifiers: Handle | None, drafters: Handle | None
     ) -> None:
         self._settings = settings_of(settings)
+        configure_replica_logs("gateway", self._settings.logs)
         self._started_at_s = time.monotonic()
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
@@ -136,7 +138,9 @@ def build(args: Mapping[str, Any]) -> Application:
 
 def _application(role: str, settings: Settings) -> Application | None:
     service: ServiceSettings | None = getattr(settings, role)
-    return None if service is None or service.endpoints else service_application(role, service, settings.drain_s)
+    if service is None or service.endpoints:
+        return None
+    return service_application(role, service, settings.drain_s, settings.logs)
 
 
 async def _connected(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:

@@ -20,6 +20,9 @@ Foreign exceptions become one of these at the seam that meets them: ``rpc/status
 
 from typing import ClassVar
 
+MAX_REASON_CHARACTERS = 512
+"""Torch tells whole stacks of C++ in a message."""
+
 
 class SpecgateError(Exception):
     """Base of everything that specgate raises on purpose."""
@@ -111,6 +114,12 @@ class EngineFailed(InternalError):
     """The engine thread or its device is lost; the process is about to exit."""
 
     reason = "ENGINE_FAILED"
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the class of ``error`` and what it says, in one line for logs; the class alone where it says nothing."""
+    said = " ".join(str(error).split())[:MAX_REASON_CHARACTERS]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)

@@ -3,6 +3,7 @@
 Who needs a heavy library imports it late.
 """
 
+import os
 import re
 import sys
 from dataclasses import fields
@@ -31,6 +32,7 @@ from orchestrator.tune.train_draft import train_draft
 from specgate import __version__
 from specgate.distill.recipe import Recipe
 from specgate.errors import InvalidArgument, SpecgateError
+from specgate.logs import LogLevel, configure_logs
 
 FAILURE = 1
 BAD_INPUT = 2
@@ -83,6 +85,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; leave with 0, 1 for a failure, 2 for bad input, 130 after Ctrl-C."""
+    configure_logs(f"orchestrator-{os.getpid()}", level=LogLevel.WARNING)
     sys.exit(run(sys.argv[1:]))
 
 

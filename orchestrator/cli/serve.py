@@ -1,6 +1,7 @@
 """``orchestrator serve``: the whole system on Ray, from one file, until Ctrl-C."""
 
 import json
+import os
 import signal
 import threading
 import time
@@ -17,6 +18,7 @@ from orchestrator.local.loading_bars import loading_bars
 from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.option_groups import takes_groups
 from specgate.errors import ServiceUnavailable
+from specgate.logs import LogLevel, configure_logs
 
 if TYPE_CHECKING:
     from orchestrator.cluster.deploy import GatewayEndpoints
@@ -30,6 +32,8 @@ def serve(options: ServeOptions) -> None:
     """Serve the pair on Ray: OpenAI's HTTP and gRPC, on the cluster of `ray start` or on this machine alone."""
     start_s = time.monotonic()
     settings = load_settings(options.config, options.overrides(), options.service.given_to)
+    if settings.logs.as_json:
+        configure_logs(f"serve-{os.getpid()}", as_json=True, level=LogLevel.WARNING)
     if find_spec("ray") is None:
         raise ServiceUnavailable("serving needs Ray: pip install 'specgate[ray]'")
     from orchestrator.app import build

@@ -26,6 +26,7 @@ _KEYS = {
     "gate": "defaults.gate",
     "gate_threshold": "defaults.gate_threshold",
     "verification": "defaults.verification",
+    "log_folder": "logs.folder",
 }
 """Flag to setting."""
 _DOOR_KEYS = ("gateway.http", "gateway.grpc")
@@ -68,6 +69,10 @@ class ServeOptions(PairOptions):
         Verification | None,
         typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_DRAFTING),
     ] = None
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object a line.")] = False
+    log_folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Of the replicas' logs, on each node.", resolve_path=True)
+    ] = None
     json_events: Annotated[
         bool, typer.Option("--json-events", help="Tell progress and endpoints as JSON lines on stdout.")
     ] = False
@@ -80,4 +85,5 @@ class ServeOptions(PairOptions):
         """
         given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) not in (None, ())}
         insecure = {f"{listener}.insecure": True for listener in _DOOR_KEYS if self.insecure}
-        return {**given, **insecure, **parse_set(self.set)}
+        logs = {"logs.as_json": True} if self.log_json else {}
+        return {**given, **insecure, **logs, **parse_set(self.set)}

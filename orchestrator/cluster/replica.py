@@ -9,7 +9,8 @@ from ray import serve
 from ray.serve.deployment import Application
 
 from orchestrator.api.settings.listen import NODE
-from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, Placement, ServiceSettings
+from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, LogSettings, Placement, ServiceSettings
+from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.progress import reporter
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
@@ -33,10 +34,14 @@ class ServiceReplica:
         role: "drafter" or "verifier".
         settings: a ``ServiceSettings`` as plain values.
         drain_s: how long running sessions get when the replica is stopped.
+        logs: a ``LogSettings`` as plain values.
     """
 
     # Serve awaits it.
-    async def __init__(self, role: str, settings: dict[str, Any], drain_s: float) -> None:  # type: ignore[misc]
+    async def __init__(  # type: ignore[misc]
+        self, role: str, settings: dict[str, Any], drain_s: float, logs: dict[str, Any]
+    ) -> None:
+        configure_replica_logs(role, LogSettings.model_validate(logs))
         self._leases = LeaseBook()
         kind = DrafterSettings if role == "drafter" else ServiceSettings
         config = _config(role, kind.model_validate(settings), drain_s)
@@ -61,7 +66,9 @@ class ServiceReplica:
         self._replica.check_health()
 
 
-def service_application(role: str, settings: ServiceSettings, drain_s: float) -> Application:
+def service_application(
+    role: str, settings: ServiceSettings, drain_s: float, logs: LogSettings | None = None
+) -> Application:
     """Return the deployment of ``role``, bound to its settings."""
     deployment = serve.deployment(
         name=role.capitalize(),
@@ -73,7 +80,8 @@ def service_application(role: str, settings: ServiceSettings, drain_s: float) ->
         logging_config=LOGGING,
         **scaling_options(settings.replicas, settings.autoscaling),
     )(ServiceReplica)
-    return deployment.bind(role, settings.model_dump(mode="json"), drain_s)
+    of_logs = (logs or LogSettings()).model_dump(mode="json")
+    return deployment.bind(role, settings.model_dump(mode="json"), drain_s, of_logs)
 
 
 def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, Any]:

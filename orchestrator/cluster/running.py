@@ -9,7 +9,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from specgate.errors import ServiceUnavailable
+from specgate.errors import ServiceUnavailable, reason_of
 
 ANSWER_S = 2.0
 
@@ -47,7 +47,7 @@ class Replicas:
         try:
             application = serve.status().applications.get(self._app_name)
         except (RayError, RayServeException) as error:
-            _log.warning("Ray Serve does not say which %ss run: %s", self._role, error)
+            _log.warning("Ray Serve does not say which %ss run: %s", self._role, reason_of(error))
             return False
         deployment = application.deployments.get(self._deployment_name) if application else None
         return deployment is not None and any(state == "RUNNING" for state in deployment.replica_states)

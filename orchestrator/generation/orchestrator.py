@@ -21,7 +21,7 @@ from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, SpecgateError, TokenizerMismatch
+from specgate.errors import MISCONFIGURED, SpecgateError, TokenizerMismatch, reason_of
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
@@ -94,7 +94,7 @@ class Orchestrator:
             except MISCONFIGURED:
                 raise
             except SpecgateError as error:
-                _log.warning("the target decodes alone for now: %s", error)
+                _log.warning("the target decodes alone for now: %s", reason_of(error))
         if draft_info is not None:
             check_pair(self.target_info, draft_info)
         self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info)

@@ -86,16 +86,21 @@ class DraftDeadline:
 
 
 async def within(limit_s: float, answer: Awaitable[T]) -> T:
-    """Return the answer. Raises TimeoutError where it takes longer than ``limit_s``.
+    """Return the answer. Raises TimeoutError, which says so, where it takes longer than ``limit_s``.
 
     Time in which nobody could look whether it has come, because the event loop was kept, does not count.
     """
-    async with asyncio.timeout(None) as bound:
-        timer = _Timer(bound, limit_s)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
+    try:
+        async with asyncio.timeout(None) as bound:
+            timer = _Timer(bound, limit_s)
+            try:
+                return await answer
+            finally:
+                timer.cancel()
+    except TimeoutError:
+        if bound.expired():
+            raise TimeoutError(f"no answer came within {limit_s:.3g} s") from None
+        raise
 
 
 class _Timer:

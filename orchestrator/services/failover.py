@@ -12,7 +12,7 @@ from orchestrator.services.checks import check_follow_up, check_verdict
 from orchestrator.services.deadlines import Deadline
 from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, InternalError, ServiceUnavailable, SpecgateError
+from specgate.errors import MISCONFIGURED, InternalError, ServiceUnavailable, SpecgateError, reason_of
 from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
@@ -65,7 +65,7 @@ class FailoverVerifier:
                 raise
             except SpecgateError as error:
                 self._check_wanted()
-                _log.warning("a verifier was passed over: %s: %s", type(error).__name__, error)
+                _log.warning("a verifier was passed over: %s", reason_of(error))
         await self._open_on(await self._lease(), self._timeouts.open_s)
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
@@ -129,7 +129,7 @@ class FailoverVerifier:
         self._num_failures += 1
         if misconfigured or self._num_failures >= MAX_FAILURES_WITHOUT_PROGRESS:
             raise error
-        _log.warning("lost the verifier at %s: %s: %s", attached.leased.lease.endpoint, type(error).__name__, error)
+        _log.warning("lost the verifier at %s: %s", attached.leased.lease.endpoint, reason_of(error))
 
     async def _attach_another(self) -> _VerifierSession:
         cause: SpecgateError | None = None

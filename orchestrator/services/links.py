@@ -15,6 +15,7 @@ from specgate.errors import InvalidArgument, SpecgateError
 from specgate.rpc.convert import verdict_from_pb, verify_round_to_pb
 from specgate.rpc.convert_ahead import follow_ups_to_pb
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
+from specgate.rpc.request_id import outgoing
 from specgate.rpc.status import from_rpc_error
 from specgate.types import FollowUps, ModelInfo, SessionSpec, Verdict, VerifyRequest
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
@@ -42,14 +43,14 @@ class GrpcDialer:
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
         """See ``ports.DrafterDialer``."""
         opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
-        call = self._stub(lease, "drafter").Draft()
+        call = self._stub(lease, "drafter").Draft(metadata=outgoing())
         stream = await self._opened(call, opening, f"the drafter at {lease.endpoint}")
         return GrpcDrafter(stream, rejects=spec.rejects)
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "GrpcVerifier":
         """See ``ports.VerifierDialer``."""
         opening = verifier_service_pb2.VerifyRequest(open=_spec_to_pb(spec, lease))
-        call = self._stub(lease, "verifier").Verify()
+        call = self._stub(lease, "verifier").Verify(metadata=outgoing())
         return GrpcVerifier(await self._opened(call, opening, f"the verifier at {lease.endpoint}"))
 
     async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
@@ -62,7 +63,8 @@ class GrpcDialer:
         """
         ask = self._stub(lease, role).GetModelInfo
         try:
-            pb = await ask(types_pb2.GetModelInfoRequest(), timeout=timeout_s or self._open_timeout_s)
+            limit_s = timeout_s or self._open_timeout_s
+            pb = await ask(types_pb2.GetModelInfoRequest(), timeout=limit_s, metadata=outgoing())
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise InvalidArgument(role, f"what answers at {lease.endpoint} is not a {role}") from None

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from orchestrator.decode.ports import Drafter, DrafterDialer, OnAnnouncement, Pool
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_proposal
-from orchestrator.services.deadlines import DraftDeadline
+from orchestrator.services.deadlines import DraftDeadline, within
 from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, SpecgateError
+from specgate.errors import MISCONFIGURED, ServiceUnavailable, SpecgateError, reason_of
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds
 
 DRAFT_FACTOR = 10.0
@@ -207,7 +207,7 @@ class ReattachingDrafter:
         if self._attached is attached:
             # Nothing is awaited before the next attempt is on its way: a round that is planned meanwhile must see it.
             self._attached = None
-            self._report(error)
+            self._report(error, f"the drafter at {attached.leased.lease.endpoint}")
             self._start_reattaching()
             await attached.leased.give_back(failed=True)
         return NO_PROPOSAL
@@ -231,8 +231,7 @@ class ReattachingDrafter:
     async def _ask(self, attached: _DrafterSession, request: DraftRequest) -> Proposal:
         if request.gamma == 0:
             if request.token_ids:
-                async with asyncio.timeout(attached.deadline.limit_s()):
-                    await attached.drafter.draft(request)
+                await within(attached.deadline.limit_s(), attached.drafter.draft(request))
             return NO_PROPOSAL
         proposal = await attached.deadline.wait(attached.drafter.draft(request), request)
         check_proposal(self._session.opening_spec, request, proposal)
@@ -245,8 +244,11 @@ class ReattachingDrafter:
 
     async def _attach(self, timeout_s: float) -> _DrafterSession | None:
         """Return an open session; None: the drafter that was leased holds too little for it, or nobody wants it now."""
-        async with asyncio.timeout(timeout_s):
-            lease = await self._pool.lease()
+        try:
+            async with asyncio.timeout(timeout_s):
+                lease = await self._pool.lease()
+        except TimeoutError:
+            raise ServiceUnavailable(f"no drafter was free within {timeout_s:g} s") from None
         if self._closed:
             self._pool.release(lease)
             return None
@@ -267,9 +269,9 @@ class ReattachingDrafter:
             self._attached = None
             await attached.leased.give_back()
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: Exception, drafter: str = "a drafter") -> None:
         self._session.stats.drafter_failures += 1
-        _log.warning("the target goes on without a drafter: %s: %s", type(error).__name__, error)
+        _log.warning("the target goes on without %s: %s", drafter, reason_of(error))
 
     def _start_reattaching(self) -> None:
         if not self._closed:
@@ -302,7 +304,7 @@ class ReattachingDrafter:
             if not self._session.stats.drafter_failures:
                 # It was first wanted in mid-request: nobody has heard of it yet.
                 self._report(error)
-            _log.info("no drafter yet: %s: %s", type(error).__name__, error)
+            _log.info("no drafter yet: %s", reason_of(error))
             return None
         if attached is None:
             return None

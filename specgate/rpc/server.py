@@ -14,6 +14,7 @@ from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import join_endpoint
 from specgate.rpc.health import EngineHealth
 from specgate.rpc.interceptors import Admission, ErrorInterceptor, Handler, Phase
+from specgate.rpc.request_id import RequestIdInterceptor
 from specgate.rpc.server_options import ServerOptions, channel_arguments
 from specgate.rpc.tls import server_credentials
 
@@ -69,7 +70,7 @@ class Server:
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(
             handlers=(self.handlers,),
-            interceptors=(ErrorInterceptor(), self._admission),
+            interceptors=(RequestIdInterceptor(self._service), ErrorInterceptor(), self._admission),
             options=channel_arguments(self._options),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

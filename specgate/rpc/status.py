@@ -32,6 +32,7 @@ from specgate.errors import (
     TooManySessions,
     UnsupportedArchitecture,
 )
+from specgate.logs import REQUEST_ID
 
 DOMAIN = "specgate"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -153,7 +154,7 @@ def for_client(error: Exception) -> SpecgateError:
     """Return what a client may be told of ``error``.
 
     What we did not raise on purpose may hold paths, prompts or tensors: it goes to the log alone, and the
-    client gets a random id to quote.
+    client gets the request's id to quote, or a random one where there is none.
     """
     if isinstance(error, SpecgateError):
         if isinstance(error, InternalError):
@@ -161,7 +162,7 @@ def for_client(error: Exception) -> SpecgateError:
         return error
     if isinstance(error, DecodeError):
         return InvalidArgument("message", "is not valid protobuf")
-    correlation_id = secrets.token_hex(8)
+    correlation_id = REQUEST_ID.get() or secrets.token_hex(8)
     _log.error("unexpected error, correlation id %s", correlation_id, exc_info=error)
     return InternalError(f"internal error, correlation id {correlation_id}")
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from specgate.errors import reason_of
 from specgate.runtime.cpu.linear import is_float32_on_cpu
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def _same(fused: "partial[torch.Tensor]", module: nn.Module) -> bool:
         expected = module(rows)
     # A module with these attributes may be anything, and want what we do not know.
     except Exception as error:
-        _log.debug("%s is no norm of rows: %s", type(module).__name__, error)
+        _log.debug("%s is no norm of rows: %s", type(module).__name__, reason_of(error))
         return False
     if not isinstance(expected, torch.Tensor) or (expected.shape, expected.dtype) != (rows.shape, rows.dtype):
         return False

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from specgate import __version__
 from specgate.errors import InvalidArgument
+from specgate.logs import LogLevel
 from specgate.service.flags import add_flags, validated
 from specgate.service.settings import DraftModelSettings, ModelSettings
 from specgate.types import DraftMethod
@@ -27,6 +28,9 @@ class ServiceConfig(ModelSettings):
     tls_client_ca: str | None = Field(None, description="PEM file; clients must show a certificate signed by it.")
     insecure: bool = Field(False, description="Allow an address beyond loopback without TLS.")
     drain_s: float = Field(30.0, ge=0, le=86_400, description="Seconds that running sessions get on SIGTERM.")
+    log_json: bool = Field(False, description="Log JSON, one object a line.")
+    log_file: str | None = Field(None, description="Log to this file instead of standard error; it rotates.")
+    log_level: LogLevel = Field(LogLevel.INFO, description="The least that is logged.")
     json_events: bool = Field(False, description="Tell loading progress as JSON lines on stdout.")
     exit_with_stdin: bool = Field(False, description="Exit when standard input ends: the parent is gone.")
 

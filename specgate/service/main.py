@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from specgate.errors import InvalidArgument, SpecgateError
+from specgate.logs import configure_logs
 from specgate.service.config import ServiceConfig, parse_flags
 from specgate.service.replica import Replica
 
@@ -20,9 +21,9 @@ def main(role: str, argv: Sequence[str] | None = None, adapt: Callable[[Any], No
 
     ``adapt`` is of ``Replica``.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = parse_flags(role, argv)
+        _configure_logs(role, config)
         _prepare_process(config)
         asyncio.run(_serve(role, config, adapt))
     except InvalidArgument as error:
@@ -32,6 +33,14 @@ def main(role: str, argv: Sequence[str] | None = None, adapt: Callable[[Any], No
         print(f"{role}-svc: {error.reason}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _configure_logs(role: str, config: ServiceConfig) -> None:
+    file = Path(config.log_file) if config.log_file else None
+    try:
+        configure_logs(f"{role}-{os.getpid()}", as_json=config.log_json, file=file, level=config.log_level)
+    except OSError as error:
+        raise InvalidArgument("--log-file", f"{file} cannot be written: {error.strerror}") from None
 
 
 def _prepare_process(config: ServiceConfig) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
+from specgate.errors import reason_of
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
@@ -134,7 +135,7 @@ class ServedModel:
             except asyncio.CancelledError:
                 cancelled = True
         if freed.done() and (error := freed.exception()) is not None:
-            _log.warning("a session's pages were not freed: %s", error)
+            _log.warning("a session's pages were not freed: %s", reason_of(error))
         if cancelled:
             raise asyncio.CancelledError
 

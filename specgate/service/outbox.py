@@ -7,6 +7,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from specgate.errors import reason_of
+
 _log = logging.getLogger(__name__)
 
 
@@ -62,4 +64,4 @@ class Outbox:
                     await self._write(message)
         except Exception as error:
             # The handler meets what is wrong with the stream by itself.
-            _log.debug("a posted response was not sent: %s: %s", type(error).__name__, error)
+            _log.debug("a posted response was not sent: %s", reason_of(error))

@@ -2,8 +2,10 @@
 
 import inspect
 
+import pytest
+
 from specgate import errors
-from specgate.errors import ResourceExhausted, ServiceUnavailable, SpecgateError
+from specgate.errors import ResourceExhausted, ServiceUnavailable, SpecgateError, reason_of
 
 TREE = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, SpecgateError)}
 REASONS = {
@@ -33,3 +35,12 @@ def test_what_passes_says_when_to_come_back() -> None:
     for name, kind in TREE.items():
         passes = issubclass(kind, ResourceExhausted | ServiceUnavailable)
         assert (kind.retry_after_s is not None) == passes, name
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ServiceUnavailable(""), KeyError("x\n y"), ValueError("z" * 9999)])
+def test_a_reason_is_one_short_line_and_never_empty(error: Exception) -> None:
+    reason = reason_of(error)
+    assert reason.startswith(type(error).__name__)
+    assert not reason.endswith((" ", ":"))
+    assert "\n" not in reason
+    assert len(reason) < 600

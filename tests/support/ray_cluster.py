@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from socket import create_server
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import ray
@@ -61,7 +62,9 @@ def _started(folder: Path, more_attempts: int = 2) -> Any:
 def running_cluster() -> Iterator[Cluster]:
     """Start Ray and Ray Serve. The folder's path is short because Unix sockets lie in it."""
     folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
-    context = _started(folder)
+    # What replicas log by default goes there: Ray's processes inherit this.
+    with patch.dict(os.environ, XDG_STATE_HOME=str(folder / "state")):
+        context = _started(folder)
     serve.start(proxy_location="Disabled")
     try:
         yield Cluster(context.address_info["gcs_address"])

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from specgate.service.main import main
+from tests.support.heard import kept_logging
 from tests.support.models import write_model
 
 
 @pytest.fixture(autouse=True)
-def kept_signals() -> Iterator[None]:
+def kept_process() -> Iterator[None]:
     """The process sets handlers; this one belongs to the tests."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
+    with kept_logging():
+        yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -41,6 +43,7 @@ def test_a_model_that_is_not_computed_ends_the_process_with_one_line(tmp_path: P
         (["--device", "cuda:77"], 2, "device: 'cuda:77' is not here"),
         (["--cpu", "9999"], 2, "--cpu: 9999 is not one of the cores"),
         (["--tls-key", "key.pem"], 2, "--tls-certificate: and --tls-key go together"),
+        (["--log-file", "/proc/nowhere/log"], 2, "--log-file: /proc/nowhere/log cannot be written: No such file"),
     ],
 )
 def test_a_bad_flag_or_a_missing_model_is_named(

@@ -16,7 +16,7 @@ from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.sse import EventWriter, ReaderLost, unless_reader_leaves
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import Delta, GenerationRequest
-from specgate.errors import InvalidArgument
+from specgate.errors import InvalidArgument, reason_of
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class GenerationResponse(Response):
             await writer.write(body)
             await writer.end()
         except ReaderLost as lost:
-            _log.info("nobody was there to hear of %r: %s", error, lost)
+            _log.info("nobody was there to hear of %s: %s", reason_of(error), lost)
 
     async def _chunks(self) -> AsyncGenerator[Body, None]:
         opened = False

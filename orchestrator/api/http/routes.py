@@ -15,6 +15,7 @@ from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.logprobs import token_text
+from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.readiness import Probe, Readiness
@@ -33,6 +34,8 @@ def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI
     _add_generation(app, request_queue)
     _add_models(app, request_queue)
     _add_health(app, Readiness(request_queue, probe))
+    # Around all else, so that every answer has the id: also one to an error that nobody expected.
+    app.middleware_stack = RequestIdMiddleware(app.build_middleware_stack())
     return app
 
 

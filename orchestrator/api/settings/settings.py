@@ -15,6 +15,7 @@ from orchestrator.api.settings.keys import nearest_key
 from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, StrictSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
+from specgate.logs import LogLevel
 from specgate.service.settings import DraftModelSettings, ModelSettings
 from specgate.types import MAX_GAMMA, DraftMethod, Verification
 
@@ -125,6 +126,20 @@ class Defaults(StrictSettings):
         return self
 
 
+class LogSettings(StrictSettings):
+    """What the replicas log. ``folder`` None is ``specgate.logs.default_folder`` of the user that runs a replica."""
+
+    as_json: bool = False
+    folder: Path | None = None
+    level: LogLevel = LogLevel.INFO
+
+    @model_validator(mode="after")
+    def _check_folder(self) -> Self:
+        if self.folder is not None and not self.folder.is_absolute():
+            raise ValueError(f"folder {str(self.folder)!r} is relative, and replicas run elsewhere")
+        return self
+
+
 class Settings(StrictSettings):
     """Everything that ``orchestrator serve`` needs to know. ``drafter`` None serves the target alone."""
 
@@ -135,6 +150,7 @@ class Settings(StrictSettings):
     gateway: GatewaySettings = GatewaySettings()
     defaults: Defaults = Defaults()
     services_tls: ClientTlsSettings | None = None
+    logs: LogSettings = LogSettings()
     drain_s: float = Field(30.0, ge=0, le=86_400)
 
     @model_validator(mode="after")

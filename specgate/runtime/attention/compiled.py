@@ -97,7 +97,7 @@ def compiled_attend() -> Attend:
         _try_out(script)
     # Whatever keeps it from being compiled, it runs.
     except Exception as error:
-        reason = str(error).strip().rpartition("\n")[2]
+        reason = str(error).strip().rpartition("\n")[2] or "it does not say why"
         _log.warning("attention is not compiled: %s: %s", type(error).__name__, reason)
         return attend_in_turn
     return script

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from specgate.errors import reason_of
+
 _ROTATION = "apply_rotary_pos_emb"
 _ROUNDINGS = 4
 """By which a result may differ: models round up to three times where we round once."""
@@ -156,7 +158,7 @@ def _same(own: Callable[[], Sequence[torch.Tensor]], ours: Callable[[], Sequence
         pairs = list(zip(own(), ours(), strict=True))
     # A module with these names may be anything, and a compiler may be missing.
     except Exception as error:
-        _log.info("not fused: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        _log.info("not fused: %s", reason_of(error))
         return False
     return all(one.shape == other.shape and _is_near(other.float(), one.float(), one.dtype) for one, other in pairs)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from specgate.errors import UnsupportedArchitecture
+from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
 from specgate.runtime.cpu.graphs import MOST_ROWS, GraphKind
 from specgate.runtime.cuda.graphs import Bucket, Capturer, buckets_for
@@ -53,7 +53,7 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
                     _compare_bits(*_both_ways(runner, batch))
     # Whatever keeps a model from being recorded, it serves without.
     except Exception as error:
-        _log.warning("forwards are not recorded: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        _log.warning("forwards are not recorded: %s", reason_of(error))
         runner.cpu_graphs.drop()
     progress("graphs", 1, 1)
     return bool(runner.cpu_graphs)

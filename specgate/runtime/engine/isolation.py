@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import torch
 
-from specgate.errors import InternalError, ResourceExhausted, SpecgateError
+from specgate.errors import InternalError, ResourceExhausted, SpecgateError, reason_of
 
 log = logging.getLogger(__name__)
 Part = TypeVar("Part")
@@ -28,7 +28,7 @@ def each_its_own(run: Callable[[list[Part]], Sequence[Outcome]], batch: list[Par
             raise
         if len(batch) > 1:
             return [each_its_own(run, [part])[0] for part in batch]
-        log.warning("a forward pass failed: %s", type(error).__name__)
+        log.warning("a forward pass failed: %s", reason_of(error))
         return [_as_specgate_error(error)]
 
 

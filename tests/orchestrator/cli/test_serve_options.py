@@ -45,6 +45,12 @@ def test_flags_are_over_the_file_and_set_is_over_both(file: Path) -> None:
     assert settings_of_flags() == Settings()
 
 
+def test_logs_are_json_and_in_a_folder_that_every_node_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    logs = settings_of_flags("--log-json", "--log-folder", "here").logs
+    assert (logs.as_json, logs.folder) == (True, tmp_path / "here")
+
+
 def test_services_that_are_named_are_used() -> None:
     settings = settings_of_flags("--verifier", "h:1", "--verifier", "h:2", "--drafter", "h:3")
     assert (settings.verifier.endpoints, settings.drafter.endpoints) == (("h:1", "h:2"), ("h:3",))
@@ -91,6 +97,7 @@ def test_a_target_of_ones_own_needs_its_draft() -> None:
         ("--set gamma=3", "gamma: is not a setting"),
         ("--gamma 99", "defaults.gamma: "),
         ("--verifier here", "'here' is not HOST:PORT"),
+        ("--set logs.folder=here", "logs: folder 'here' is relative"),
         ("--config /nowhere.yaml", "config: /nowhere.yaml cannot be read"),
     ],
 )

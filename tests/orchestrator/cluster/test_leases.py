@@ -1,7 +1,9 @@
 """Ray Serve hands out the sessions of one small verifier: two at a time, one more may wait."""
 
 import asyncio
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from ray.serve.handle import DeploymentHandle
 
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.settings.settings import Defaults, GatewaySettings, Placement, ServiceSettings
+from orchestrator.api.settings.settings import Defaults, GatewaySettings, LogSettings, Placement, ServiceSettings
 from orchestrator.cluster.pool import ServePool
 from orchestrator.cluster.replica import service_application
 from orchestrator.cluster.running import ANSWER_S, Replicas
@@ -31,6 +33,7 @@ from orchestrator.services.discovery import ask_verifier
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
+from specgate.logs import REQUEST_ID
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.support.models import write_llama
 from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
@@ -38,6 +41,7 @@ from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_u
 pytestmark = RAY_MARKS
 
 APP = "leases"
+LOGS = "logs of leases"
 MAX_SESSIONS, MAX_QUEUED = 2, 1
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 LONG_S = 20.0
@@ -54,7 +58,8 @@ def verifier(ray_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> 
         device="cpu",
         placement=Placement(num_cpus=0.1),
     )
-    yield serve.run(service_application("verifier", settings, drain_s=2.0), name=APP, route_prefix=None)
+    logs = LogSettings(as_json=True, folder=tmp_path_factory.getbasetemp() / LOGS)
+    yield serve.run(service_application("verifier", settings, 2.0, logs), name=APP, route_prefix=None)
     serve.delete(APP)
 
 
@@ -107,6 +112,24 @@ async def test_a_lease_opens_one_session_and_ends_with_it(verifier, pool: ServeP
         session = await dialer.open_verifier(await pool.lease(), SPEC)
         await session.close()
     await check_capacity(verifier)
+
+
+async def test_a_replica_logs_to_a_file_of_its_own_and_under_the_id_of_the_request(
+    verifier, pool: ServePool, dialer: GrpcDialer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    token = REQUEST_ID.set("my-request")
+    session = await dialer.open_verifier(await pool.lease(), SPEC)
+    await session.close()
+    REQUEST_ID.reset(token)
+    await check_capacity(verifier)
+    (name,) = replicas(APP, "Verifier")
+    file = tmp_path_factory.getbasetemp() / LOGS / f"verifier-{name.rpartition('#')[2]}.log"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["process"] for line in lines} == {file.stem}
+    (ended,) = (line for line in lines if line["request_id"] == "my-request")
+    assert ended["message"].startswith("Verify: ")
+    # What Serve says of it is there too, but no line a lease.
+    assert not any(re.search("CALL .*lease", line["message"]) for line in lines)
 
 
 async def test_a_lease_that_is_given_back_unused_is_void(verifier, pool: ServePool, dialer: GrpcDialer) -> None:

@@ -1,6 +1,7 @@
 """Drafters that die, hang and come back: the stream goes on, with no gap and no repeat."""
 
 import asyncio
+import re
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -33,6 +34,27 @@ async def test_drafter_fails_and_the_text_is_the_same(
     assert one.session.stats.drafter_failures == one.drafters.num_failed == 1
     assert one.session.stats.verifier_failovers == 0
     assert sum(one.session.stats.prepared) >= (at if announces else 0)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+async def test_what_a_hung_drafter_is_given_up_for_is_logged(at: int, caplog: pytest.LogCaptureFixture) -> None:
+    """A TimeoutError says nothing by itself."""
+    dialer = FakeDialer(drafters=(partial(FakeDrafter, agreement=0.8, faults={at: Fault.HANG}), announcing))
+    await exact(Run(dialer, timeouts=HUNG_DRAFT))
+    (told,) = caplog.messages
+    reason = r"TimeoutError: no answer came within [\d.]+ s"
+    assert re.fullmatch(rf"the target goes on without the drafter at fake:1: {reason}", told)
+
+
+async def test_a_drafter_that_nobody_leases_is_logged_with_how_long_it_was_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = Run(FakeDialer(), timeouts=replace(PATIENT, connect_drafter_s=0.05))
+    one.drafters.free = asyncio.Event()
+    await one.drafter.open()
+    await one.drafter.close()
+    (told,) = caplog.messages
+    assert told == "the target goes on without a drafter: ServiceUnavailable: no drafter was free within 0.05 s"
 
 
 async def test_a_round_that_is_planned_while_a_lost_drafter_is_given_back_sees_that_another_may_come() -> None:

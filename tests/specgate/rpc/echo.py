@@ -74,9 +74,13 @@ class EchoClient:
         self.unknown: Any = channel.unary_unary(f"/{SERVICE}/Unknown")
         self._echo: Any = channel.unary_unary(f"/{SERVICE}/Echo", *coders)
 
+    def echo_call(self, device: str, *metadata: tuple[str, str]) -> Any:
+        """Return the call."""
+        return self._echo(order(device), timeout=10, metadata=metadata)
+
     async def echo(self, device: str) -> str:
         """Return what came back."""
-        response = await self._echo(order(device), timeout=10)
+        response = await self.echo_call(device)
         return str(response.device)
 
 

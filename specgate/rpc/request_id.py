@@ -1,0 +1,74 @@
+"""One id a request, from the door to both services: the metadata ``x-request-id`` of every call."""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+
+from specgate.logs import REQUEST_ID
+from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, Continuation, Handler, rewrap, run_handler
+
+KEY = "x-request-id"
+"""Of gRPC metadata, and of HTTP's headers."""
+ID_BYTES = 8
+_VALID = re.compile(r"[\x21-\x7e]{1,128}")
+
+_log = logging.getLogger(__name__)
+
+
+def given_or_new(given: str | None) -> str:
+    """Return a client's id for its request; a new one where it gave none, or one that is not 1 to 128 visible ASCII
+    characters.
+    """
+    return given if given is not None and _VALID.fullmatch(given) else secrets.token_hex(ID_BYTES)
+
+
+def outgoing() -> tuple[tuple[str, str], ...]:
+    """Return the metadata for a call that is made for the request of the running task."""
+    request_id = REQUEST_ID.get()
+    return ((KEY, request_id),) if request_id else ()
+
+
+class RequestIdInterceptor(grpc.aio.ServerInterceptor):
+    """Gives each call of ``service`` its id, sends it back in the initial metadata, and logs how long the call took."""
+
+    def __init__(self, service: str) -> None:
+        self._prefix = f"/{service}/"
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> "Handler | None":
+        """Return the handler, which runs under the call's id."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(self._prefix):
+            return handler
+        request_id = given_or_new(_value(handler_call_details.invocation_metadata or ()))
+        return rewrap(handler, lambda behaviour: _identified(behaviour, request_id, method.removeprefix(self._prefix)))
+
+
+def _value(metadata: Iterable[Any]) -> str | None:
+    return next((value for key, value in metadata if key == KEY and isinstance(value, str)), None)
+
+
+def _identified(behaviour: AnyBehaviour, request_id: str, method: str) -> Behaviour:
+    async def run(request: Any, context: Context) -> Any:
+        # gRPC runs each call in a task of its own, whose context ends with it.
+        REQUEST_ID.set(request_id)
+        start_s, outcome = time.perf_counter(), "CANCELLED"
+        try:
+            await context.send_initial_metadata(((KEY, request_id),))
+            response = await run_handler(behaviour, request, context)
+            outcome = "OK"
+            return response
+        except grpc.aio.AbortError:
+            outcome = getattr(context.code(), "name", "UNKNOWN")
+            raise
+        finally:
+            _log.info("%s: %s after %.3f s", method, outcome, time.perf_counter() - start_s)
+
+    return run
