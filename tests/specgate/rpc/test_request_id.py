@@ -53,8 +53,11 @@ async def test_errors_have_it_too(echo: Echo, heard: Heard, device: str, outcome
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.echo_call(device, (KEY, GIVEN))
     assert dict(caught.value.initial_metadata())[KEY] == GIVEN
+    # The client may hear of it first.
+    async with asyncio.timeout(10):
+        while not any(line.text.startswith(f"Echo: {outcome} after ") for line in heard.lines):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
     assert {line.request_id for line in heard.lines} == {GIVEN}
-    assert heard.lines[-1].text.startswith(f"Echo: {outcome} after ")
     assert (GIVEN in str(caught.value.details())) == (device == "crash")
 
 
