@@ -11,6 +11,7 @@ from ray.serve.deployment import Application
 from orchestrator.api.settings.listen import NODE
 from orchestrator.api.settings.settings import DrafterSettings, Placement, ServiceSettings
 from orchestrator.cluster.progress import reporter
+from orchestrator.services.status import loads_of
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
@@ -55,6 +56,16 @@ class ServiceReplica:
         with self._leases.issued() as lease:
             yield self._replica.endpoint, lease.token
             await lease.wait_ended()
+
+    async def status(self) -> dict[str, Any]:
+        """Return its name, where it listens, and its sessions and KV tokens, each as used and most."""
+        sessions, kv_tokens = loads_of(self._replica.info())
+        return {
+            "replica": serve.get_replica_context().replica_id.unique_id,
+            "endpoint": self._replica.endpoint,
+            "sessions": (sessions.used, sessions.max),
+            "kv_tokens": (kv_tokens.used, kv_tokens.max),
+        }
 
     async def check_health(self) -> None:
         """See ``specgate.service.replica``. Serve replaces a replica that fails this three times in a row."""
