@@ -34,18 +34,24 @@ def system_status(app_name: str) -> SystemStatus:
     replicas = [
         replica
         for name, deployment in application["deployments"].items()
-        for replica in _replicas(app_name, name, deployment["replicas"])
+        for replica in _replicas(app_name, name, deployment)
     ]
     uptime_s = time.time() - application["last_deployed_time_s"]
     return SystemStatus(tuple(replicas), tuple(map(_node, ray.nodes())), round(uptime_s, 1))
 
 
-def _replicas(app_name: str, deployment: str, replicas: list[dict[str, Any]]) -> list[ReplicaStatus]:
-    running = [one["replica_id"] for one in replicas if one["state"] == RUNNING]
+def _replicas(app_name: str, deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:
+    role, message = deployment.lower(), details.get("message", "")
+    if not details["replicas"]:
+        return [ReplicaStatus(role, "", "", details["status"], error=message or "it has no replica")]
+    running = [one["replica_id"] for one in details["replicas"] if one["state"] == RUNNING]
     told, silence = _ask(app_name, deployment) if running else ({}, "")
     if len(running) == len(told) == 1:
         told = dict(zip(running, told.values(), strict=True))
-    return [_replica(deployment.lower(), one, told.get(one["replica_id"]), silence) for one in replicas]
+    return [
+        _replica(role, one, told.get(one["replica_id"]), silence if one["state"] == RUNNING else message)
+        for one in details["replicas"]
+    ]
 
 
 def _ask(app_name: str, deployment: str) -> tuple[dict[str, Told], str]:
@@ -70,7 +76,7 @@ def _replica(role: str, details: dict[str, Any], told: Told | None, silence: str
         "uptime_s": round(time.time() - details["start_time_s"], 1),
     }
     if told is None:
-        return ReplicaStatus(**known, error=silence if details["state"] == RUNNING else "")
+        return ReplicaStatus(**known, error=silence)
     if role == "gateway":
         queue = Queue(*(told[name] for name in Queue.__slots__))
         return ReplicaStatus(**known, endpoints=tuple(told[door] for door in ("http", "grpc")), queue=queue)

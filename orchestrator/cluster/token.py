@@ -31,10 +31,13 @@ def use_mode(mode: str) -> None:
 def token_here() -> str | None:
     """Return the token that Ray finds on this machine, None where there is none."""
     loader = AuthenticationTokenLoader.instance()
-    loader.reset_cache()
-    if not loader.has_token(ignore_auth_mode=True):
-        return None
-    return str(loader.get_raw_token(ignore_auth_mode=True))
+    try:
+        if not loader.has_token(ignore_auth_mode=True):
+            return None
+        return str(loader.get_raw_token(ignore_auth_mode=True))
+    finally:
+        # A process that has a token loaded asks for it, whatever its mode.
+        loader.reset_cache()
 
 
 def make_token() -> None:

@@ -175,6 +175,8 @@ async def test_without_a_replica_that_runs_nothing_is_ready(verifier, pool: Serv
         async with pool_of(handle, SHORT_S) as empty:
             with pytest.raises(ServiceUnavailable, match=r"no verifier was free within 0\.5 s"):
                 await empty.lease()
+        (waiting,) = (await asyncio.to_thread(system_status, "nowhere")).replicas
+        assert (waiting.state, waiting.sessions) == ("STARTING", None)
     finally:
         serve.delete("nowhere")
     # Where the application is gone too, the reason is Ray's, and stays here.
