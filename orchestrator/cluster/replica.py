@@ -57,11 +57,13 @@ class ServiceReplica:
             yield self._replica.endpoint, lease.token
             await lease.wait_ended()
 
-    async def status(self) -> dict[str, Any]:
-        """Return its name, where it listens, and its sessions and KV tokens, each as used and most."""
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Return where it listens, and its sessions and KV tokens, each as used and most.
+
+        Serve's name for what it asks a replica beside its requests: this one is answered also where all are taken.
+        """
         sessions, kv_tokens = loads_of(self._replica.info())
         return {
-            "replica": serve.get_replica_context().replica_id.unique_id,
             "endpoint": self._replica.endpoint,
             "sessions": (sessions.used, sessions.max),
             "kv_tokens": (kv_tokens.used, kv_tokens.max),

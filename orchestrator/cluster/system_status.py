@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray import serve
 from ray.serve.context import _get_global_client
 
 from orchestrator.cluster.answers import LOST, answer_within
@@ -13,6 +12,7 @@ from orchestrator.services.status import ANSWER_S, Load, NodeStatus, Queue, Repl
 from specgate.errors import ServiceUnavailable
 
 RUNNING = "RUNNING"
+SERVE_NAMESPACE = "serve"
 Told = Mapping[str, Any]
 """What a replica says of itself, as plain values."""
 
@@ -32,42 +32,47 @@ def system_status(app_name: str) -> SystemStatus:
         raise ServiceUnavailable(f"this cluster serves no application {app_name!r} (app_name); it serves: {others}")
     application = applications[app_name]
     replicas = [
-        replica
-        for name, deployment in application["deployments"].items()
-        for replica in _replicas(app_name, name, deployment)
+        replica for name, deployment in application["deployments"].items() for replica in _replicas(name, deployment)
     ]
     uptime_s = time.time() - application["last_deployed_time_s"]
     return SystemStatus(tuple(replicas), tuple(map(_node, ray.nodes())), round(uptime_s, 1))
 
 
-def _replicas(app_name: str, deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:
-    role, message = deployment.lower(), details.get("message", "")
-    if not details["replicas"]:
+def _replicas(deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:
+    role, message, replicas = deployment.lower(), details.get("message", ""), details["replicas"]
+    if not replicas:
         return [ReplicaStatus(role, "", "", details["status"], error=message or "it has no replica")]
-    running = [one["replica_id"] for one in details["replicas"] if one["state"] == RUNNING]
-    told, silence = _ask(app_name, deployment) if running else ({}, "")
-    if len(running) == len(told) == 1:
-        told = dict(zip(running, told.values(), strict=True))
-    return [
-        _replica(role, one, told.get(one["replica_id"]), silence if one["state"] == RUNNING else message)
-        for one in details["replicas"]
-    ]
+    told = _ask([one["actor_name"] for one in replicas if one["state"] == RUNNING])
+    return [_replica(role, one, told.get(one.get("actor_name"), message)) for one in replicas]
 
 
-def _ask(app_name: str, deployment: str) -> tuple[dict[str, Told], str]:
-    """Return what each replica says, by its name, and why another one says nothing."""
-    silence = f"it does not answer within {ANSWER_S:g} s"
+def _ask(actor_names: list[str]) -> dict[str, Told | str]:
+    """Return what each replica says of itself, or why it says nothing. All are asked at once."""
+    asked = {name: _asked(name) for name in actor_names}
+    pending = [ref for ref in asked.values() if not isinstance(ref, str)]
+    if pending:
+        ray.wait(pending, num_returns=len(pending), timeout=ANSWER_S)
+    return {name: ref if isinstance(ref, str) else _answer(ref) for name, ref in asked.items()}
+
+
+def _asked(actor_name: str) -> Any:
     try:
-        answers = serve.get_deployment_handle(deployment, app_name).broadcast("status")
-        results = answers.results(timeout_s=ANSWER_S, return_exceptions=True)
+        # By Serve's actor, because a call of the deployment waits for a place where all sessions are taken.
+        return ray.get_actor(actor_name, namespace=SERVE_NAMESPACE).record_routing_stats.remote()
+    except ValueError:
+        return "it is gone"
+
+
+def _answer(ref: Any) -> Told | str:
+    try:
+        return ray.get(ref, timeout=0) or "it tells nothing of itself"
+    except ray.exceptions.GetTimeoutError:
+        return f"it does not answer within {ANSWER_S:g} s"
     except LOST as error:
-        results = [error]
-    told: dict[str, Told] = {str(one.get("replica", "")): one for one in results if isinstance(one, dict)}
-    reasons = [str(one).strip().splitlines()[-1] for one in results if isinstance(one, Exception) and str(one).strip()]
-    return told, (reasons or [silence])[0]
+        return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
-def _replica(role: str, details: dict[str, Any], told: Told | None, silence: str) -> ReplicaStatus:
+def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaStatus:
     known = {
         "role": role,
         "name": details["replica_id"],
@@ -75,8 +80,8 @@ def _replica(role: str, details: dict[str, Any], told: Told | None, silence: str
         "state": details["state"],
         "uptime_s": round(time.time() - details["start_time_s"], 1),
     }
-    if told is None:
-        return ReplicaStatus(**known, error=silence)
+    if isinstance(told, str):
+        return ReplicaStatus(**known, error=told)
     if role == "gateway":
         queue = Queue(*(told[name] for name in Queue.__slots__))
         return ReplicaStatus(**known, endpoints=tuple(told[door] for door in ("http", "grpc")), queue=queue)
