@@ -64,5 +64,5 @@ def _duration(seconds: float | None) -> str:
         return NONE
     for size, unit in _UNITS:
         if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
+            return f"{round(seconds / size, 1):g} {unit}"
     return f"{seconds:.0f} s"
