@@ -145,8 +145,8 @@ show_local() {
   say "a stream:"
   on verifier curl --silent --no-buffer http://127.0.0.1:8000/v1/completions -H 'content-type: application/json' \
     -d '{"model": "specgate", "prompt": "def main():\n", "max_tokens": 24, "temperature": 0, "stream": true, "return_sources": true}'
-  say "serve status:"
-  on verifier serve status
+  say "orchestrator status:"
+  on verifier orchestrator status
   say "ray status:"
   on verifier ray status
   say "the replicas and their nodes:"

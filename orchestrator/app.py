@@ -60,7 +60,6 @@ class Gateway:
     ) -> None:
         self._settings = settings_of(settings)
         configure_replica_logs("gateway", self._settings.logs)
-        self._started_at_s = time.monotonic()
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
         self._request_queue = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
@@ -78,8 +77,8 @@ class Gateway:
         """Return HOST:PORT of the HTTP and of the gRPC door."""
         return self._http.endpoint, self._grpc.endpoint
 
-    async def status(self) -> dict[str, Any]:
-        """Return what an operator asks of a gateway."""
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Return what ``orchestrator status`` asks. Serve calls this beside a replica's requests, so it never waits."""
         queue, limits = self._request_queue, self._settings.gateway
         return {
             "http": self._http.endpoint,
@@ -88,8 +87,6 @@ class Gateway:
             "waiting": queue.num_inside - queue.num_running,
             "max_running": limits.max_running,
             "max_queued": limits.max_queued,
-            "draining": queue.draining,
-            "uptime_s": round(time.monotonic() - self._started_at_s, 1),
         }
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

@@ -22,6 +22,7 @@ from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.generate import generate
 from orchestrator.cli.serve import serve
+from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
@@ -58,10 +59,10 @@ _GROUPS = (
 _OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted", "out"}
 _RECIPE = {field.name for field in fields(Recipe)}
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | _RECIPE | {*service_flags.NAMES}
-_OF_SETTINGS = frozenset({"config", "serve"})
+_OF_SETTINGS = frozenset({"config", "serve", "status"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, train_draft):
+for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
     app.command()(_command)
 app.add_typer(config)
 app.add_typer(tune)

@@ -17,13 +17,17 @@ from orchestrator.cli.serve_options import ServeOptions
 from orchestrator.local.loading_bars import loading_bars
 from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.option_groups import takes_groups
+from orchestrator.terminal.render import warner
 from specgate.errors import ServiceUnavailable
 from specgate.logs import LogLevel, configure_logs
 
 if TYPE_CHECKING:
     from orchestrator.cluster.deploy import GatewayEndpoints
 
+MODE = "RAY_AUTH_MODE"
+"""Ray's variable; whoever joins or starts a Ray sets it to what that Ray asks for."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME_SIGNAL_S = 0.5
 Stages = dict[str, tuple[str, int, int]]
 
 
@@ -41,13 +45,15 @@ def serve(options: ServeOptions) -> None:
     from orchestrator.cluster.deploy import Served
 
     log = Console(stderr=True)
-    with on_cluster() as ours, _stop_asked() as stop:
+    warn = _say_warning if options.json_events else warner(log)
+    with on_cluster(warn, insecure=options.insecure) as ours, _stop_asked() as stop:
         if ours:
             _check_models(settings)
         served = Served(settings, build(settings.model_dump(mode="json")))
         try:
             with _shown(log, stop, as_json=options.json_events) as show:
                 apis = served.start(show)
+            _tell_open_ports(log, as_json=options.json_events)
             _tell(settings, apis, time.monotonic() - start_s, as_json=options.json_events)
             served.wait(stop)
             log.print(f"draining: running requests get {settings.drain_s:g} s", highlight=False)
@@ -64,13 +70,20 @@ def _check_models(settings: Settings) -> None:
 
 @contextmanager
 def _stop_asked() -> Iterator[threading.Event]:
-    """Yield what the first SIGINT or SIGTERM sets. The second one ends the process."""
-    asked = threading.Event()
+    """Yield what the first SIGINT or SIGTERM sets. One that comes later ends the process.
+
+    A terminal, or ``timeout``, may send the first one twice: to the process, and to its group.
+    """
+    asked, asked_at_s = threading.Event(), 0.0
 
     def on_signal(number: int, _: object) -> None:
-        for stop_signal in STOP_SIGNALS:
-            signal.signal(stop_signal, signal.SIG_DFL)
-        asked.set()
+        nonlocal asked_at_s
+        if not asked.is_set():
+            asked_at_s = time.monotonic()
+            asked.set()
+        elif time.monotonic() - asked_at_s > SAME_SIGNAL_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     for stop_signal in STOP_SIGNALS:
         signal.signal(stop_signal, on_signal)
@@ -102,6 +115,18 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
         yield show
 
 
+def _tell_open_ports(log: Console, *, as_json: bool) -> None:
+    """Say what listens beyond loopback, of Ray and of ours."""
+    from orchestrator.cluster.sockets import lines_of, open_ports
+
+    ports = open_ports()
+    if as_json:
+        _say({"event": "listening", "ports": [one._asdict() for one in ports]})
+    elif ports:
+        log.print("on this machine these listen beyond loopback:", highlight=False)
+        log.print("\n".join(f"  {line}" for line in lines_of(ports)), highlight=False, markup=False, soft_wrap=True)
+
+
 def _tell(settings: Settings, apis: "GatewayEndpoints", seconds: float, *, as_json: bool) -> None:
     if as_json:
         _say({"event": "ready", "http": apis.http[0], "grpc": apis.grpc[0], "seconds": round(seconds, 3)})
@@ -111,7 +136,13 @@ def _tell(settings: Settings, apis: "GatewayEndpoints", seconds: float, *, as_js
     print(f"  HTTP  {', '.join(f'{url}/v1' for url in apis.http)}")
     print(f"  gRPC  {', '.join(apis.grpc)}")
     print(f"  curl -N {apis.http[0]}/v1/completions -H 'content-type: application/json' -d '{body}'")
+    hint = "; Ray's own commands beside it need RAY_AUTH_MODE=token" if os.environ.get(MODE) == "token" else ""
+    print(f"  orchestrator status shows how it is{hint}")
     print("Ctrl-C drains and leaves.", flush=True)
+
+
+def _say_warning(text: str) -> None:
+    _say({"event": "warning", "text": text})
 
 
 def _say_notice(replica: str, text: str) -> None:

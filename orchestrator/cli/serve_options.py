@@ -54,7 +54,9 @@ class ServeOptions(PairOptions):
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Let the doors listen beyond loopback without TLS.", rich_help_panel=_LISTENERS
+            "--insecure",
+            help="Permit doors beyond loopback without TLS, and a Ray without a token.",
+            rich_help_panel=_LISTENERS,
         ),
     ] = False
     gamma: Annotated[

@@ -1,40 +1,79 @@
 """The Ray cluster under the application: joined where there is one, started on this machine where there is none."""
 
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
+from io import StringIO
 
 import ray
 from ray import serve
 
+from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say
 from orchestrator.cluster.answers import answer_within
+from orchestrator.cluster.find import Head, find_head
 from orchestrator.cluster.progress import NAMESPACE
-from orchestrator.cluster.token import make_token
+from orchestrator.cluster.token import MODE_VARIABLE, OPEN_MODE, TOKEN_MODE, make_token, mode_of_environment, use_mode
 from specgate.errors import ServiceUnavailable
 
-ADDRESS_VARIABLE = "RAY_ADDRESS"
 LEAVE_S = 10.0
+SERVE_CONTROLLER = "SERVE_CONTROLLER_ACTOR"
+DANGER = "whoever reaches its ports may run code"
 
 
 @contextmanager
-def on_cluster() -> Iterator[bool]:
+def on_cluster(say: Say, *, insecure: bool = False) -> Iterator[bool]:
     """Connect to Ray; yield whether the cluster is ours. What was started here is ended with the block.
 
+    Args:
+        say: hears which clusters were given up, and what is not secure.
+        insecure: whether Ray may do without a token.
+
     Raises:
-        ServiceUnavailable: the cluster that is named cannot be joined, or none can be started here.
+        ServiceUnavailable: the cluster that is named cannot be joined, none can be started here, or it would ask for
+            no token.
     """
-    ours = not _join()
-    if ours:
-        _start()
-    served_before = bool(serve.status().proxies)
+    head = find_head(say)
+    if head is None:
+        _start(say, insecure=insecure)
+    else:
+        _join(head, say, insecure=insecure)
+    served_before = _serve_runs()
     try:
-        yield ours
+        yield head is None
     finally:
-        if not (ours or served_before):
-            # A cluster that is gone has nothing to be cleared away.
-            with suppress(ServiceUnavailable):
-                answer_within(LEAVE_S, _end_idle_serve)
+        if head is not None and not served_before:
+            _clear_away()
+        ray.shutdown()
+
+
+@contextmanager
+def visiting_cluster(say: Say, *, insecure: bool = False) -> Iterator[None]:
+    """Connect to the Ray cluster that ``orchestrator serve`` would join, to look at it. It is left as it is.
+
+    Raises:
+        ServiceUnavailable: there is none, it cannot be joined, or it asks for no token and ``insecure`` is not set.
+    """
+    head = find_head(say)
+    if head is None:
+        raise ServiceUnavailable("no Ray cluster runs on this machine, and RAY_ADDRESS names none")
+    _join(head, say, insecure=insecure)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _serve_runs() -> bool:
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return any(one["name"] == SERVE_CONTROLLER for one in actors)
+
+
+def _clear_away() -> None:
+    """End the Serve that was started for us, unless others use it, and leave the cluster."""
+    # Serve's controller kills itself, which Ray reports on standard output as calls to a dead actor. A cluster that is
+    # gone has nothing to be cleared away.
+    with redirect_stdout(StringIO()), suppress(ServiceUnavailable):
+        answer_within(LEAVE_S, _end_idle_serve)
         ray.shutdown()
 
 
@@ -43,33 +82,39 @@ def _end_idle_serve() -> None:
         serve.shutdown()
 
 
-def _join() -> bool:
-    """Return whether there is a cluster: the one that the environment names, or the latest of this machine.
-
-    RAY_ADDRESS=local asks for one of our own, also where others run.
-    """
-    if os.environ.get(ADDRESS_VARIABLE) == "local":
-        return False
+def _join(head: Head, say: Say, *, insecure: bool) -> None:
+    if not head.wants_token:
+        out = f"start it with {MODE_VARIABLE}={TOKEN_MODE}, or have a Ray of our own: {ADDRESS_VARIABLE}={LOCAL}"
+        _permit(f"the Ray cluster at {head.address} asks for no token", out, say, insecure=insecure)
+    use_mode(TOKEN_MODE if head.wants_token else OPEN_MODE)
     try:
-        _init("auto")
-    except ConnectionError as error:
-        address = os.environ.get(ADDRESS_VARIABLE)
-        if address:
-            raise ServiceUnavailable(f"the Ray cluster at {address} cannot be joined: {_line(error)}") from None
-        return False
-    except (RuntimeError, ray.exceptions.RayError) as error:
-        raise ServiceUnavailable(f"the Ray cluster cannot be joined: {_line(error)}") from None
-    return True
+        _init(head.address)
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        raise ServiceUnavailable(f"the Ray cluster at {head.address} cannot be joined: {_line(error)}") from None
 
 
-def _start() -> None:
-    # Who reaches Ray's ports runs code on it, and it opens them on all interfaces. A local Ray asks for a token by
-    # itself, unless the environment says otherwise, but would write a new one so that every user can read it.
+def _start(say: Say, *, insecure: bool) -> None:
+    # A local Ray asks for a token by itself, unless the environment says otherwise, but would write a new one so that
+    # every user can read it.
+    mode = mode_of_environment()
+    has_token = mode.lower() == TOKEN_MODE
+    if not has_token:
+        problem = f"with {MODE_VARIABLE}={mode} a Ray of our own asks for no token"
+        _permit(problem, f"unset {MODE_VARIABLE}", say, insecure=insecure)
+    use_mode(TOKEN_MODE if has_token else OPEN_MODE)
     try:
-        make_token()
-        _init("local")
+        if has_token:
+            make_token()
+        _init(LOCAL)
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:
         raise ServiceUnavailable(f"Ray cannot be started on this machine: {_line(error)}") from None
+
+
+def _permit(problem: str, way_out: str, say: Say, *, insecure: bool) -> None:
+    """Raise ServiceUnavailable unless ``insecure`` permits a Ray without a token; then say what that means."""
+    if not insecure:
+        raise ServiceUnavailable(f"{problem}, and {DANGER}: {way_out}, or permit it with --insecure")
+    say(f"{problem}, and {DANGER}: --insecure permits it")
 
 
 def _init(address: str) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray import serve
@@ -69,7 +69,7 @@ class Served:
             # Our doors are the gateways' own.
             serve.start(proxy_location="Disabled")
             if self._name in serve.status().applications:
-                hint = "end that one, or `serve shutdown`"
+                hint = "end that one, or give this one another app_name"
                 raise ServiceUnavailable(f"this cluster already serves an application {self._name!r}: {hint}")
             self._deployed = True
             target = serve.RunTarget(target=self._application, name=self._name, route_prefix=None)
@@ -81,11 +81,11 @@ class Served:
 
     def _wait_running(self, board: Any, show: OnStages) -> None:
         while True:
-            show(ray.get(board.read.remote()))
+            show(_stages(board))
             application = serve.status().applications.get(self._name)
             if application is not None and application.status is ApplicationStatus.RUNNING:
                 # The last that a replica told may have come between the two questions.
-                show(ray.get(board.read.remote()))
+                show(_stages(board))
                 return
             if application is not None and application.status is ApplicationStatus.DEPLOY_FAILED:
                 messages = [one.message for one in application.deployments.values()]
@@ -130,6 +130,16 @@ class Served:
 
     def _drain(self) -> None:
         serve.get_app_handle(self._name).broadcast("drain").results(timeout_s=self._settings.drain_s + STOP_GRACE_S)
+
+
+def _stages(board: Any) -> Stages:
+    """Return the stage that every replica is in. Raises ServiceUnavailable where the cluster is gone."""
+    try:
+        return cast(Stages, ray.get(board.read.remote()))
+    except RayError as error:
+        raise ServiceUnavailable(
+            f"the Ray cluster was lost while the application started: {_cause(str(error))}"
+        ) from None
 
 
 def _check_free(field: str, listen: Listen) -> None:

@@ -12,6 +12,7 @@ from orchestrator.api.settings.listen import NODE
 from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, LogSettings, Placement, ServiceSettings
 from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.progress import reporter
+from orchestrator.services.status import loads_of
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
@@ -60,6 +61,18 @@ class ServiceReplica:
         with self._leases.issued() as lease:
             yield self._replica.endpoint, lease.token
             await lease.wait_ended()
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Return where it listens, and its sessions and KV tokens, each as used and most.
+
+        Serve's name for what it asks a replica beside its requests: this one is answered also where all are taken.
+        """
+        sessions, kv_tokens = loads_of(self._replica.info())
+        return {
+            "endpoint": self._replica.endpoint,
+            "sessions": (sessions.used, sessions.max),
+            "kv_tokens": (kv_tokens.used, kv_tokens.max),
+        }
 
     async def check_health(self) -> None:
         """See ``specgate.service.replica``. Serve replaces a replica that fails this three times in a row."""

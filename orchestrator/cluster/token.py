@@ -1,14 +1,43 @@
-"""The token that a Ray of our own asks for."""
+"""Whether a Ray asks for a token, and the token that one of our own asks for."""
 
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+MODE_VARIABLE = "RAY_AUTH_MODE"
 TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
 TOKEN_PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"
-"""Ray's own variables, in the order in which Ray looks at them: the token itself, or the file that holds it."""
+"""Ray's own: whether there is a token, and where Ray looks for it, in order: the token itself, or its file."""
+TOKEN_MODE = "token"
+OPEN_MODE = "disabled"
 TOKEN_BYTES = 32
+
+
+def mode_of_environment() -> str:
+    """Return the mode that the environment asks for, by default token. Ray takes any other word for none."""
+    return os.environ.get(MODE_VARIABLE, TOKEN_MODE)
+
+
+def use_mode(mode: str) -> None:
+    """Set the mode of this process's Ray, and of its children."""
+    os.environ[MODE_VARIABLE] = mode
+    # Ray reads its environment when it is imported, and once more when it is told to.
+    Config.initialize("")
+
+
+def token_here() -> str | None:
+    """Return the token that Ray finds on this machine, None where there is none."""
+    loader = AuthenticationTokenLoader.instance()
+    try:
+        if not loader.has_token(ignore_auth_mode=True):
+            return None
+        return str(loader.get_raw_token(ignore_auth_mode=True))
+    finally:
+        # A process that has a token loaded asks for it, whatever its mode.
+        loader.reset_cache()
 
 
 def make_token() -> None:

@@ -1,7 +1,7 @@
 """Tokens in colour by source, the legend, and the closing line of statistics."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -77,6 +77,11 @@ def output_console() -> Console:
     """Return the console for results: what is piped has no width that a table should keep to."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def warner(console: Console) -> Callable[[str], None]:
+    """Return what prints a line, whole, as a warning."""
+    return lambda line: console.print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 def write(console: Console, segments: Sequence[Segment]) -> None:

@@ -50,6 +50,7 @@ _INFO_FIELDS = (
     "boot_id",
     "active_sessions",
     "free_kv_tokens",
+    "uptime_s",
 )
 MAX_EOS_TOKEN_IDS = 256
 MAX_FORWARD_COSTS = 64

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -62,6 +63,7 @@ class ServedModel:
         fingerprint = loaded.tokenizer_fingerprint
         self._admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
         self._boot_id = uuid.uuid4().hex
+        self._loaded_at_s = time.monotonic()
 
     @property
     def max_sessions(self) -> int:
@@ -102,6 +104,7 @@ class ServedModel:
             free_kv_tokens=pool.free_tokens,
             forward_costs=self.forward_costs,
             draft_method=self.draft_method,
+            uptime_s=int(time.monotonic() - self._loaded_at_s),
         )
 
     @asynccontextmanager

@@ -14,6 +14,7 @@ from specgate.rpc.tls import TlsFiles
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
 from specgate.service.text import ServedText
+from specgate.types import ModelInfo
 
 AddServicer = Callable[[Any, Any], None]
 """Puts a servicer for a ServedModel into a server's handlers."""
@@ -100,6 +101,11 @@ class Replica:
         await self._server.drain()
         if self._model is not None:
             self._model.engine.stop()
+
+    def info(self) -> ModelInfo:
+        """Return what the service says of itself, after ``start``."""
+        info: ModelInfo = self._model.info()
+        return info
 
     def check_health(self) -> None:
         """Raise EngineFailed where the engine's last heartbeat is too long ago."""

@@ -1,5 +1,6 @@
 """A drafter without a model, ready to serve: it needs no torch and no device, and takes texts of any tokenizer."""
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
@@ -106,6 +107,7 @@ class ServedText:
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)
         self._admission = Admission("drafter", max_sessions, 0, {}, leases)
         self._boot_id = uuid.uuid4().hex
+        self._loaded_at_s = time.monotonic()
 
     @property
     def context_length(self) -> int:
@@ -133,6 +135,7 @@ class ServedText:
             free_kv_tokens=self.pool.free_tokens,
             forward_costs=(ForwardCost(1, DRAFT_US),),
             draft_method=self.draft_method,
+            uptime_s=int(time.monotonic() - self._loaded_at_s),
         )
 
     @asynccontextmanager

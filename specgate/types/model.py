@@ -90,3 +90,4 @@ class ModelInfo:
     free_kv_tokens: int = 0
     forward_costs: tuple[ForwardCost, ...] = ()
     draft_method: DraftMethod = DraftMethod.MODEL
+    uptime_s: int = 0

@@ -140,7 +140,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs", "draft_method")
+    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs", "draft_method", "uptime_s")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class GetModelInfoResponse(_message.Message):
     FREE_KV_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_COSTS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_METHOD_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     model: str
     role: str
     architecture: str
@@ -184,7 +185,8 @@ class GetModelInfoResponse(_message.Message):
     free_kv_tokens: int
     forward_costs: _containers.RepeatedCompositeFieldContainer[ForwardCost]
     draft_method: DraftMethod
-    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ..., draft_method: _Optional[_Union[DraftMethod, str]] = ...) -> None: ...
+    uptime_s: int
+    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ..., draft_method: _Optional[_Union[DraftMethod, str]] = ..., uptime_s: _Optional[int] = ...) -> None: ...
 
 class ForwardCost(_message.Message):
     __slots__ = ("rows", "forward_us")

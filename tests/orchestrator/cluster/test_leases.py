@@ -26,11 +26,13 @@ from orchestrator.api.settings.settings import Defaults, GatewaySettings, LogSet
 from orchestrator.cluster.pool import ServePool
 from orchestrator.cluster.replica import service_application
 from orchestrator.cluster.running import ANSWER_S, Replicas
+from orchestrator.cluster.system_status import system_status
 from orchestrator.decode.ports import Lease
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.services.discovery import ask_verifier
 from orchestrator.services.links import GrpcDialer
+from orchestrator.services.status import Load
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
 from specgate.logs import REQUEST_ID
@@ -195,12 +197,49 @@ async def test_without_a_replica_that_runs_nothing_is_ready(verifier, pool: Serv
         async with pool_of(handle, SHORT_S) as empty:
             with pytest.raises(ServiceUnavailable, match=r"no verifier was free within 0\.5 s"):
                 await empty.lease()
+        (waiting,) = (await asyncio.to_thread(system_status, "nowhere")).replicas
+        assert (waiting.state, waiting.sessions) == ("STARTING", None)
     finally:
         serve.delete("nowhere")
     # Where the application is gone too, the reason is Ray's, and stays here.
     async with pool_of(handle, SHORT_S) as gone:
         with pytest.raises(ServiceUnavailable, match=r"^no verifier (is there|was free within 0\.5 s)$"):
             await gone.lease()
+
+
+async def test_the_status_is_told_also_where_all_places_are_taken(
+    verifier, pool: ServePool, dialer: GrpcDialer, ray_cluster: Cluster
+) -> None:
+    lease, other = [await pool.lease() for _ in range(MAX_SESSIONS)]
+    session = await dialer.open_verifier(lease, SPEC)
+    status = await asyncio.to_thread(system_status, APP)
+    await session.close()
+    pool.release(lease)
+    pool.release(other)
+    (replica,) = status.replicas
+    assert (replica.role, replica.state, replica.endpoints, replica.error) == (
+        "verifier",
+        "RUNNING",
+        (lease.endpoint,),
+        "",
+    )
+    assert replica.sessions == Load(1, MAX_SESSIONS)
+    assert replica.uptime_s is not None
+    assert [node.alive for node in status.nodes] == [True]
+    with pytest.raises(ServiceUnavailable, match="serves no application 'other'"):
+        await asyncio.to_thread(system_status, "other")
+
+
+async def test_a_cluster_is_joined_with_the_token_that_it_asks_for(verifier, ray_cluster: Cluster) -> None:
+    # RAY_AUTH_MODE is not in the environment, as in a shell beside `ray start`.
+    environment = {**os.environ, "RAY_ADDRESS": ray_cluster.address}
+    environment.pop("RAY_AUTH_MODE", None)
+    command = [sys.executable, "-m", "orchestrator.cli", "status", "--set", f"app_name={APP}", "--json"]
+    asked = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, env=environment, check=False
+    )
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert [replica["state"] for replica in json.loads(asked.stdout)["replicas"]] == ["RUNNING"]
 
 
 async def test_a_holder_that_is_killed_loses_its_leases(verifier, ray_cluster: Cluster) -> None:

@@ -1,0 +1,90 @@
+"""``orchestrator status``: how the parts of a running system are."""
+
+import asyncio
+import json as json_format
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from orchestrator.api.settings.settings import Settings, load_settings, parse_set
+from orchestrator.cli.status_tables import print_status
+from orchestrator.services.status import SystemStatus, ask_endpoints
+from orchestrator.terminal.model_options import check_endpoint
+from orchestrator.terminal.option_groups import takes_groups
+from orchestrator.terminal.render import output_console, warner
+from specgate.errors import ServiceUnavailable
+from specgate.rpc.tls import ClientTlsFiles
+
+ROLES = ("verifier", "drafter")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOptions:
+    """Which system: services that are named, here or in the file, else what runs on Ray."""
+
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML that `serve` was given; endpoints are in it.")
+    ] = None
+    set: Annotated[
+        tuple[str, ...], typer.Option("--set", metavar="KEY=VALUE", help="Over file and flags. Repeatable.")
+    ] = ()
+    verifier: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Ask this verifier. Repeatable.")] = ()
+    drafter: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Ask this drafter. Repeatable.")] = ()
+    insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster that asks for no token.")] = False
+
+    def __post_init__(self) -> None:
+        for role in ROLES:
+            for endpoint in getattr(self, role):
+                check_endpoint(role, endpoint)
+
+    def settings(self) -> Settings:
+        """Return the settings that file and flags come to.
+
+        Raises:
+            InvalidArgument: see ``load_settings``.
+        """
+        named = {f"{role}.endpoints": getattr(self, role) for role in ROLES if getattr(self, role)}
+        return load_settings(self.config, {**named, **parse_set(self.set)})
+
+
+@takes_groups
+def status(
+    options: StatusOptions, json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False
+) -> None:
+    """Show replicas, sessions, KV, queues and nodes: of named services, else of what `serve` runs on Ray."""
+    settings = options.settings()
+    endpoints = _endpoints(settings)
+    found = asyncio.run(_of_services(settings, endpoints)) if endpoints else _on_ray(settings, options.insecure)
+    if json:
+        print(json_format.dumps(found.to_object(), indent=2))
+    else:
+        print_status(output_console(), found)
+    if not found.answers:
+        raise typer.Exit(1)
+
+
+def _endpoints(settings: Settings) -> dict[str, tuple[str, ...]]:
+    services = {role: getattr(settings, role) for role in ROLES}
+    return {role: service.endpoints for role, service in services.items() if service is not None and service.endpoints}
+
+
+async def _of_services(settings: Settings, endpoints: dict[str, tuple[str, ...]]) -> SystemStatus:
+    tls = settings.services_tls
+    files = ClientTlsFiles(tls.ca, tls.certificate, tls.key, tls.server_name) if tls else None
+    asked = await asyncio.gather(*(ask_endpoints(role, named, files) for role, named in endpoints.items()))
+    return SystemStatus(tuple(replica for replicas in asked for replica in replicas))
+
+
+def _on_ray(settings: Settings, insecure: bool) -> SystemStatus:
+    if find_spec("ray") is None:
+        hint = "pip install 'specgate[ray]', or name services: --verifier HOST:PORT"
+        raise ServiceUnavailable(f"what runs on Ray is asked through Ray: {hint}")
+    from orchestrator.cluster.cluster import visiting_cluster
+    from orchestrator.cluster.system_status import system_status
+
+    with visiting_cluster(warner(Console(stderr=True)), insecure=insecure):
+        return system_status(settings.app_name)

@@ -1,0 +1,86 @@
+"""Where a Ray cluster may be: the address that was asked for, or what Ray has left on this machine.
+
+Anybody may write to the folder in which Ray leaves the address of the latest cluster, and anybody may start a process
+that looks like a part of Ray. What is believed is a file and a process of this user or of root.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ray._common.utils import get_ray_address_file
+
+# Ray brings it, and puts it in place when it is imported.
+import psutil  # type: ignore[import-untyped]  # isort: skip
+
+from specgate.errors import InvalidArgument
+from specgate.rpc.endpoint import join_endpoint, split_endpoint
+
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+LOCAL = "local"
+AUTO = "auto"
+MAX_ADDRESS_BYTES = 300
+GCS_FLAG = "--gcs-address="
+
+Say = Callable[[str], None]
+"""Takes a line for whoever started the command."""
+
+
+def asked_for() -> str | None:
+    """Return the HOST:PORT in RAY_ADDRESS, "local" where that says so, None where it names no cluster.
+
+    Raises:
+        InvalidArgument: it has another form.
+    """
+    named = os.environ.get(ADDRESS_VARIABLE) or AUTO
+    if named in (LOCAL, AUTO):
+        return LOCAL if named == LOCAL else None
+    try:
+        return join_endpoint(*split_endpoint(named))
+    except InvalidArgument:
+        raise InvalidArgument(ADDRESS_VARIABLE, f"{named!r} is not HOST:PORT of a Ray head, nor {LOCAL!r}") from None
+
+
+def left_here(say: Say) -> list[str]:
+    """Return the addresses that Ray has left on this machine, the latest `ray start` first. ``say`` hears what was not
+    believed.
+    """
+    path = Path(get_ray_address_file(None))
+    return list(dict.fromkeys([*read_address(path, say), *_of_raylets()]))
+
+
+def read_address(path: Path, say: Say) -> Iterator[str]:
+    """Yield the address in a file of Ray's, unless it is none, or somebody else may have written it."""
+    try:
+        # A link or a pipe that somebody has put there is not followed and not waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="ascii") as file:
+            status = os.fstat(file.fileno())
+            text = file.read(MAX_ADDRESS_BYTES).strip()
+        address = join_endpoint(*split_endpoint(text))
+    except (OSError, ValueError, InvalidArgument):
+        return
+    if not _is_trusted(status.st_uid) or status.st_mode & stat.S_IWOTH:
+        say(f"{path} names a Ray cluster at {address}, and others may have written it: it is not joined")
+        return
+    yield address
+
+
+def _of_raylets() -> Iterator[str]:
+    """Yield the addresses of the heads that Ray nodes on this machine belong to."""
+    for process in psutil.process_iter():
+        with process.oneshot():
+            try:
+                if process.name() == "raylet" and _is_trusted(process.uids().real):
+                    yield from _flags(process)
+            except psutil.Error:
+                continue
+
+
+def _flags(process: Any) -> Iterator[str]:
+    return (flag.removeprefix(GCS_FLAG) for flag in process.cmdline() if flag.startswith(GCS_FLAG))
+
+
+def _is_trusted(uid: int) -> bool:
+    return uid in (0, os.getuid())

@@ -1,0 +1,96 @@
+"""How an application on Ray Serve is: asked of Serve's controller, and of each replica that runs."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.serve.context import _get_global_client
+
+from orchestrator.cluster.answers import LOST, answer_within
+from orchestrator.services.status import ANSWER_S, Load, NodeStatus, Queue, ReplicaStatus, SystemStatus
+from specgate.errors import ServiceUnavailable
+
+RUNNING = "RUNNING"
+SERVE_NAMESPACE = "serve"
+Told = Mapping[str, Any]
+"""What a replica says of itself, as plain values."""
+
+
+def system_status(app_name: str) -> SystemStatus:
+    """Return how the application is on the cluster that this process is connected to.
+
+    Raises:
+        ServiceUnavailable: Serve does not run there or does not answer, or serves no such application.
+    """
+    client: Any = _get_global_client(raise_if_no_controller_running=False)
+    if client is None:
+        raise ServiceUnavailable("Ray Serve does not run on this cluster")
+    applications: dict[str, Any] = answer_within(ANSWER_S, client.get_serve_details)["applications"]
+    if app_name not in applications:
+        others = ", ".join(applications) or "none"
+        raise ServiceUnavailable(f"this cluster serves no application {app_name!r} (app_name); it serves: {others}")
+    application = applications[app_name]
+    replicas = [
+        replica for name, deployment in application["deployments"].items() for replica in _replicas(name, deployment)
+    ]
+    uptime_s = time.time() - application["last_deployed_time_s"]
+    return SystemStatus(tuple(replicas), tuple(map(_node, ray.nodes())), round(uptime_s, 1))
+
+
+def _replicas(deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:
+    role, message, replicas = deployment.lower(), details.get("message", ""), details["replicas"]
+    if not replicas:
+        return [ReplicaStatus(role, "", "", details["status"], error=message or "it has no replica")]
+    told = _ask([one["actor_name"] for one in replicas if one["state"] == RUNNING])
+    return [_replica(role, one, told.get(one.get("actor_name"), message)) for one in replicas]
+
+
+def _ask(actor_names: list[str]) -> dict[str, Told | str]:
+    """Return what each replica says of itself, or why it says nothing. All are asked at once."""
+    asked = {name: _asked(name) for name in actor_names}
+    pending = [ref for ref in asked.values() if not isinstance(ref, str)]
+    if pending:
+        ray.wait(pending, num_returns=len(pending), timeout=ANSWER_S)
+    return {name: ref if isinstance(ref, str) else _answer(ref) for name, ref in asked.items()}
+
+
+def _asked(actor_name: str) -> Any:
+    try:
+        # By Serve's actor, because a call of the deployment waits for a place where all sessions are taken.
+        return ray.get_actor(actor_name, namespace=SERVE_NAMESPACE).record_routing_stats.remote()
+    except ValueError:
+        return "it is gone"
+
+
+def _answer(ref: Any) -> Told | str:
+    try:
+        return ray.get(ref, timeout=0) or "it tells nothing of itself"
+    except ray.exceptions.GetTimeoutError:
+        return f"it does not answer within {ANSWER_S:g} s"
+    except LOST as error:
+        return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaStatus:
+    known = {
+        "role": role,
+        "name": details["replica_id"],
+        "node": details.get("node_ip") or "",
+        "state": details["state"],
+        "uptime_s": round(time.time() - details["start_time_s"], 1),
+    }
+    if isinstance(told, str):
+        return ReplicaStatus(**known, error=told)
+    if role == "gateway":
+        queue = Queue(*(told[name] for name in Queue.__slots__))
+        return ReplicaStatus(**known, endpoints=tuple(told[door] for door in ("http", "grpc")), queue=queue)
+    sessions, kv_tokens = (Load(*told[name]) for name in ("sessions", "kv_tokens"))
+    return ReplicaStatus(**known, endpoints=(told["endpoint"],), sessions=sessions, kv_tokens=kv_tokens)
+
+
+def _node(node: dict[str, Any]) -> NodeStatus:
+    resources, labels = node["Resources"], node["Labels"]
+    own = {name: value for name, value in labels.items() if not name.startswith("ray.io/")}
+    address = node["NodeManagerAddress"]
+    return NodeStatus(address, node["Alive"], resources.get("CPU", 0.0), resources.get("GPU", 0.0), own)
