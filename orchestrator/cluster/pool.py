@@ -34,7 +34,7 @@ class ServePool:
         role: what messages call the replicas.
         handle: of a deployment with ``cluster.replica.ServiceReplica``'s ``lease``.
         wait_s: how long a lease may take.
-        rest_s: for so long after nobody was free in time nobody is waited for: the next requests are told at once.
+        rest_s: for so long after nobody was free in time, or there, nobody is waited for: the next are told at once.
     """
 
     def __init__(self, role: str, handle: DeploymentHandle[Any], wait_s: float, rest_s: float = 0.0) -> None:
@@ -65,6 +65,9 @@ class ServePool:
         except TimeoutError:
             self._rested_at_s = time.monotonic() + self._rest_s
             raise await self._nobody_free() from None
+        except ServiceUnavailable:
+            self._rested_at_s = time.monotonic() + self._rest_s
+            raise
 
     async def _asked(self) -> Lease | None:
         """Ask Serve for a lease once; return None where the replica that it chose is dead, stopped, or never was."""

@@ -17,6 +17,8 @@ from specgate.service.replica import Replica
 from specgate.service.settings import settings_class
 
 HEALTH_CHECK_PERIOD_S = 2.0
+HEALTH_CHECK_TIMEOUT_S = 10.0
+"""A replica that has not answered for three times as long is hung to Serve: soon enough for who waits for another."""
 STOP_GRACE_S = 5.0
 """Beyond the drain time, for all that ends a gateway in order."""
 LOGGING = {"enable_access_log": False}
@@ -69,6 +71,7 @@ def service_application(role: str, settings: ServiceSettings, drain_s: float) ->
         max_queued_requests=settings.max_queued_sessions,
         graceful_shutdown_timeout_s=drain_s,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         ray_actor_options=actor_options(settings.placement, has_model=settings.has_model),
         logging_config=LOGGING,
         **_scale(settings),
