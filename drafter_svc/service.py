@@ -13,7 +13,8 @@ from specgate.rpc.convert_ahead import announcement_to_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.outbox import Outbox
-from specgate.service.stream import Stopwatch, open_spec, round_of
+from specgate.service.silence import Silence, ended_by_silence
+from specgate.service.stream import Stopwatch, is_keep_alive, open_spec, round_of
 from specgate.types import Announcement, DraftRequest, SessionSpec
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc, types_pb2
@@ -36,27 +37,39 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
 
     async def Draft(self, requests: AsyncIterator[pb.DraftRequest], context: Any) -> None:
         """Answer ``open``, then every round that asks for tokens, and guess what the next one asks."""
-        spec = session_spec_from_pb(await open_spec(requests), self._served.context_length)
-        async with self._served.open(spec, self._maker_of(spec)) as session, Outbox(context.write) as outbox:
-            await outbox.send(pb.DraftResponse(opened=True))
-            await self._served.engine.run(session.warm())
-            vocab_size, engine = self._served.known_vocab_size(spec), self._served.engine
-            stopwatch = Stopwatch()
+        async with ended_by_silence(self._served.silence, context.peer()) as silence:
+            spec = session_spec_from_pb(await open_spec(requests), self._served.context_length)
+            async with self._served.open(spec, self._maker_of(spec)) as session, Outbox(context.write) as outbox:
+                idle_ms = self._served.silence.session_idle_ms
+                await outbox.send(pb.DraftResponse(opened=True, session_idle_ms=idle_ms))
+                with silence.working():
+                    await self._served.engine.run(session.warm())
+                with self._budget.sharing(session):
+                    await self._answer_rounds(requests, session, outbox, silence)
 
-            def announce(announcement: Announcement) -> None:
-                outbox.post(announcement_to_pb(announcement))
+    async def _answer_rounds(
+        self, requests: AsyncIterator[pb.DraftRequest], session: SourceSession, outbox: Outbox, silence: Silence
+    ) -> None:
+        vocab_size, engine = self._served.known_vocab_size(session.spec), self._served.engine
+        stopwatch = Stopwatch()
 
-            with self._budget.sharing(session):
-                async for message in requests:
-                    stopwatch.start()
-                    request = self._request(round_of(message), session, vocab_size)
-                    guess = partial(session.ahead.start, submit=engine.submit, announce=announce)
-                    proposal = await engine.run(drafting(session, request, partial(guess, self._budget.share(session))))
-                    if request.gamma:
-                        proposal = replace(proposal, draft_us=stopwatch.lap_us())
-                        await outbox.send(draft_response_to_pb(request.round, proposal))
-                    if not session.ahead.was_announced:
-                        guess(self._budget.share(session))
+        def announce(announcement: Announcement) -> None:
+            outbox.post(announcement_to_pb(announcement))
+
+        async for message in requests:
+            if is_keep_alive(message):
+                silence.heard()
+                continue
+            stopwatch.start()
+            request = self._request(round_of(message), session, vocab_size)
+            guess = partial(session.ahead.start, submit=engine.submit, announce=announce)
+            with silence.working():
+                proposal = await engine.run(drafting(session, request, partial(guess, self._budget.share(session))))
+            if request.gamma:
+                proposal = replace(proposal, draft_us=stopwatch.lap_us())
+                await outbox.send(draft_response_to_pb(request.round, proposal))
+            if not session.ahead.was_announced:
+                guess(self._budget.share(session))
 
     def _request(self, message: pb.DraftRound, session: SourceSession, vocab_size: int) -> DraftRequest:
         request = draft_round_from_pb(message, tuple(session.last_proposal))

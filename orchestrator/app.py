@@ -21,7 +21,7 @@ from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
 from orchestrator.cluster.logs import configure_replica_logs
-from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, VERIFIER_WAIT_S, ServePool
+from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, ServePool
 from orchestrator.cluster.progress import reporter
 from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, scaling_options, service_application
 from orchestrator.cluster.running import Replicas
@@ -30,10 +30,12 @@ from orchestrator.cluster.succession import wait_for_successor
 from orchestrator.decode.ports import Pool
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
-from orchestrator.services.discovery import ask_verifier
+from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.pool import StaticPool, grpc_health
+from orchestrator.services.timeouts import Timeouts
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate.rpc.tls import ClientTlsFiles
+from specgate.types import ModelInfo
 
 Handle = DeploymentHandle[Any]
 START_S = 600.0
@@ -160,12 +162,13 @@ async def _connected(settings: Settings, verifiers: Handle | None, drafters: Han
 
 async def _connect(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:
     tls = _client_tls(settings)
-    pool = _pool("verifier", settings.verifier, verifiers, VERIFIER_WAIT_S, tls)
+    wait_s = settings.verifier_wait_s
+    pool = _pool("verifier", settings.verifier, verifiers, wait_s, tls)
     tokenizer = await _tokenizer(settings.verifier, pool, tls)
     draft_pool = None
     if settings.drafter is not None:
         draft_pool = _pool("drafter", settings.drafter, drafters, DRAFTER_WAIT_S, tls)
-    return await Orchestrator.connect(pool, draft_pool, tokenizer, tls=tls)
+    return await Orchestrator.connect(pool, draft_pool, tokenizer, tls=tls, timeouts=Timeouts(failover_s=wait_s))
 
 
 def _pool(
@@ -183,12 +186,19 @@ def _client_tls(settings: Settings) -> ClientTlsFiles | None:
 
 async def _tokenizer(verifier: ServiceSettings, pool: Pool, tls: ClientTlsFiles | None) -> TextTokenizer | None:
     """Return the target's tokenizer, None where this node does not have it."""
-    model = verifier.model
-    if verifier.endpoints and model == BUNDLED_TARGET:
+    if verifier.endpoints and verifier.model == BUNDLED_TARGET:
         # Who only names a verifier means whatever that one serves.
-        model = (await ask_verifier(pool, tls)).model
+        return await _served_tokenizer(await ask_verifier(pool, tls))
     try:
-        return await asyncio.to_thread(TextTokenizer.load, model)
+        return await asyncio.to_thread(TextTokenizer.load, verifier.model)
     except ModelLoadError as error:
         _log.warning("prompts are token ids alone: %s", error)
         return None
+
+
+async def _served_tokenizer(served: ModelInfo) -> TextTokenizer | None:
+    tokenizer = await asyncio.to_thread(tokenizer_of, served, BUNDLED_TARGET)
+    if tokenizer is None:
+        told = "prompts are token ids alone: the tokenizer of %s, which the verifier serves, was not found here; "
+        _log.warning(told + "name its folder in verifier.model", served.model)
+    return tokenizer

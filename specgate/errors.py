@@ -7,6 +7,7 @@
     ├── ModelLoadError           MODEL_LOAD_FAILED      no such model, or files that are not loaded here
     ├── OutOfSync                OUT_OF_SYNC            a round starts from another length than the session's
     ├── LeaseRefused             LEASE_REFUSED          a session without the one-time token it needs
+    ├── SessionIdle              SESSION_IDLE           a session whose client says nothing
     ├── ResourceExhausted
     │   ├── KVCacheFull          KV_CACHE_FULL
     │   └── TooManySessions      TOO_MANY_SESSIONS
@@ -70,6 +71,12 @@ class LeaseRefused(SpecgateError):
     """The session's lease token is missing, unknown or spent."""
 
     reason = "LEASE_REFUSED"
+
+
+class SessionIdle(SpecgateError):
+    """The session's client said nothing for too long: not its first message, or no more since the last one."""
+
+    reason = "SESSION_IDLE"
 
 
 class ResourceExhausted(SpecgateError):

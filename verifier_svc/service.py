@@ -11,7 +11,8 @@ from specgate.rpc.convert_ahead import follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
-from specgate.service.stream import Stopwatch, open_spec, round_of
+from specgate.service.silence import Silence, ended_by_silence
+from specgate.service.stream import Stopwatch, is_keep_alive, open_spec, round_of
 from specgate.types import FollowUps, Verdict, VerifyRequest
 from specgate.v1 import types_pb2, verifier_service_pb2_grpc
 from specgate.v1 import verifier_service_pb2 as pb
@@ -27,21 +28,30 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    async def Verify(self, requests: AsyncIterator[pb.VerifyRequest], context: Any) -> AsyncIterator[pb.VerifyResponse]:
+    async def Verify(self, requests: AsyncIterator[pb.VerifyRequest], context: Any) -> None:
         """Answer ``open``, then send the verdicts of every round."""
-        spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
-        async with self._model.open(spec, VerifySession) as session:
-            yield pb.VerifyResponse(opened=True)
-            outbox: Outbox = asyncio.Queue()
-            stopwatch = Stopwatch()
-            reader = asyncio.create_task(_ending(outbox, self._read_rounds(requests, session, outbox, stopwatch)))
-            try:
-                while (item := await outbox.get()) is not None:
-                    if isinstance(item, BaseException):
-                        raise item
-                    yield verdict_to_pb(replace(item, verify_us=stopwatch.lap_us()))
-            finally:
-                await _cancel(reader)
+        async with ended_by_silence(self._model.silence, context.peer()) as silence:
+            spec = session_spec_from_pb(await open_spec(requests), self._model.context_length)
+            async with self._model.open(spec, VerifySession) as session:
+                silence.heard()
+                idle_ms = self._model.silence.session_idle_ms
+                await context.write(pb.VerifyResponse(opened=True, session_idle_ms=idle_ms))
+                await self._send_verdicts(requests, session, context, silence)
+
+    async def _send_verdicts(
+        self, requests: AsyncIterator[pb.VerifyRequest], session: VerifySession, context: Any, silence: Silence
+    ) -> None:
+        outbox: Outbox = asyncio.Queue()
+        stopwatch = Stopwatch()
+        reading = self._read_rounds(requests, session, outbox, stopwatch, silence)
+        reader = asyncio.create_task(_ending(outbox, reading))
+        try:
+            while (item := await outbox.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                await context.write(verdict_to_pb(replace(item, verify_us=stopwatch.lap_us())))
+        finally:
+            await _cancel(reader)
 
     async def _read_rounds(
         self,
@@ -49,6 +59,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         session: VerifySession,
         outbox: Outbox,
         stopwatch: Stopwatch,
+        silence: Silence,
     ) -> None:
         """Run each round on the engine. One that arrives while another runs ends that one's solo run.
 
@@ -68,9 +79,12 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
                 )
             loop.call_soon_threadsafe(outbox.put_nowait, verdict)
 
-        running = asyncio.create_task(_reporting(outbox, engine.run(session.prefill())))
+        running = asyncio.create_task(_reporting(outbox, silence, engine.run(session.prefill())))
         try:
             async for message in requests:
+                silence.heard()
+                if is_keep_alive(message):
+                    continue
                 if message.WhichOneof("message") == "follow_ups":
                     session.expect(self._follow_ups(message.follow_ups))
                     continue
@@ -79,7 +93,8 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
                 session.interrupt()
                 await running
                 session.resume()
-                running = asyncio.create_task(_reporting(outbox, engine.run(session.verify(request, emit))))
+                work = engine.run(session.verify(request, emit))
+                running = asyncio.create_task(_reporting(outbox, silence, work))
             await running
         finally:
             await _cancel(running)
@@ -104,10 +119,11 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
         return model_info_to_pb(self._model.info())
 
 
-async def _reporting(outbox: Outbox, work: Coroutine[Any, Any, None]) -> None:
+async def _reporting(outbox: Outbox, silence: Silence, work: Coroutine[Any, Any, None]) -> None:
     """Run a round; its failure ends the stream at once, not when the next message arrives."""
     try:
-        await work
+        with silence.working():
+            await work
     except Exception as error:
         outbox.put_nowait(error)
 

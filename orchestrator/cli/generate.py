@@ -17,7 +17,7 @@ from orchestrator.local.launch import Pair, capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts
-from orchestrator.terminal.render import Painter, legend, output_console, statistics_line, write
+from orchestrator.terminal.render import Painter, legend, output_console, statistics_line, until_writable, write
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import error_object, result_object
 from specgate.errors import InvalidArgument, SpecgateError
@@ -108,6 +108,7 @@ async def _stream(job: PromptJob, tokenizer: TextTokenizer | None, out: Console)
     write(out, [Segment(_prompt_text(job.prompt, tokenizer), Style(bold=True))])
     painter = Painter(tokenizer.incremental() if tokenizer else None)
     async for delta in job.deltas():
+        await until_writable(out)
         write(out, painter.paint(delta))
     out.print()
 

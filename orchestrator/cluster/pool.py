@@ -14,11 +14,11 @@ from orchestrator.cluster.running import ANSWER_S, Replicas
 from orchestrator.decode.ports import Lease
 from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
 
-VERIFIER_WAIT_S = 30.0
-"""A request cannot start without a verifier: it queues for one, this long at the most."""
 DRAFTER_WAIT_S = 0.5
 """A request can do without a drafter: one that is not free at once is not waited for."""
 REST_S = 1.0
+LOOK_S = 0.25
+"""Who has waited for so long finds out whether a replica runs or comes, and looks again as often."""
 END_GRACE_S = 0.5
 """A session's stream is closed right after its lease is given back, and ends the lease by itself within this time."""
 BROKEN = (RayError, RayServeException, StopAsyncIteration)
@@ -34,7 +34,7 @@ class ServePool:
         role: what messages call the replicas.
         handle: of a deployment with ``cluster.replica.ServiceReplica``'s ``lease``.
         wait_s: how long a lease may take.
-        rest_s: for so long after nobody was free in time nobody is waited for: the next requests are told at once.
+        rest_s: for so long after nobody was free in time, or there, nobody is waited for: the next are told at once.
     """
 
     def __init__(self, role: str, handle: DeploymentHandle[Any], wait_s: float, rest_s: float = 0.0) -> None:
@@ -48,33 +48,59 @@ class ServePool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def lease(self) -> Lease:
-        """Return a lease on the replica that Serve chose.
+        """Return a lease on the replica that Serve chose. Waits for one that Serve starts, as for one that is full.
 
         Raises:
             TooManySessions: all replicas are full, and as many requests wait as may, or too long.
-            ServiceUnavailable: no replica is there; Ray's own reason is logged.
+            ServiceUnavailable: no replica is there, and none is on its way; Ray's own reason is logged.
         """
         if time.monotonic() < self._rested_at_s:
             raise ServiceUnavailable(f"no {self._role} was free a moment ago")
-        response: Any = self._handle.lease.remote()
         try:
             async with asyncio.timeout(self._wait_s):
-                endpoint, token = await anext(response)
+                while (lease := await self._asked()) is None:
+                    await self._check_expected()
+                    await asyncio.sleep(LOOK_S)
+                return lease
         except TimeoutError:
-            response.cancel()
             self._rested_at_s = time.monotonic() + self._rest_s
             raise await self._nobody_free() from None
+        except ServiceUnavailable:
+            self._rested_at_s = time.monotonic() + self._rest_s
+            raise
+
+    async def _asked(self) -> Lease | None:
+        """Ask Serve for a lease once; return None where the replica that it chose is dead, stopped, or never was."""
+        response: Any = self._handle.lease.remote()
+        try:
+            endpoint, token = await self._first_of(response)
         except BackPressureError:
             raise TooManySessions(f"all {self._role}s are full, and as many requests wait for one as may") from None
         except BROKEN as error:
             _log.warning("no %s gave a lease: %s", self._role, _first_line(error))
-            raise ServiceUnavailable(f"no {self._role} is there") from None
+            return None
         except BaseException:
             response.cancel()
             raise
         lease = Lease(endpoint, token)
         self._held[lease] = _Call(response)
         return lease
+
+    async def _first_of(self, response: Any) -> tuple[str, str]:
+        answer = asyncio.ensure_future(anext(response))
+        try:
+            while not (await asyncio.wait({answer}, timeout=LOOK_S))[0]:
+                await self._check_expected()
+        except BaseException:
+            answer.cancel()
+            await asyncio.wait({answer})
+            raise
+        first: tuple[str, str] = answer.result()
+        return first
+
+    async def _check_expected(self) -> None:
+        if not await self._replicas.expected(self._wait_s):
+            raise ServiceUnavailable(f"no {self._role} is there, and none is on its way")
 
     async def _nobody_free(self) -> SpecgateError:
         problem = f"no {self._role} was free within {self._wait_s:g} s"

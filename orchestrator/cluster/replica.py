@@ -19,6 +19,8 @@ from specgate.service.replica import Replica
 from specgate.service.settings import settings_class
 
 HEALTH_CHECK_PERIOD_S = 2.0
+HEALTH_CHECK_TIMEOUT_S = 5.0
+"""A replica that has not answered three times is replaced: with the period one that hangs is found in some 20 s."""
 STOP_GRACE_S = 5.0
 """Beyond the drain time, for all that ends a gateway in order."""
 LOGGING = {"enable_access_log": False}
@@ -89,6 +91,7 @@ def service_application(
         max_queued_requests=settings.max_queued_sessions,
         graceful_shutdown_timeout_s=drain_s,
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         ray_actor_options=actor_options(settings.placement, has_model=settings.has_model),
         logging_config=LOGGING,
         **scaling_options(settings.replicas, settings.autoscaling),

@@ -1,7 +1,10 @@
-"""Whether a deployment has replicas that run: asked of Serve's controller, which checks each one's health."""
+"""Whether a deployment has replicas that run, or that come: asked of Serve's controller, which checks their health."""
 
 import asyncio
 import logging
+import time
+from collections.abc import Iterable
+from enum import Enum, auto
 from typing import Any
 
 from ray import serve
@@ -16,6 +19,15 @@ ANSWER_S = 2.0
 _log = logging.getLogger(__name__)
 
 
+class Presence(Enum):
+    """What there is of a deployment's replicas; ``COMING`` where none runs and Serve is to start some."""
+
+    RUNNING = auto()
+    COMING = auto()
+    GONE = auto()
+    UNKNOWN = auto()
+
+
 class Replicas:
     """The replicas of one deployment, busy or not. Asking takes no lease.
 
@@ -27,27 +39,55 @@ class Replicas:
         self._role = role
         self._app_name = handle.app_name
         self._deployment_name = handle.deployment_name
-        self._asking: asyncio.Task[bool] | None = None
+        self._asking: asyncio.Task[Presence] | None = None
+        self._missing_since_s: float | None = None
+        self._missing_at_s = 0.0
 
     async def check(self) -> None:
         """Raise ServiceUnavailable unless a replica runs."""
         if not await self.any_running():
             raise ServiceUnavailable(f"no {self._role} is there")
 
-    async def any_running(self, within_s: float = ANSWER_S) -> bool:
-        """Return whether a replica runs; also False where Serve does not say so within ``within_s`` seconds."""
+    async def any_running(self, answer_s: float = ANSWER_S) -> bool:
+        """Return whether a replica runs; also False where Serve does not say so within ``answer_s`` seconds."""
+        return await self._presence(answer_s) is Presence.RUNNING
+
+    async def expected(self, within_s: float) -> bool:
+        """Return whether a replica runs, or may within ``within_s`` seconds; also True where Serve does not say.
+
+        What Serve starts is expected, whatever it does, until none has run for that long: a replica may find no node,
+        or fail again and again.
+        """
+        presence, now_s = await self._presence(ANSWER_S), time.monotonic()
+        if presence in (Presence.RUNNING, Presence.UNKNOWN):
+            self._missing_since_s = None
+            return True
+        # Where nobody looked for long there may have been one in between.
+        if self._missing_since_s is None or now_s - self._missing_at_s > within_s:
+            self._missing_since_s = now_s
+        self._missing_at_s = now_s
+        return presence is Presence.COMING and now_s - self._missing_since_s < within_s
+
+    async def _presence(self, answer_s: float) -> Presence:
         # All who ask share one question: a thread that waits for a lost controller is not joined by a second one.
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(asyncio.to_thread(self._ask))
         asking = self._asking
-        await asyncio.wait({asking}, timeout=within_s)
-        return asking.done() and asking.result()
+        await asyncio.wait({asking}, timeout=answer_s)
+        return asking.result() if asking.done() else Presence.UNKNOWN
 
-    def _ask(self) -> bool:
+    def _ask(self) -> Presence:
         try:
             application = serve.status().applications.get(self._app_name)
         except (RayError, RayServeException) as error:
             _log.warning("Ray Serve does not say which %ss run: %s", self._role, reason_of(error))
-            return False
+            return Presence.UNKNOWN
         deployment = application.deployments.get(self._deployment_name) if application else None
-        return deployment is not None and any(state == "RUNNING" for state in deployment.replica_states)
+        if deployment is None or deployment.status == "DEPLOY_FAILED":
+            return Presence.GONE
+        # A deployment without a replica gets one: a lost one is replaced, and one that scales to none has work now.
+        return Presence.RUNNING if _any_runs(deployment.replica_states) else Presence.COMING
+
+
+def _any_runs(replica_states: Iterable[str]) -> bool:
+    return any(state == "RUNNING" for state in replica_states)

@@ -9,17 +9,18 @@ from typing import Any
 
 from rich.console import Console
 
+from orchestrator.api.settings.settings import BUNDLED_TARGET
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.loading_bars import loading_bars
 from orchestrator.local.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
-from orchestrator.services.discovery import ask_verifier
+from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import Timeouts
 from orchestrator.terminal.model_options import ModelOptions, check_model
 from orchestrator.terminal.prompts import Prompt
-from specgate.errors import InvalidArgument, ModelLoadError
+from specgate.errors import InvalidArgument
 from specgate.rpc.tls import ClientTlsFiles
 
 PAGE_TOKENS = 2048
@@ -207,8 +208,7 @@ async def _tokenizer(model: str | None) -> TextTokenizer | None:
 async def _served_tokenizer(verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console) -> TextTokenizer | None:
     """Return the tokenizer of the model that a named verifier serves, where its files are on this machine too."""
     info = await ask_verifier(verifiers, tls)
-    try:
-        return await _tokenizer(info.model)
-    except ModelLoadError:
-        log.print(f"{info.model} is not on this machine; text needs its tokenizer: give --target", style="yellow")
-        return None
+    tokenizer = await asyncio.to_thread(tokenizer_of, info, BUNDLED_TARGET)
+    if tokenizer is None:
+        log.print(f"the tokenizer of {info.model} was not found; text needs it: give --target", style="yellow")
+    return tokenizer

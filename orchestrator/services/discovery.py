@@ -1,17 +1,20 @@
 """What the services behind a pool serve, and whether draft and target fit together."""
 
 import asyncio
+import re
 
 from orchestrator.decode.ports import Lease, Pool
+from orchestrator.decode.text import TextTokenizer
 from orchestrator.services.drafter_link import GrpcDrafter
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TokenizerMismatch
+from specgate.errors import InvalidArgument, ModelLoadError, ServiceUnavailable, SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import PROTO_VERSION, ModelInfo, SessionSpec
 
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 UNKNOWN_CONTEXT_LENGTH = 1 << 31
 RETRY_INTERVAL_S = 0.1
 ANSWER_SHARE = 1 / 3
@@ -37,7 +40,7 @@ async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -
                     cause = cause or error
                     await asyncio.sleep(RETRY_INTERVAL_S)
     except TimeoutError:
-        raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause}") from cause
+        raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause or 'none was ready'}") from cause
 
 
 async def ask_verifier(pool: Pool, tls: ClientTlsFiles | None) -> ModelInfo:
@@ -51,6 +54,22 @@ async def ask_verifier(pool: Pool, tls: ClientTlsFiles | None) -> ModelInfo:
         return await ask_one(pool, GrpcDialer(channels, timeouts.open_s), "verifier", timeouts.connect_s)
     finally:
         await channels.close()
+
+
+def tokenizer_of(served: ModelInfo, known: str) -> TextTokenizer | None:
+    """Return the tokenizer of what a verifier serves, None where it is not found on this machine.
+
+    A verifier tells no paths. So it is that of ``known``, a folder here, where it is the same; or that of the hub id.
+    """
+    names = [known, served.model] if HUB_ID.fullmatch(served.model) else [known]
+    for name in names if served.tokenizer_fingerprint else ():
+        try:
+            tokenizer = TextTokenizer.load(name)
+        except ModelLoadError:
+            continue
+        if tokenizer and first_difference(served.tokenizer_fingerprint, tokenizer.fingerprint) is None:
+            return tokenizer
+    return None
 
 
 async def _ask(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:

@@ -12,7 +12,7 @@ from orchestrator.services.checks import check_follow_up, check_verdict
 from orchestrator.services.deadlines import Deadline
 from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, InternalError, ServiceUnavailable, SpecgateError, reason_of
+from specgate.errors import MISCONFIGURED, InternalError, ServiceUnavailable, SessionIdle, SpecgateError, reason_of
 from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
@@ -46,6 +46,8 @@ class FailoverVerifier:
         self._session = session
         self._timeouts = timeouts
         self._attached: _VerifierSession | None = None
+        self._leasing: asyncio.Timeout | None = None
+        self._lost_by: SpecgateError | None = None
         self._expected: FollowUps | None = None
         self._num_failures = 0
         self._closed = False
@@ -103,6 +105,8 @@ class FailoverVerifier:
     async def close(self) -> None:
         """See ``ports.Verifier``."""
         self._closed = True
+        if self._leasing is not None and not self._leasing.expired():
+            self._leasing.reschedule(asyncio.get_running_loop().time())
         if self._attached is not None:
             await self._detach(self._attached)
 
@@ -124,11 +128,13 @@ class FailoverVerifier:
     async def _lose(self, attached: _VerifierSession, error: SpecgateError) -> None:
         """Give the verifier up. Raises ``error`` where another one would do no better."""
         misconfigured = isinstance(error, MISCONFIGURED)
-        if not await self._detach(attached, failed=not misconfigured):
+        # One that ended the session because nobody talked to it is well.
+        if not await self._detach(attached, failed=not isinstance(error, (*MISCONFIGURED, SessionIdle))):
             raise error
         self._num_failures += 1
         if misconfigured or self._num_failures >= MAX_FAILURES_WITHOUT_PROGRESS:
             raise error
+        self._lost_by = error
         _log.warning("lost the verifier at %s: %s", attached.leased.lease.endpoint, reason_of(error))
 
     async def _attach_another(self) -> _VerifierSession:
@@ -155,7 +161,15 @@ class FailoverVerifier:
 
     async def _lease(self) -> Lease:
         self._check_wanted()
-        lease = await self._pool.lease()
+        try:
+            async with asyncio.timeout(None) as self._leasing:
+                lease = await self._pool.lease()
+        except TimeoutError:
+            # Nobody but ``close`` sets this time.
+            self._check_wanted()
+            raise
+        finally:
+            self._leasing = None
         if self._closed:
             self._pool.release(lease)
             self._check_wanted()
@@ -168,8 +182,10 @@ class FailoverVerifier:
 
     def _no_other(self, cause: SpecgateError | None) -> ServiceUnavailable:
         emitted = self._session.length - self._session.num_prompt_tokens
-        waited = f"no other one took over within {self._timeouts.failover_s:g} s"
-        return ServiceUnavailable(f"the verifier was lost after {emitted} emitted tokens, and {waited}: {cause}")
+        lost = f"the verifier was lost after {emitted} emitted tokens ({self._lost_by})"
+        # Without a cause it was the pool that waited to the end.
+        why = cause or "none was ready, or none had a place free"
+        return ServiceUnavailable(f"{lost}, and no other one took over within {self._timeouts.failover_s:g} s: {why}")
 
     async def _open_on(self, lease: Lease, timeout_s: float) -> None:
         opening = self._dialer.open_verifier(lease, self._session.spec)

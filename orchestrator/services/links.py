@@ -77,7 +77,7 @@ class GrpcDialer:
 
     async def _opened(self, call: Any, opening: Any, peer: str) -> SessionStream:
         stream = SessionStream(self._wrap_call(call) if self._wrap_call else call, peer)
-        await stream.open(opening, self._open_timeout_s)
+        await stream.open(opening, self._open_timeout_s, type(opening)(keep_alive=types_pb2.KeepAlive()))
         return stream
 
 

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
 
-from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.rpc.channel import open_channel
 from specgate.rpc.status import from_rpc_error
 from specgate.rpc.tls import ClientTlsFiles
+
+KEEP_ALIVE_SHARE = 1 / 3
+"""Of the silence that a service survives, how much it gets: two keep_alives may be late."""
 
 
 class ChannelCache:
@@ -45,15 +48,22 @@ class ChannelCache:
 
 
 class SessionStream:
-    """One session's call on ``peer`` (a name for error messages). Messages are protobuf of either service."""
+    """One session's call on ``peer`` (a name for error messages). Messages are protobuf of either service.
+
+    A request may be silent for minutes, because its gate is closed or its reader is slow: then the peer is told that
+    it is still there.
+    """
 
     def __init__(self, call: Any, peer: str) -> None:
         self._call = call
         self.peer = peer
         self._writing = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._wrote_at_s = 0.0
+        self._keeping: asyncio.Task[None] | None = None
 
-    async def open(self, opening: Any, timeout_s: float) -> None:
-        """Send ``opening`` and wait for its answer.
+    async def open(self, opening: Any, timeout_s: float, keep_alive: Any) -> None:
+        """Send ``opening`` and wait for its answer. From then on send ``keep_alive`` where the peer asks for it.
 
         Raises:
             SpecgateError: what the peer answered; ServiceUnavailable where it did not within ``timeout_s``.
@@ -64,6 +74,9 @@ class SessionStream:
                 answer = await self.read()
             if not answer.opened:
                 raise InternalError(f"{self.peer} did not answer the opening of a session")
+            if answer.session_idle_ms:
+                interval_s = answer.session_idle_ms / 1000 * KEEP_ALIVE_SHARE
+                self._keeping = asyncio.create_task(self._keep_alive(keep_alive, interval_s))
         except TimeoutError:
             self.close()
             raise ServiceUnavailable(f"{self.peer} opened no session within {timeout_s:g} s") from None
@@ -78,6 +91,7 @@ class SessionStream:
                 # gRPC takes one at a time.
                 async with self._writing:
                     await self._call.write(message)
+            self._wrote_at_s = self._loop.time()
         except asyncio.InvalidStateError:
             # The call has a status already: reading raises it, unless it is OK.
             await self.read()
@@ -99,6 +113,17 @@ class SessionStream:
     def close(self) -> None:
         """Cancel the call: the peer frees the session. Safe to call twice."""
         self._call.cancel()
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    async def _keep_alive(self, message: Any, interval_s: float) -> None:
+        """Send ``message`` whenever nothing else was sent for so long, to the end of the stream."""
+        # What is wrong with the stream is met where it is read.
+        with suppress(SpecgateError):
+            while True:
+                await asyncio.sleep(self._wrote_at_s + interval_s - self._loop.time())
+                if self._loop.time() - self._wrote_at_s >= interval_s:
+                    await self.write(message)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -1,5 +1,8 @@
 """Tokens in colour by source, the legend, and the closing line of statistics."""
 
+import asyncio
+import io
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -92,6 +95,24 @@ def write(console: Console, segments: Sequence[Segment]) -> None:
     if console.is_terminal:
         segments = [Segment(segment.text.translate(_CONTROL_PICTURES), segment.style) for segment in segments]
     console.print(Segments(segments), end="", soft_wrap=True)
+
+
+async def until_writable(console: Console) -> None:
+    """Return when what reads the output takes more. A pager that is not scrolled must not hold up the event loop, in
+    which requests go on and sessions are kept alive.
+    """
+    try:
+        fd = console.file.fileno()
+    except io.UnsupportedOperation:
+        return
+    if select.select([], [fd], [], 0)[1]:
+        return
+    loop, writable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(fd, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(fd)
 
 
 def legend(sources: Sequence[TokenSource] = tuple(TokenSource)) -> Text:

@@ -181,6 +181,8 @@ def _forward_costs_from_pb(pbs: Sequence[pb2.ForwardCost]) -> tuple[ForwardCost,
     check_length("forward_costs", pbs, 0, MAX_FORWARD_COSTS)
     costs = tuple(ForwardCost(pb.rows, pb.forward_us) for pb in pbs)
     for before, cost in zip((ForwardCost(0, 1), *costs), costs, strict=False):
-        check_range("forward_costs.rows", cost.rows, before.rows + 1, MAX_SEQUENCE_TOKENS)
+        check_range("forward_costs.rows", cost.rows, 1, MAX_SEQUENCE_TOKENS)
+        if cost.rows <= before.rows:
+            raise InvalidArgument("forward_costs.rows", f"{cost.rows} comes after {before.rows}; they rise")
         check_range("forward_costs.forward_us", cost.forward_us, 1, (1 << 32) - 1)
     return costs

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from specgate.errors import reason_of
@@ -15,6 +16,7 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.service.admission import Admission
 from specgate.service.leases import LeaseBook
+from specgate.service.silence import SilenceLimits
 from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
 ENGINE_LOOK_S = 1.0
@@ -41,6 +43,7 @@ class ServedModel:
         run_ahead_rows: of a drafter, how many guesses it drafts side by side; 0 is none.
         forward_costs: what forwards took when it loaded, as it is told to whoever asks.
         draft_method: of a drafter.
+        silence: how long a client may say nothing.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class ServedModel:
         run_ahead_rows: int = 0,
         forward_costs: tuple[ForwardCost, ...] = (),
         draft_method: DraftMethod = DraftMethod.MODEL,
+        silence: SilenceLimits = SilenceLimits(),
     ) -> None:
         self.role = role
         self.loaded = loaded
@@ -60,6 +64,7 @@ class ServedModel:
         self.run_ahead_rows = run_ahead_rows
         self.draft_method = draft_method
         self.forward_costs = forward_costs
+        self.silence = silence
         fingerprint = loaded.tokenizer_fingerprint
         self._admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
         self._boot_id = uuid.uuid4().hex
@@ -86,7 +91,8 @@ class ServedModel:
     def info(self) -> ModelInfo:
         loaded, pool = self.loaded, self.engine.runner.pool
         return ModelInfo(
-            model=loaded.name,
+            # Where its files lie is nobody's business who may ask.
+            model=Path(loaded.name).name if Path(loaded.name).is_absolute() else loaded.name,
             role=self.role,
             architecture=loaded.architecture,
             dtype=str(loaded.dtype).removeprefix("torch."),

@@ -119,7 +119,7 @@ class Replica:
         """
         if not self._config.has_model:
             config = self._config
-            return ServedText(config.max_sessions, config.kv_tokens, self.leases, config.memory_bytes)
+            return ServedText(config.max_sessions, config.kv_tokens, self.leases, config.memory_bytes, config.silence)
         import torch
 
         from specgate.devices import pick_device
@@ -142,9 +142,16 @@ class Replica:
         forward_costs = measure_forwards(runner)
         engine = Engine(runner, _limits(config, device.type), on_failure=_die)
         engine.start()
-        leases, rows = self.leases, config.run_ahead_rows
         return ServedModel(
-            self._role, loaded, engine, config.max_sessions, leases, rows, forward_costs, config.draft_method
+            self._role,
+            loaded,
+            engine,
+            config.max_sessions,
+            leases=self.leases,
+            run_ahead_rows=config.run_ahead_rows,
+            forward_costs=forward_costs,
+            draft_method=config.draft_method,
+            silence=config.silence,
         )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from specgate.errors import InvalidArgument
 from specgate.service.flags import validated
+from specgate.service.silence import DEFAULT_FIRST_MESSAGE_S, DEFAULT_SESSION_IDLE_S, SilenceLimits
 from specgate.types import MAX_RUN_AHEAD, Attention, DraftMethod, Dtype
 
 MAX_SESSIONS_LIMIT = 4096
@@ -43,10 +44,24 @@ class ModelSettings(BaseModel):
         le=1 << 20,
         description="Tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA if absent.",
     )
+    first_message_s: float = Field(
+        DEFAULT_FIRST_MESSAGE_S, ge=0.01, le=86_400, description="Seconds that a stream may take to its first message."
+    )
+    session_idle_s: float = Field(
+        DEFAULT_SESSION_IDLE_S,
+        ge=0.01,
+        le=86_400,
+        description="Seconds of silence after which a session ends while it waits for its client.",
+    )
 
     @property
     def has_model(self) -> bool:
         return True
+
+    @property
+    def silence(self) -> SilenceLimits:
+        """How long a client may say nothing."""
+        return SilenceLimits(self.first_message_s, self.session_idle_s)
 
     @model_validator(mode="after")
     def _check_model(self) -> Self:

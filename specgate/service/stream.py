@@ -20,6 +20,11 @@ async def open_spec(requests: AsyncIterator[Any]) -> Any:
     raise InvalidArgument("open", "must be the first message of the stream")
 
 
+def is_keep_alive(message: Any) -> bool:
+    """Return whether a later message says nothing but that its sender is there."""
+    return bool(message.WhichOneof("message") == "keep_alive")
+
+
 def round_of(message: Any) -> Any:
     """Return the round in a later message. Raises InvalidArgument where it is anything else."""
     if message.WhichOneof("message") != "round":

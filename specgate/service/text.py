@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from specgate.errors import KVCacheFull
 from specgate.service.admission import ANY_TOKEN_ID, Admission
 from specgate.service.leases import LeaseBook
+from specgate.service.silence import SilenceLimits
 from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
 T = TypeVar("T")
@@ -90,6 +91,7 @@ class ServedText:
         num_tokens: of all sessions' texts at the most; None is ``DEFAULT_TOKENS``.
         leases: whose tokens a session needs; None lets anybody in.
         memory_bytes: of past answers, kept for later ones; 0 keeps none.
+        silence: how long a client may say nothing.
     """
 
     draft_method = DraftMethod.SUFFIX
@@ -101,8 +103,10 @@ class ServedText:
         num_tokens: int | None = None,
         leases: LeaseBook | None = None,
         memory_bytes: int = 0,
+        silence: SilenceLimits = SilenceLimits(),
     ) -> None:
         self.memory_bytes = memory_bytes
+        self.silence = silence
         self.engine = InlineEngine()
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)
         self._admission = Admission("drafter", max_sessions, 0, {}, leases)

@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DraftRequest(_message.Message):
-    __slots__ = ("open", "round")
+    __slots__ = ("open", "round", "keep_alive")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    KEEP_ALIVE_FIELD_NUMBER: _ClassVar[int]
     open: _types_pb2.SessionSpec
     round: DraftRound
-    def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[DraftRound, _Mapping]] = ...) -> None: ...
+    keep_alive: _types_pb2.KeepAlive
+    def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[DraftRound, _Mapping]] = ..., keep_alive: _Optional[_Union[_types_pb2.KeepAlive, _Mapping]] = ...) -> None: ...
 
 class DraftRound(_message.Message):
     __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare")
@@ -33,7 +35,7 @@ class DraftRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared", "method")
+    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared", "method", "session_idle_ms")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     FROM_RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +44,7 @@ class DraftResponse(_message.Message):
     ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     NUM_PREPARED_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
+    SESSION_IDLE_MS_FIELD_NUMBER: _ClassVar[int]
     round: int
     proposal: _types_pb2.Proposal
     from_run_ahead: bool
@@ -50,7 +53,8 @@ class DraftResponse(_message.Message):
     announced: Announcement
     num_prepared: int
     method: _types_pb2.DraftMethod
-    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ..., method: _Optional[_Union[_types_pb2.DraftMethod, str]] = ...) -> None: ...
+    session_idle_ms: int
+    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ..., method: _Optional[_Union[_types_pb2.DraftMethod, str]] = ..., session_idle_ms: _Optional[int] = ...) -> None: ...
 
 class Announcement(_message.Message):
     __slots__ = ("position", "num_committed", "num_draft_tokens", "token_ids", "gamma", "stop_below", "methods")

@@ -10,7 +10,7 @@ class DrafterServiceStub(object):
     """DrafterService proposes tokens. Errors are gRPC status with ErrorInfo
     (domain "specgate"): INVALID_ARGUMENT, OUT_OF_SYNC, TOKENIZER_MISMATCH,
     KV_CACHE_FULL, TOO_MANY_SESSIONS, LEASE_REFUSED, SERVICE_UNAVAILABLE,
-    NONFINITE_LOGITS, ENGINE_FAILED.
+    NONFINITE_LOGITS, ENGINE_FAILED, SESSION_IDLE.
     """
 
     def __init__(self, channel):
@@ -35,7 +35,7 @@ class DrafterServiceServicer(object):
     """DrafterService proposes tokens. Errors are gRPC status with ErrorInfo
     (domain "specgate"): INVALID_ARGUMENT, OUT_OF_SYNC, TOKENIZER_MISMATCH,
     KV_CACHE_FULL, TOO_MANY_SESSIONS, LEASE_REFUSED, SERVICE_UNAVAILABLE,
-    NONFINITE_LOGITS, ENGINE_FAILED.
+    NONFINITE_LOGITS, ENGINE_FAILED, SESSION_IDLE.
     """
 
     def Draft(self, request_iterator, context):
@@ -76,7 +76,7 @@ class DrafterService(object):
     """DrafterService proposes tokens. Errors are gRPC status with ErrorInfo
     (domain "specgate"): INVALID_ARGUMENT, OUT_OF_SYNC, TOKENIZER_MISMATCH,
     KV_CACHE_FULL, TOO_MANY_SESSIONS, LEASE_REFUSED, SERVICE_UNAVAILABLE,
-    NONFINITE_LOGITS, ENGINE_FAILED.
+    NONFINITE_LOGITS, ENGINE_FAILED, SESSION_IDLE.
     """
 
     @staticmethod

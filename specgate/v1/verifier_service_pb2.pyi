@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("open", "round", "follow_ups")
+    __slots__ = ("open", "round", "follow_ups", "keep_alive")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_UPS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_ALIVE_FIELD_NUMBER: _ClassVar[int]
     open: _types_pb2.SessionSpec
     round: VerifyRound
     follow_ups: FollowUps
-    def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[VerifyRound, _Mapping]] = ..., follow_ups: _Optional[_Union[FollowUps, _Mapping]] = ...) -> None: ...
+    keep_alive: _types_pb2.KeepAlive
+    def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[VerifyRound, _Mapping]] = ..., follow_ups: _Optional[_Union[FollowUps, _Mapping]] = ..., keep_alive: _Optional[_Union[_types_pb2.KeepAlive, _Mapping]] = ...) -> None: ...
 
 class VerifyRound(_message.Message):
     __slots__ = ("round", "position", "proposal", "solo_below", "max_solo_tokens")
@@ -47,7 +49,7 @@ class FollowUps(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ..., branches: _Optional[_Union[_types_pb2.Branches, _Mapping]] = ..., least_confidences: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences", "follow_up")
+    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences", "follow_up", "session_idle_ms")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +66,7 @@ class VerifyResponse(_message.Message):
     FORWARD_US_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_UP_FIELD_NUMBER: _ClassVar[int]
+    SESSION_IDLE_MS_FIELD_NUMBER: _ClassVar[int]
     round: int
     num_accepted: int
     token_id: int
@@ -80,4 +83,5 @@ class VerifyResponse(_message.Message):
     forward_us: int
     accepted_confidences: _containers.RepeatedScalarFieldContainer[float]
     follow_up: int
-    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ..., follow_up: _Optional[int] = ...) -> None: ...
+    session_idle_ms: int
+    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ..., follow_up: _Optional[int] = ..., session_idle_ms: _Optional[int] = ...) -> None: ...

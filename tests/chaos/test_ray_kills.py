@@ -159,6 +159,18 @@ async def test_a_killed_verifier_leaves_no_gap_and_no_repeat(client: GrpcClient,
     await all_back()
 
 
+async def test_a_stream_waits_for_what_replaces_the_last_verifier(client: GrpcClient, unbroken: Received) -> None:
+    received = Received()
+    async for delta in stream(client):
+        if not received.token_ids:
+            for pid in (await asyncio.to_thread(replicas, APP, "Verifier")).values():
+                kill(pid)
+        received.add(delta)
+    assert (received.token_ids, received.text) == (unbroken.token_ids, unbroken.text)
+    assert client.stats.verifier_failovers >= 1
+    await all_back()
+
+
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 async def test_a_killed_gateway_takes_its_leases_along(client: GrpcClient, unbroken: Received, times: int) -> None:
     for _ in range(times):

@@ -16,6 +16,7 @@ REASONS = {
     "ModelLoadError": "MODEL_LOAD_FAILED",
     "OutOfSync": "OUT_OF_SYNC",
     "LeaseRefused": "LEASE_REFUSED",
+    "SessionIdle": "SESSION_IDLE",
     "ResourceExhausted": "RESOURCE_EXHAUSTED",
     "KVCacheFull": "KV_CACHE_FULL",
     "TooManySessions": "TOO_MANY_SESSIONS",

@@ -62,17 +62,19 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def _prompt(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> tuple[int, ...]:
         target = self._request_queue.target_info
+        most = max(1, target.context_length - 1)
         kind = request.WhichOneof("prompt")
         if kind is None:
             raise InvalidArgument("prompt", "is missing; give text or token_ids")
         if kind == "text":
             text = request.text
-            check_length("text", text, 1, len(text))
+            if not text:
+                raise InvalidArgument("text", "is empty; at least 1 character is needed")
             token_ids = await self._request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
-            check_length("text (tokens)", token_ids, 1, target.context_length - 1)
+            check_length("text (tokens)", token_ids, 1, most)
             return token_ids
         ids = request.token_ids.ids
-        check_length("token_ids", ids, 1, target.context_length - 1)
+        check_length("token_ids", ids, 1, most)
         check_token_ids("token_ids", ids, target.vocab_size)
         return tuple(ids)
 

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SpecgateError
+from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SessionIdle, SpecgateError
 from specgate.rpc.status import for_client
 
 INVALID_REQUEST = "invalid_request_error"
@@ -20,6 +20,7 @@ STATUS_AND_TYPE: dict[type[SpecgateError], tuple[int, str]] = {
     InvalidArgument: (400, INVALID_REQUEST),
     ResourceExhausted: (429, "rate_limit_error"),
     ServiceUnavailable: (503, SERVER_ERROR),
+    SessionIdle: (503, SERVER_ERROR),
     SpecgateError: (500, SERVER_ERROR),
 }
 """By the nearest parent of an error's class."""

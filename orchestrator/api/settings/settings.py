@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _PAIR = Path(specgate.__file__).parent / "demo_pair"
 BUNDLED_TARGET = str(_PAIR / "target")
 BUNDLED_DRAFT = str(_PAIR / "draft")
+REPLICA_WAIT_S = 60.0
+"""What a replica of a middling model takes to be back, from its loss on."""
+ENDPOINTS_WAIT_S = 10.0
+"""Nobody here knows whether a fixed endpoint will be back."""
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
 
@@ -93,6 +97,7 @@ class GatewaySettings(StrictSettings):
     output_buffer: int = Field(64, ge=1, le=1 << 16)
     slow_reader_s: float = Field(10.0, gt=0, le=86_400)
     slow_reader_tokens_per_s: float = Field(5.0, gt=0, le=1e6)
+    verifier_wait_s: float | None = Field(None, gt=0, le=86_400)
     placement: Placement = Placement(num_gpus=0)
 
     @model_validator(mode="after")
@@ -152,6 +157,13 @@ class Settings(StrictSettings):
     services_tls: ClientTlsSettings | None = None
     logs: LogSettings = LogSettings()
     drain_s: float = Field(30.0, ge=0, le=86_400)
+
+    @property
+    def verifier_wait_s(self) -> float:
+        """Seconds that a request waits for a verifier: as set, else as long as a replacement may take."""
+        if self.gateway.verifier_wait_s is not None:
+            return self.gateway.verifier_wait_s
+        return ENDPOINTS_WAIT_S if self.verifier.endpoints else REPLICA_WAIT_S
 
     @model_validator(mode="after")
     def _check_pair(self) -> Self:

@@ -152,7 +152,7 @@ async def test_bad_input_is_named(field: str, params: list[dict[str, Any]]) -> N
 
 async def test_prompts_that_are_none() -> None:
     async with entered() as (room, _, client):
-        for prompt, field in (({}, "prompt"), ({"text": "the fox"}, "prompt"), ({"text": ""}, "text (length)")):
+        for prompt, field in (({}, "prompt"), ({"text": "the fox"}, "prompt"), ({"text": ""}, "text")):
             error = await error_of(client.ask(**prompt))
             assert isinstance(error, InvalidArgument)
             assert error.field == field

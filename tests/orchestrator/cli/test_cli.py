@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def services(pair: Path) -> Iterator[list[str]]:
     """The flags that name a running pair."""
     with running("verifier", pair / "target") as verifier, running("drafter", pair / "draft") as drafter:
-        yield ["--verifier", verifier.endpoint, "--drafter", drafter.endpoint]
+        # A verifier does not tell where its tokenizer lies.
+        yield ["--target", str(pair / "target"), "--verifier", verifier.endpoint, "--drafter", drafter.endpoint]
 
 
 def test_version(orchestrator: Cli) -> None:
@@ -165,9 +166,9 @@ def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]
 def bench(orchestrator: Cli, tmp_path: Path) -> Bench:
     """Run one ``bench``; return its report and what it shows."""
 
-    def run(prompts: list[str], *flags: str) -> tuple[Any, str]:
+    def run(prompts: Sequence[str | list[int]], *flags: str) -> tuple[Any, str]:
         file, report = tmp_path / "prompts.jsonl", tmp_path / "report.json"
-        file.write_text("\n".join(json.dumps({"prompt": prompt}) for prompt in prompts))
+        file.write_text("\n".join(json.dumps({_kind(prompt): prompt}) for prompt in prompts))
         files = ["--prompts", str(file), "--json", str(report)]
         code, shown, _ = orchestrator("bench", "--repeats", "1", "--max-tokens", "12", *files, *flags)
         assert code == 0
@@ -176,8 +177,13 @@ def bench(orchestrator: Cli, tmp_path: Path) -> Bench:
     return run
 
 
+def _kind(prompt: str | list[int]) -> str:
+    return "prompt" if isinstance(prompt, str) else "token_ids"
+
+
 def test_the_bench_over_running_services(bench: Bench, services: list[str]) -> None:
-    told, shown = bench(["in the", "on"], *services)
+    # Without --target there is no tokenizer, and nothing to run beside the services.
+    told, shown = bench([[5, 6, 7], [8]], *services[2:])
     assert [row["name"] for row in told["rows"]] == ["target", "spec", "spec+gate"]
     assert set(told["provenance"]) == {"date", "command", "commit", "specgate", "versions", "machine"}
     assert told["models"]["target"]["dtype"] == "float32"

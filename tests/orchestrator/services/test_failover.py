@@ -17,6 +17,7 @@ from specgate.errors import (
     NonFiniteLogits,
     OutOfSync,
     ServiceUnavailable,
+    SessionIdle,
     SpecgateError,
     TokenizerMismatch,
     TooManySessions,
@@ -100,6 +101,32 @@ async def test_last_verifier_is_lost() -> None:
     assert f"after {len(one.session.output_token_ids)} emitted tokens" in str(caught.value)
     assert one.session.output_token_ids
     assert one.session.stats.verifier_failovers == 0
+
+
+async def test_the_error_names_its_cause_where_the_pool_waits_to_the_end() -> None:
+    free = asyncio.Event()
+    free.set()
+
+    class Last(FakeVerifier):
+        async def verify(self, request):
+            free.clear()
+            raise ServiceUnavailable("the socket is closed")
+            yield
+
+    one = Run(FakeDialer(verifiers=(Last,)), timeouts=Timeouts(failover_s=0.3))
+    one.verifiers.free = free
+    with pytest.raises(ServiceUnavailable, match=r"\(the socket is closed\), .* within 0\.3 s: none was ready"):
+        await one()
+
+
+async def test_a_verifier_that_ended_an_idle_session_is_well() -> None:
+    class Idle(FakeVerifier):
+        async def verify(self, request):
+            raise SessionIdle("nothing came for 60 s")
+            yield
+
+    one = await exact(Run(FakeDialer(verifiers=(Idle, verifier()))))
+    assert (one.session.stats.verifier_failovers, one.verifiers.num_failed) == (1, 0)
 
 
 async def test_request_that_kills_every_verifier_stops_killing() -> None:
@@ -212,7 +239,8 @@ async def test_closed_while_it_waits_for_a_verifier() -> None:
     one.verifiers.free = asyncio.Event()
     async with hanging(one) as task:
         await one.verifier.close()
-        one.verifiers.free.set()
+        async with asyncio.timeout(30.0):
+            await asyncio.wait((task,))
     with pytest.raises(ServiceUnavailable, match="closed"):
         task.result()
     assert one.dialer.num_verifier_dials == 0

@@ -1,6 +1,9 @@
 """Coloured tokens, what of them reaches a terminal or a pipe, and the JSON objects."""
 
+import asyncio
+import contextlib
 import io
+import os
 from statistics import median
 from typing import Any
 
@@ -11,7 +14,7 @@ from rich.segment import Segment
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import Delta, GenerationStats
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.terminal.render import STYLES, Painter, output_console, write
+from orchestrator.terminal.render import STYLES, Painter, output_console, until_writable, write
 from orchestrator.terminal.results import Collector, error_object, result_object
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import FinishReason, TokenLogprobs, TokenSource
@@ -115,3 +118,18 @@ def test_an_error_as_json() -> None:
     named, plain = error_object(InvalidArgument("top_k", "is bad")), error_object(ServiceUnavailable("gone"))
     assert named["error"] == {"reason": "INVALID_ARGUMENT", "message": "top_k: is bad", "field": "top_k"}
     assert plain["error"] == {"reason": "SERVICE_UNAVAILABLE", "message": "gone"}
+
+
+async def test_a_pager_that_is_not_scrolled_does_not_hold_up_the_event_loop() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b" " * 4096)
+    with open(reader, "rb", 0) as pager, open(writer, "w") as output:  # noqa: ASYNC230
+        waiting = asyncio.create_task(until_writable(Console(file=output)))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        pager.read(1 << 16)
+        async with asyncio.timeout(30.0):
+            await waiting

@@ -76,6 +76,8 @@ async def test_a_session_needs_a_token_and_gives_the_lease_back(replica: Replica
         await lease.wait_ended()
     # Whoever is handed the lease's place next finds the session's place free.
     at_rest = await info(dialer, replica)
+    # Nor does a stranger learn where the model lies.
+    assert "/" not in at_rest.model
     assert (at_rest.active_sessions, at_rest.context_length) == (0, 512)
 
 

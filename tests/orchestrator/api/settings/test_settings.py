@@ -206,3 +206,15 @@ def test_the_command_checks_a_file_and_tells_what_is_wrong(orchestrator: Cli, fi
         assert (code, shown) == (2, "")
         assert told.startswith("orchestrator: gamma: is not a setting")
     assert orchestrator("config", "print", "--set", "x") == (2, "", "orchestrator: --set: 'x' is not KEY=VALUE\n")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wait_s"),
+    [
+        ({}, 60.0),
+        ({"verifier.endpoints": ["h:1"]}, 10.0),
+        ({"verifier.endpoints": ["h:1"], "gateway.verifier_wait_s": 2}, 2.0),
+    ],
+)
+def test_a_replica_is_waited_for_longer_than_an_endpoint(overrides: dict[str, object], wait_s: float) -> None:
+    assert load_settings(None, overrides).verifier_wait_s == wait_s

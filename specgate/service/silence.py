@@ -1,0 +1,78 @@
+"""How long a session may say nothing while its service waits for its client."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from specgate.errors import SessionIdle
+
+DEFAULT_FIRST_MESSAGE_S = 10.0
+DEFAULT_SESSION_IDLE_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceLimits:
+    """Seconds that a stream may take to its first message, and seconds of silence that a session survives."""
+
+    first_message_s: float = DEFAULT_FIRST_MESSAGE_S
+    session_idle_s: float = DEFAULT_SESSION_IDLE_S
+
+    @property
+    def session_idle_ms(self) -> int:
+        """As a client is told."""
+        return round(self.session_idle_s * 1000)
+
+
+class Silence:
+    """Counts the time in which a client says nothing. Made by ``ended_by_silence``."""
+
+    def __init__(self, bound: asyncio.Timeout, limits: SilenceLimits) -> None:
+        self._bound = bound
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._num_working = 0
+        self.problem = f"no message came within {limits.first_message_s:g} s of the stream's start"
+
+    def heard(self) -> None:
+        """The client has said something: count anew, unless the service works."""
+        self.problem = f"nothing came for {self._limits.session_idle_s:g} s, neither a round nor a keep_alive"
+        if not self._num_working and not self._bound.expired():
+            self._bound.reschedule(self._loop.time() + self._limits.session_idle_s)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Within it the client waits for the service, and nothing is counted."""
+        self._num_working += 1
+        try:
+            if not self._bound.expired():
+                self._bound.reschedule(None)
+            yield
+        finally:
+            self._num_working -= 1
+            self.heard()
+
+
+@asynccontextmanager
+async def ended_by_silence(limits: SilenceLimits, peer: str) -> AsyncIterator[Silence]:
+    """Cancel what runs in the block when the client was silent for too long, whatever it waits for.
+
+    Args:
+        peer: what the log calls the client.
+
+    Raises:
+        SessionIdle: in place of that cancellation.
+    """
+    silence: Silence | None = None
+    try:
+        async with asyncio.timeout(limits.first_message_s) as bound:
+            silence = Silence(bound, limits)
+            yield silence
+    except TimeoutError:
+        if silence is None or not bound.expired():
+            raise
+        _log.warning("ended a session of %s: %s", peer, silence.problem)
+        raise SessionIdle(silence.problem) from None
