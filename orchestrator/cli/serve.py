@@ -42,13 +42,14 @@ def serve(options: ServeOptions) -> None:
         raise ServiceUnavailable("serving needs Ray: pip install 'specgate[ray]'")
     from orchestrator.app import build
     from orchestrator.cluster.cluster import on_cluster
-    from orchestrator.cluster.deploy import Served
+    from orchestrator.cluster.deploy import Served, with_ports
 
     log = Console(stderr=True)
     warn = _say_warning if options.json_events else warner(log)
     with on_cluster(warn, insecure=options.insecure) as ours, _stop_asked() as stop:
         if ours:
             _check_models(settings)
+        settings = with_ports(settings)
         served = Served(settings, build(settings.model_dump(mode="json")))
         try:
             with _shown(log, stop, as_json=options.json_events) as show:

@@ -142,6 +142,24 @@ def _stages(board: Any) -> Stages:
         ) from None
 
 
+def with_ports(settings: Settings) -> Settings:
+    """Return the settings with a free port in the place of each 0, where all gateways run on this machine.
+
+    So a gateway that is replaced comes back where its clients look for it.
+    """
+    if len(ray.nodes()) > 1:
+        return settings
+    doors = {name: _with_port(getattr(settings.gateway, name)) for name in ("http", "grpc")}
+    return settings.model_copy(update={"gateway": settings.gateway.model_copy(update=doors)})
+
+
+def _with_port(listen: Listen) -> Listen:
+    if listen.port:
+        return listen
+    with socket.create_server((listen.host, 0), family=listen.family) as free:
+        return listen.model_copy(update={"port": free.getsockname()[1]})
+
+
 def _check_free(field: str, listen: Listen) -> None:
     """Raise InvalidArgument where somebody listens already: gateways share a port with whoever lets them."""
     if not listen.port or len(ray.nodes()) > 1:
