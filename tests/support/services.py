@@ -46,6 +46,11 @@ class Service:
                 return self
         raise RuntimeError(f"{self._command} ended with {self._process.wait()} before it served")
 
+    @property
+    def pid(self) -> int:
+        """Of its process; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
+
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(number)
