@@ -46,7 +46,7 @@ def lose(service: Service, number: signal.Signals) -> None:
 async def test_a_lost_drafter_comes_back(fleet: Fleet, chaos: ChaosTable, number: signal.Signals) -> None:
     with chaos.row(f"drafter {number.name}, and back at the same address") as row:
         faults = {FAULT_AT: lambda: lose(fleet.drafter, number), FAULT_AT + 80: fleet.mend}
-        seen = await fleet.disturbed(row, faults, pace_s=0.02)
+        seen = await fleet.disturbed(row, faults, pace_s=0.05)
         assert len(seen.token_ids) == NUM_TOKENS
         assert TokenSource.ACCEPTED in seen.sources[-60:]
 
