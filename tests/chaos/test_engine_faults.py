@@ -17,13 +17,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from orchestrator.bench.soak.processes import num_descriptors, rss_mb
 from specgate.rpc.channel import open_channel
+from specgate.rpc.convert import verify_round_to_pb
 from specgate.types import ALWAYS_SOLO, Proposal, SamplingParams, VerifyRequest
 from specgate.v1 import verifier_service_pb2 as vpb
 from tests.support.chaos_table import ChaosTable
 from tests.support.fuzz_grpc import spec_to_pb
 from tests.support.in_process import STUBS, InProcess, serving
 from tests.support.models import write_llama
-from tests.support.session_machine import Open, finished, verify, verify_round_to_pb
+from tests.support.session_machine import Open, finished, verify
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -122,7 +123,7 @@ async def test_a_dead_engine_is_not_serving(
         await session.send(round=verify_round_to_pb(VerifyRequest(1, session.position, Proposal(), 0.0, 0)))
         code = await session.end()
         async with open_channel(verifier.endpoint) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
+            health: Any = health_pb2_grpc.HealthStub(channel)
             told = (await health.Check(health_pb2.HealthCheckRequest())).status
         row.gap_s = time.monotonic() - start_s
         row.seen = f"{code.name}, then NOT_SERVING, and the process asks to leave"

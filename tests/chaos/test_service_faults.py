@@ -116,6 +116,6 @@ async def test_a_second_stop_ends_at_once(chaos: ChaosTable) -> None:
             start_s = time.monotonic()
             verifier.stop()
             took_s = time.monotonic() - start_s
-            await deltas.aclose()  # type: ignore[attr-defined]
+            await deltas.aclose()
         row.seen = f"ended after {took_s:.1f} s"
         assert took_s < 5.0

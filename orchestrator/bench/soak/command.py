@@ -1,0 +1,116 @@
+"""``orchestrator bench --soak``: the served system for minutes or hours, under a load that is like life."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.bench.reports.provenance import provenance
+from orchestrator.bench.soak.asks import catalogue
+from orchestrator.bench.soak.clients import Tally, answers_of_target, client
+from orchestrator.bench.soak.options import SoakOptions
+from orchestrator.bench.soak.picture import draw_soak
+from orchestrator.bench.soak.replicas import Held
+from orchestrator.bench.soak.samples import KILL_EVERY_S, Log, kill_now_and_then, look_on
+from orchestrator.local.served_child import ServedEndpoints, served, settings_for
+from orchestrator.terminal.counting_bar import counting_bar
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.results import write_json
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
+
+NUM_CLIENTS = 6
+SETTLES_WITHIN_S = 30.0
+NOTHING = Held()
+_SETTINGS = {"verifier.replicas": 2, "verifier.max_sessions": 8, "drafter.max_sessions": 16}
+
+
+def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = KILL_EVERY_S) -> None:
+    """Serve and load for as long as it is asked, write figures and picture, and tell what came of it.
+
+    Raises:
+        InvalidArgument: named services are not ours to kill; or the folder cannot be made.
+        ServiceUnavailable: Ray is missing, or the system did not start.
+        InternalError: a text differed, or something was held when all was over. All is written before.
+    """
+    if models.verifier or models.drafter:
+        raise InvalidArgument("soak", "starts its own services, and kills some; --verifier and --drafter name others'")
+    folder = options.folder()
+    if find_spec("ray") is None:
+        raise ServiceUnavailable("a soak needs Ray: pip install 'specgate[ray]'")
+    tally, log = Tally(), Log()
+    seconds = int((options.soak or 0.0) * 60)
+    asyncio.run(_soak(models, seconds, kill_every_s, tally, log))
+    told = _summary(tally, log)
+    write_json(folder / "soak.json", {"provenance": provenance(), **told, **log.to_object()}, "out")
+    draw_soak(folder / "soak.png", log, f"{log.now_s / 60:.0f} minutes, {tally.whole} answers")
+    _tell(folder, told)
+    if tally.differing:
+        raise InternalError(f"{len(tally.differing)} texts differed from the target's own; see {folder / 'soak.json'}")
+    if log.samples[-1].held != NOTHING:
+        raise InternalError(f"when all clients had left, {log.samples[-1].held} was still held")
+
+
+async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally, log: Log) -> None:
+    # A thread for each client, and for what looks on.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_CLIENTS + 4))
+    console = Console(stderr=True)
+    async with served({**settings_for(models), **_SETTINGS}, lambda text: console.print(text, style="yellow")) as apis:
+        asked = catalogue()
+        expected = await answers_of_target(apis, asked)
+        clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
+        beside = [
+            asyncio.create_task(look_on(log, apis.pid, tally)),
+            asyncio.create_task(kill_now_and_then(log, apis.pid, kill_every_s)),
+        ]
+        with counting_bar(console, "soak, seconds", seconds) as on_second:
+            for _ in range(seconds):
+                await asyncio.sleep(1.0)
+                on_second()
+                _raise_failures([*clients, *beside])
+        for task in (*clients, *beside):
+            task.cancel()
+        await asyncio.gather(*clients, *beside, return_exceptions=True)
+        await _settle(apis, tally, log)
+
+
+def _raise_failures(tasks: "list[asyncio.Task[None]]") -> None:
+    """Raise what a task failed with: none of them ends by itself."""
+    for task in tasks:
+        if task.done():
+            task.result()
+
+
+async def _settle(apis: ServedEndpoints, tally: Tally, log: Log) -> None:
+    """Take a last sample once nothing is held, or after a while."""
+    give_up_at_s = log.now_s + SETTLES_WITHIN_S
+    while await log.look(apis.pid, tally) != NOTHING and log.now_s < give_up_at_s:  # noqa: ASYNC110
+        await asyncio.sleep(0.5)
+
+
+def _summary(tally: Tally, log: Log) -> dict[str, Any]:
+    first, last = log.samples[0], log.samples[-1]
+    before = {one.pid: one.rss_mb for one in first.processes}
+    grown = {f"{one.role} {one.pid}": one.rss_mb - before[one.pid] for one in last.processes if one.pid in before}
+    return {
+        "minutes": last.at_s / 60,
+        "answers": tally.whole,
+        "left": tally.left,
+        "tokens": tally.tokens,
+        "differing": tally.differing,
+        "near_ties": tally.near_ties,
+        "failed": dict(tally.failed),
+        "held_at_the_end": last.held._asdict(),
+        "grown_mb": grown,
+    }
+
+
+def _tell(folder: Path, told: dict[str, Any]) -> None:
+    out = output_console()
+    for name, value in told.items():
+        shown = f"{value:.1f}" if isinstance(value, float) else value
+        out.print(f"{name.replace('_', ' ')}: {shown}", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"results: {folder}", style="dim", markup=False, highlight=False, soft_wrap=True)
