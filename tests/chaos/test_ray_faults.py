@@ -19,7 +19,7 @@ import pytest
 from orchestrator.bench.soak.processes import descendants
 from specgate.types import TokenSource
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, watch
-from tests.support.chaos_system import SMALL, serving_system, start_serve
+from tests.support.chaos_system import SMALL, errors_of, serving_system, start_serve
 from tests.support.chaos_table import ChaosTable
 from tests.support.ray_cluster import wait_until
 from tests.support.services import PAIR
@@ -138,12 +138,13 @@ def test_a_replica_that_never_comes_up(chaos: ChaosTable, tmp_path: Path) -> Non
         folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
         start_s = time.monotonic()
         alone = {key: value for key, value in SMALL.items() if not key.startswith("drafter")} | {"drafter": "null"}
-        process = start_serve({**alone, "verifier.model": tmp_path / "broken"}, RAY_TMPDIR=str(folder))
+        process = start_serve({**alone, "verifier.model": tmp_path / "broken"}, folder)
         try:
-            _, errors = process.communicate(timeout=LEAVES_WITHIN_S)
+            process.wait(timeout=LEAVES_WITHIN_S)
         finally:
             process.kill()
-            process.communicate()
+            process.wait()
+            errors = errors_of(folder)
             shutil.rmtree(folder, ignore_errors=True)
         row.seen = f"exit code {process.returncode} after {time.monotonic() - start_s:.0f} s: {errors.strip()[-100:]}"
         assert process.returncode == 1

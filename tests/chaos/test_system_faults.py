@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 CAPACITY = 18
 """Requests that run and wait in the one gateway."""
-CLOSED_WITHIN_S = 90.0
+CLOSED_WITHIN_S = 60.0
 HONEST_WITHIN_S = 5.0
 BODY = HEAD + b"Content-Length: 100\r\n\r\n{"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -119,13 +119,14 @@ def test_heads_beyond_limits(system: System, chaos: ChaosTable, name: str, heade
 
 
 def test_a_reader_of_a_byte_a_second(system: System, chaos: ChaosTable) -> None:
-    with chaos.row("HTTP: 6 readers of a byte a second") as row:
+    with chaos.row("HTTP: 3 readers of a byte a second") as row:
         before, honest = system.memory_mb(), Honest()
         body = b'{"model":"chaos","prompt":"x","max_tokens":400,"stream":true,"ignore_eos":true,"logprobs":5}'
         request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
-        with many(system.http, 6, request) as readers:
+        with many(system.http, 3, request) as readers:
             for _ in range(5):
                 for one in readers:
+                    one.settimeout(60.0)
                     one.recv(1)
                 time.sleep(1.0)
             honest.ask(system, 1)
@@ -151,7 +152,7 @@ async def test_slow_readers(system: System, chaos: ChaosTable) -> None:
 
 
 async def _read_slowly(system: System) -> str:
-    """Read one message every 3 s, for two minutes; return the status that ended it."""
+    """Read one message every 3 s, for 75 s; return the status that ended it."""
     small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
     async with grpc.aio.insecure_channel(system.grpc, small) as channel:
         params = pb.GenerationParams(
@@ -159,7 +160,7 @@ async def _read_slowly(system: System) -> str:
         )
         call = GenerationServiceStub(channel).GenerateStream(pb.GenerateStreamRequest(text="def f():", params=params))
         try:
-            for _ in range(40):
+            for _ in range(25):
                 if await call.read() is grpc.aio.EOF:
                     return "whole stream"
                 await asyncio.sleep(3.0)
@@ -239,10 +240,9 @@ async def test_a_killed_gateway(system: System, chaos: ChaosTable) -> None:
 def test_who_listens_where(system: System, chaos: ChaosTable) -> None:
     with chaos.row("served: listeners of our processes") as row:
         processes = {system.process.pid: "serve", **descendants(system.process.pid)}
-        ours = {pid for pid, name in processes.items() if name == "serve" or name.startswith("ray::Serve")}
         doors = {int(endpoint.rpartition(":")[2]) for endpoint, _ in system.endpoints()}
         doors |= {int(endpoint.rpartition(":")[2]) for endpoint in (system.http, system.grpc)}
-        mine = [one for pid in ours for one in listeners(pid) if one.port in doors]
+        mine = [one for pid in processes for one in listeners(pid) if one.port in doors]
         beyond = [one for pid in processes for one in listeners(pid) if not one.is_loopback]
         row.seen = f"ours: {len(mine)}, all on loopback; Ray's: {len(beyond)} beyond it"
         assert {one.port for one in mine} == doors

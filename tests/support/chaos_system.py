@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from socket import create_server
 
 from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.soak.processes import descendants, listeners, rss_mb
@@ -33,11 +34,10 @@ SMALL: Mapping[str, object] = {
     "model_name": MODEL,
     "verifier.max_sessions": 4,
     "drafter.max_sessions": 8,
-    "gateway.max_running": 6,
-    "gateway.max_queued": 12,
+    "gateway.max_running": 4,
+    "gateway.max_queued": 14,
     "gateway.http.port": 0,
-    "gateway.grpc.port": 0,
-    "drain_s": 10,
+    "drain_s": 30,
 }
 TWO_TOKENS = {"model": MODEL, "prompt": "def f():", "max_tokens": 2, "temperature": 0}
 
@@ -152,16 +152,19 @@ def _endpoint(replica: ServedReplica) -> str | None:
 def serving_system(settings: Mapping[str, object] = SMALL, **environment: str) -> Iterator[System]:
     """Start ``orchestrator serve``, and end it with all that it started."""
     folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
-    process = start_serve(settings, RAY_TMPDIR=str(folder), **environment)
+    # Not 0: a gateway that takes the place of a killed one must be found where that was.
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = start_serve({**settings, "gateway.grpc.port": port}, folder, **environment)
     try:
-        yield _ready(process)
+        yield _ready(process, folder)
     finally:
         started = descendants(process.pid)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=40)
         process.kill()
-        process.communicate()
+        process.wait()
         # What a killed Ray leaves behind.
         for pid in started:
             with suppress(ProcessLookupError):
@@ -169,19 +172,26 @@ def serving_system(settings: Mapping[str, object] = SMALL, **environment: str) -
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def start_serve(settings: Mapping[str, object], **environment: str) -> "subprocess.Popen[str]":
-    """Start the command with a Ray of its own; its output is JSON lines."""
+def start_serve(settings: Mapping[str, object], folder: Path, **environment: str) -> "subprocess.Popen[str]":
+    """Start the command with a Ray of its own; its output is JSON lines, what else it says is in ``errors_of``."""
     flags = [flag for key, value in settings.items() for flag in ("--set", f"{key}={value}")]
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.cli", "serve", "--json-events", *flags],
-        env={**os.environ, "RAY_ADDRESS": "local", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # A file: nobody reads a pipe while the system is under attack, and when it is full its writer stands still.
+    with (folder / "errors").open("w") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator.cli", "serve", "--json-events", *flags],
+            env={**os.environ, "RAY_ADDRESS": "local", "RAY_TMPDIR": str(folder), **environment},
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
 
 
-def _ready(process: "subprocess.Popen[str]") -> System:
+def errors_of(folder: Path) -> str:
+    """Return what the command wrote to standard error."""
+    return (folder / "errors").read_text(errors="replace")
+
+
+def _ready(process: "subprocess.Popen[str]", folder: Path) -> System:
     give_up_at_s = time.monotonic() + READY_WITHIN_S
     for line in process.stdout or ():
         event = json.loads(line)
@@ -189,5 +199,4 @@ def _ready(process: "subprocess.Popen[str]") -> System:
             return System(process, event["http"].removeprefix("http://"), event["grpc"])
         if time.monotonic() > give_up_at_s:
             break
-    process.terminate()
-    raise RuntimeError(f"orchestrator serve was not ready: {process.communicate()[1]}")
+    raise RuntimeError(f"orchestrator serve was not ready: {errors_of(folder)}")

@@ -39,7 +39,7 @@ class ChaosRow:
             "seen": self.broke or self.seen,
             "gap_s": self.gap_s,
             "text_equal": equal,
-            "left": self.left,
+            "still_held": self.left,
             "grown_mb": self.grown_mb,
         }
 

@@ -27,10 +27,10 @@ SETTINGS = settings(
 
 @dataclass(slots=True)
 class FuzzCounts:
-    """What came of one surface's cases. ``accepted`` were done as asked; what follows it must be 0."""
+    """What came of one surface's cases. ``done`` were done as asked; what follows it must be 0."""
 
     cases: int = 0
-    accepted: int = 0
+    done: int = 0
     http_5xx: int = 0
     internal: int = 0
     hangs: int = 0

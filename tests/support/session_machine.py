@@ -237,7 +237,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert self._run(finished(self._neighbour)) == self.world.text
         for service in self.world.services.values():
             self._run(service.settled())
-        self.world.counts.accepted += 1
+        self.world.counts.done += 1
 
 
 def _round(role: str, number: int, position: int) -> Any:

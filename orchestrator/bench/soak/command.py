@@ -14,7 +14,7 @@ from orchestrator.bench.soak.clients import Tally, answers_of_target, client
 from orchestrator.bench.soak.options import SoakOptions
 from orchestrator.bench.soak.picture import draw_soak
 from orchestrator.bench.soak.replicas import Held
-from orchestrator.bench.soak.samples import KILL_EVERY_S, Log, kill_now_and_then, look_on
+from orchestrator.bench.soak.samples import KILL_EVERY_S, SAMPLE_EVERY_S, Log, kill_now_and_then, look_on
 from orchestrator.local.served_child import ServedEndpoints, served, settings_for
 from orchestrator.terminal.counting_bar import counting_bar
 from orchestrator.terminal.model_options import ModelOptions
@@ -25,6 +25,8 @@ from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
 NUM_CLIENTS = 6
 SETTLES_WITHIN_S = 30.0
 NOTHING = Held()
+MAX_SAMPLES = 240
+"""Of a file that is to be kept."""
 _SETTINGS = {"verifier.replicas": 2, "verifier.max_sessions": 8, "drafter.max_sessions": 16}
 
 
@@ -44,10 +46,11 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
     tally, log = Tally(), Log()
     seconds = int((options.soak or 0.0) * 60)
     asyncio.run(_soak(models, seconds, kill_every_s, tally, log))
-    told = _summary(tally, log)
+    row = _row(tally, log)
+    told = {"rows": [row], "differing": tally.differing, "failed": dict(tally.failed)}
     write_json(folder / "soak.json", {"provenance": provenance(), **told, **log.to_object()}, "out")
-    draw_soak(folder / "soak.png", log, f"{log.now_s / 60:.0f} minutes, {tally.whole} answers")
-    _tell(folder, told)
+    draw_soak(folder / "soak.png", log, f"{row['minutes']:.0f} minutes, {tally.whole} whole answers")
+    _tell(folder, row | told)
     if tally.differing:
         raise InternalError(f"{len(tally.differing)} texts differed from the target's own; see {folder / 'soak.json'}")
     if log.samples[-1].held != NOTHING:
@@ -63,7 +66,7 @@ async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: 
         expected = await answers_of_target(apis, asked)
         clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
         beside = [
-            asyncio.create_task(look_on(log, apis.pid, tally)),
+            asyncio.create_task(look_on(log, apis.pid, tally, max(SAMPLE_EVERY_S, seconds / MAX_SAMPLES))),
             asyncio.create_task(kill_now_and_then(log, apis.pid, kill_every_s)),
         ]
         with counting_bar(console, "soak, seconds", seconds) as on_second:
@@ -91,25 +94,28 @@ async def _settle(apis: ServedEndpoints, tally: Tally, log: Log) -> None:
         await asyncio.sleep(0.5)
 
 
-def _summary(tally: Tally, log: Log) -> dict[str, Any]:
+def _row(tally: Tally, log: Log) -> dict[str, Any]:
     first, last = log.samples[0], log.samples[-1]
     before = {one.pid: one.rss_mb for one in first.processes}
-    grown = {f"{one.role} {one.pid}": one.rss_mb - before[one.pid] for one in last.processes if one.pid in before}
     return {
+        "name": "soak",
         "minutes": last.at_s / 60,
         "answers": tally.whole,
-        "left": tally.left,
+        "clients_left": tally.left,
         "tokens": tally.tokens,
-        "differing": tally.differing,
-        "near_ties": tally.near_ties,
-        "failed": dict(tally.failed),
-        "held_at_the_end": last.held._asdict(),
-        "grown_mb": grown,
+        "num_differing": len(tally.differing),
+        "near_tie_texts": tally.near_ties,
+        "num_failed": tally.failed.total(),
+        "kills": len(log.kills),
+        "still_held": f"{last.held.sessions} sessions, {last.held.kv_tokens} KV tokens",
+        # Of those that lived through all of it.
+        "grown_mb": sum(one.rss_mb - before[one.pid] for one in last.processes if one.pid in before),
     }
 
 
 def _tell(folder: Path, told: dict[str, Any]) -> None:
     out = output_console()
+    del told["name"], told["rows"]
     for name, value in told.items():
         shown = f"{value:.1f}" if isinstance(value, float) else value
         out.print(f"{name.replace('_', ' ')}: {shown}", markup=False, highlight=False, soft_wrap=True)

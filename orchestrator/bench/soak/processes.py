@@ -22,7 +22,7 @@ class Listener(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        return self.host.startswith("127.") or self.host in ("::1", "::ffff:127.0.0.1")
+        return self.host.startswith("127.") or self.host == "::1"
 
 
 def descendants(pid: int) -> dict[int, str]:
@@ -80,8 +80,10 @@ def _listener(address: str) -> Listener:
     host, _, port = address.partition(":")
     # The kernel prints 32-bit words in the machine's order.
     data = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
-    shown = IPv4Address(data) if len(data) == 4 else IPv6Address(data)
-    return Listener(str(shown), int(port, 16))
+    if len(data) == 4:
+        return Listener(str(IPv4Address(data)), int(port, 16))
+    shown = IPv6Address(data)
+    return Listener(str(shown.ipv4_mapped or shown), int(port, 16))
 
 
 def _socket_inodes(pid: int) -> Iterator[str]:

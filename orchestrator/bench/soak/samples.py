@@ -71,11 +71,11 @@ class Log:
         return {"samples": samples, "kills": [asdict(one) for one in self.kills]}
 
 
-async def look_on(log: Log, pid: int, tally: Tally) -> None:
+async def look_on(log: Log, pid: int, tally: Tally, every_s: float) -> None:
     """Sample until cancelled."""
     while True:
         await log.look(pid, tally)
-        await asyncio.sleep(SAMPLE_EVERY_S)
+        await asyncio.sleep(every_s)
 
 
 async def kill_now_and_then(log: Log, pid: int, every_s: float = KILL_EVERY_S) -> None:

@@ -46,7 +46,7 @@ def check(site: Site, case: HttpCase, budget: Budget) -> None:
     except (OSError, http.client.HTTPException):
         counts.crashes += 1
         raise
-    counts.accepted += status == 200
+    counts.done += status == 200
     counts.http_5xx += status >= 500
     assert status < 500
 
