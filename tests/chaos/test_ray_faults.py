@@ -19,7 +19,7 @@ import pytest
 from orchestrator.bench.soak.processes import descendants
 from specgate.types import TokenSource
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, watch
-from tests.support.chaos_system import SMALL, errors_of, serving_system, start_serve
+from tests.support.chaos_system import SMALL, end, errors_of, serving_system, start_serve
 from tests.support.chaos_table import ChaosTable
 from tests.support.ray_cluster import wait_until
 from tests.support.services import PAIR
@@ -142,8 +142,7 @@ def test_a_replica_that_never_comes_up(chaos: ChaosTable, tmp_path: Path) -> Non
         try:
             process.wait(timeout=LEAVES_WITHIN_S)
         finally:
-            process.kill()
-            process.wait()
+            end(process)
             errors = errors_of(folder)
             shutil.rmtree(folder, ignore_errors=True)
         row.seen = f"exit code {process.returncode} after {time.monotonic() - start_s:.0f} s: {errors.strip()[-100:]}"

@@ -163,8 +163,7 @@ def serving_system(settings: Mapping[str, object] = SMALL, **environment: str) -
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=40)
-        process.kill()
-        process.wait()
+        end(process)
         # What a killed Ray leaves behind.
         for pid in started:
             with suppress(ProcessLookupError):
@@ -184,6 +183,14 @@ def start_serve(settings: Mapping[str, object], folder: Path, **environment: str
             stderr=errors,
             text=True,
         )
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    """Kill it, where it still runs, and let go of its output."""
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def errors_of(folder: Path) -> str:

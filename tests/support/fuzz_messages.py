@@ -68,9 +68,15 @@ def changed(message: Message, fields: dict[FieldDescriptor, Any]) -> Any:
 @st.composite
 def mutated(draw: Any, valid: Message, most: int = 2, depth: int = MAX_DEPTH) -> Any:
     """A valid message with a few fields changed, at any depth."""
-    fields = list(valid.DESCRIPTOR.fields)
+    # Another message in the place of this one is no small change.
+    fields = [field for field in valid.DESCRIPTOR.fields if not _has_sibling(valid, field)]
     chosen = draw(st.lists(st.sampled_from(fields), max_size=most, unique=True)) if fields else []
     return changed(valid, {field: draw(_value(field, valid, depth)) for field in chosen})
+
+
+def _has_sibling(valid: Message, field: FieldDescriptor) -> bool:
+    oneof = field.containing_oneof
+    return oneof is not None and valid.WhichOneof(oneof.name) not in (None, field.name)
 
 
 def _value(field: FieldDescriptor, valid: Message, depth: int) -> st.SearchStrategy[Any]:
