@@ -23,7 +23,7 @@ if find_spec("torch"):
         os.environ["TRITON_INTERPRET"] = "1"
 
 RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
-LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "verifier_svc", "drafter_svc")
+LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "fuzz", "verifier_svc", "drafter_svc")
 """Begun first, so that no long file is left at the end to one of the two processes."""
 SETTINGS_OF_PLUGINS = {
     "pytest_asyncio": ("asyncio_mode", "asyncio_default_fixture_loop_scope", "asyncio_default_test_loop_scope"),

@@ -16,7 +16,7 @@ from specgate.errors import SpecgateError
 
 _MAX_TOLD = 60
 REST_S = 0.5
-"""After a refusal: a client that comes back at once is another load than this one."""
+"""After a refusal, as its delay asks for."""
 
 
 @dataclass(frozen=True, slots=True)

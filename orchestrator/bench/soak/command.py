@@ -43,9 +43,8 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
     folder = options.folder()
     if find_spec("ray") is None:
         raise ServiceUnavailable("a soak needs Ray: pip install 'specgate[ray]'")
-    tally, log = Tally(), Log()
-    seconds = int((options.soak or 0.0) * 60)
-    asyncio.run(_soak(models, seconds, kill_every_s, tally, log))
+    tally = Tally()
+    log = asyncio.run(_soak(models, int((options.soak or 0.0) * 60), kill_every_s, tally))
     row = _row(tally, log)
     told = {"rows": [row], "differing": tally.differing, "failed": dict(tally.failed)}
     write_json(folder / "soak.json", {"provenance": provenance(), **told, **log.to_object()}, "out")
@@ -57,13 +56,14 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
         raise InternalError(f"when all clients had left, {log.samples[-1].held} was still held")
 
 
-async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally, log: Log) -> None:
+async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally) -> Log:
     # A thread for each client, and for what looks on.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_CLIENTS + 4))
     console = Console(stderr=True)
     async with served({**settings_for(models), **_SETTINGS}, lambda text: console.print(text, style="yellow")) as apis:
         asked = catalogue()
         expected = await answers_of_target(apis, asked)
+        log = Log()
         clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
         beside = [
             asyncio.create_task(look_on(log, apis.pid, tally, max(SAMPLE_EVERY_S, seconds / MAX_SAMPLES))),
@@ -78,6 +78,7 @@ async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: 
             task.cancel()
         await asyncio.gather(*clients, *beside, return_exceptions=True)
         await _settle(apis, tally, log)
+    return log
 
 
 def _raise_failures(tasks: "list[asyncio.Task[None]]") -> None:
