@@ -1,6 +1,6 @@
 # Every target makes .venv by itself when it is missing or when the pins have changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-real lint protos bench clean
+.PHONY: help demo test test-full test-real chaos lint protos bench clean
 
 PYTHON ?= python3
 export PYTHON
@@ -18,11 +18,14 @@ test: .venv/.installed ## what CI runs: lint, protos, and the tests
 
 test-full: .venv/.installed ## the same, with the slow tests
 	scripts/check
-	scripts/test -m "not gpu and not real"
+	scripts/test -m "not gpu and not real and not chaos"
 
 test-real: .venv/.installed ## make real weights outside the repository, and test with them
 	scripts/real_model
 	scripts/test -m real tests/real
+
+chaos: .venv/.installed ## attack the services, the served system and the network; fuzz both doors: 40 minutes
+	scripts/chaos
 
 lint: .venv/.installed ## ruff, mypy and import-linter
 	scripts/lint

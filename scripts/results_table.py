@@ -11,7 +11,7 @@ HEAD = """# Results
 
 Made by `scripts/results_table.py` from the JSON files beside it; each says where its numbers come from. To add one:
 `orchestrator bench --json docs/results/NAME.json`, then run the script. What the rows and columns are:
-[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md).
+[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md), [chaos.md](../chaos.md).
 """
 COLUMNS = {
     "name": "row",
@@ -26,6 +26,26 @@ COLUMNS = {
     "acceptance_rate": "accepted",
     "tokens_per_forward": "tok/forward",
     "run_ahead_hit_rate": "ahead",
+    "cases": "cases",
+    "done": "done as asked",
+    "http_5xx": "5xx",
+    "internal": "INTERNAL, UNKNOWN",
+    "hangs": "hangs",
+    "crashes": "crashes",
+    "held": "held",
+    "seen": "what is seen",
+    "gap_s": "longest gap, s",
+    "text_equal": "text equal",
+    "minutes": "minutes",
+    "answers": "whole answers",
+    "clients_left": "clients left",
+    "tokens": "tokens",
+    "num_differing": "texts differing",
+    "near_tie_texts": "met a near tie",
+    "num_failed": "refused or failed",
+    "kills": "kills",
+    "still_held": "still held",
+    "grown_mb": "memory grown, MB",
     "status": "",
     "seconds": "s",
     "told": "",

@@ -23,7 +23,7 @@ if find_spec("torch"):
         os.environ["TRITON_INTERPRET"] = "1"
 
 RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
-LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "verifier_svc", "drafter_svc")
+LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "fuzz", "verifier_svc", "drafter_svc")
 """Begun first, so that no long file is left at the end to one of the two processes."""
 SETTINGS_OF_PLUGINS = {
     "pytest_asyncio": ("asyncio_mode", "asyncio_default_fixture_loop_scope", "asyncio_default_test_loop_scope"),
@@ -33,7 +33,11 @@ PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let pyproject's settings of plugins stand where a plugin is missing: a machine with a GPU may have few."""
+    """Add the chaos suite's options, and let pyproject's settings of plugins stand where a plugin is missing: a machine
+    with a GPU may have few.
+    """
+    parser.addoption("--fuzz-s", default="18", help="seconds that all fuzz tests share")
+    parser.addoption("--results", help="folder for chaos.json and fuzz.json")
     for plugin, names in SETTINGS_OF_PLUGINS.items():
         if not find_spec(plugin):
             for name in names:

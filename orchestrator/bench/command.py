@@ -13,6 +13,8 @@ from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.network.command import run_network
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.reports.provenance import provenance
+from orchestrator.bench.soak.command import run_soak
+from orchestrator.bench.soak.options import SoakOptions
 from orchestrator.bench.sources.command import run_sources
 from orchestrator.bench.sources.options import SourceOptions
 from orchestrator.bench.throughput.pair import ThroughputReport, measure_pair
@@ -44,6 +46,7 @@ def bench(
     load: LoadOptions,
     network: NetworkOptions,
     sources: SourceOptions,
+    soak: SoakOptions,
     prompts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
     ] = None,
@@ -61,11 +64,16 @@ def bench(
     With --concurrency, --rate or --long-prompt: many requests at a time instead, with speculation off and on.
     With --added-delay-ms: one at a time, over a longer way to the services.
     With --sources: one at a time, drafts of every source, on code, chats and texts to copy.
+    With --soak: nothing is measured but what breaks or grows over time.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
     _check_together(models, load, network, assisted)
     if sources.is_wanted and (load.is_wanted or network.is_wanted or assisted or prompts):
         raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
+    if soak.is_wanted:
+        if load.is_wanted or network.is_wanted or sources.is_wanted or assisted or prompts or json:
+            raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
+        return run_soak(models, soak)
     request_of = load_request if load.is_wanted else bench_request
     request = request_of(models, drafting, sampling)
     usual = load_prompts(request) if load.is_wanted else [Prompt(request, text) for text in BENCH_PROMPTS]

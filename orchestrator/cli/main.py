@@ -17,6 +17,7 @@ from orchestrator.bench.gates.options import GateOptions
 from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.proof.prove import prove
+from orchestrator.bench.soak.options import SoakOptions
 from orchestrator.cli.config import config
 from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
@@ -52,6 +53,7 @@ _GROUPS = (
     SamplingOptions,
     LoadOptions,
     NetworkOptions,
+    SoakOptions,
     GateOptions,
     LayerOptions,
     TuneOptions,

@@ -19,11 +19,12 @@ STOP_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ServedEndpoints:
-    """HOST:PORT of both doors, and the seconds from the start of the command until it was ready."""
+    """HOST:PORT of both doors, the seconds until the command was ready, and its process id."""
 
     http: str
     grpc: str
     ready_s: float
+    pid: int = 0
 
 
 @asynccontextmanager
@@ -44,7 +45,9 @@ async def served(
     child = await Child.start("orchestrator.cli", ["serve", "--json-events", *flags], {"RAY_ADDRESS": "local"})
     try:
         ready = await _ready(child, on_notice)
-        yield ServedEndpoints(ready["http"].removeprefix("http://"), ready["grpc"], time.monotonic() - start_s)
+        yield ServedEndpoints(
+            ready["http"].removeprefix("http://"), ready["grpc"], time.monotonic() - start_s, child.pid
+        )
     finally:
         await child.stop(STOP_WITHIN_S)
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -12,7 +13,15 @@ from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool
 from orchestrator.services.timeouts import Timeouts
 from tests.support.equal_texts import Text, expect_equal
-from tests.support.services import PAIR, Service
+from tests.support.services import PAIR
+
+
+class HasEndpoint(Protocol):
+    """A service, or whatever tells where one is."""
+
+    @property
+    def endpoint(self) -> str: ...
+
 
 Cli = Callable[..., tuple[int, str, str]]
 """Runs a command line; returns exit code, standard output and standard error."""
@@ -22,8 +31,8 @@ PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 
 @contextlib.asynccontextmanager
 async def connected(
-    drafters: Sequence[Service],
-    verifiers: Sequence[Service],
+    drafters: Sequence[HasEndpoint],
+    verifiers: Sequence[HasEndpoint],
     timeouts: Timeouts | None = None,
     wrap_call: WrapCall | None = None,
     tokenizer: Path | None = PAIR / "target",

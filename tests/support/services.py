@@ -20,10 +20,13 @@ class Service:
 
     Args:
         model: None is for a drafter that needs none.
+        prefix: of the command, such as what runs it in another network.
     """
 
-    def __init__(self, role: str, model: Path | None, *flags: str, module: Sequence[str] = ()) -> None:
-        self._command = [sys.executable, "-m", *(module or (f"{role}_svc",)), "--threads", "1"]
+    def __init__(
+        self, role: str, model: Path | None, *flags: str, module: Sequence[str] = (), prefix: Sequence[str] = ()
+    ) -> None:
+        self._command = [*prefix, sys.executable, "-m", *(module or (f"{role}_svc",)), "--threads", "1"]
         self._command += ["--model", str(model)] if model is not None else []
         self._command += ["--json-events", "--exit-with-stdin", "--drain-s", "1", *flags]
         self._process: subprocess.Popen[str] | None = None
@@ -45,6 +48,11 @@ class Service:
                 self.endpoint = event["endpoint"]
                 return self
         raise RuntimeError(f"{self._command} ended with {self._process.wait()} before it served")
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0 while there is none."""
+        return self._process.pid if self._process is not None else 0
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -72,9 +80,11 @@ class Service:
 
 
 @contextlib.contextmanager
-def running(role: str, model: Path | None, *flags: str, module: Sequence[str] = ()) -> Iterator[Service]:
+def running(
+    role: str, model: Path | None, *flags: str, module: Sequence[str] = (), prefix: Sequence[str] = ()
+) -> Iterator[Service]:
     """Run a service, or ``module`` in its place, while the context lasts."""
-    service = Service(role, model, *flags, module=module).start()
+    service = Service(role, model, *flags, module=module, prefix=prefix).start()
     try:
         yield service
     finally:

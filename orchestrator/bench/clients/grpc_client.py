@@ -72,6 +72,15 @@ class GrpcClient:
         finally:
             call.cancel()
 
+    async def generate(self, request: GenerationRequest, text: str) -> Delta:
+        """Return a whole answer to ``text``. Raises as ``stream`` does."""
+        try:
+            answer = await self._stub.Generate(pb2.GenerateRequest(text=text, params=_params_to_pb(request)))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        with answered_by(f"the gRPC door at {self._endpoint}"):
+            return _delta_from_pb(answer)
+
 
 def _request_to_pb(request: GenerationRequest, text: str | None) -> pb2.GenerateStreamRequest:
     prompt: dict[str, Any] = {"text": text}
@@ -97,7 +106,7 @@ def _params_to_pb(request: GenerationRequest) -> pb2.GenerationParams:
     )
 
 
-def _delta_from_pb(pb: pb2.GenerateStreamResponse) -> Delta:
+def _delta_from_pb(pb: pb2.GenerateStreamResponse | pb2.GenerateResponse) -> Delta:
     unknown = set(pb.sources) - set(_SOURCES)
     if unknown or len(pb.sources) != len(pb.token_ids):
         raise InternalError(f"{len(pb.token_ids)} token ids came with sources {list(pb.sources)}")

@@ -1,9 +1,9 @@
-"""A client of ``/v1/completions`` without any library: a prompt in, the deltas of the decode loop out."""
+"""A client of ``/v1/completions`` without any library: a prompt in, the deltas of the decode loop or all of it out."""
 
 import http.client
 import json
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from orchestrator.decode.request import Delta, GenerationRequest
@@ -17,7 +17,7 @@ _NOTHING = Delta((), ())
 
 def stream_completion(
     endpoint: str, model: str, request: GenerationRequest, text: str, timeout_s: float = 60.0
-) -> Iterator[Delta]:
+) -> Generator[Delta, None, None]:
     """Yield the deltas of one streamed completion, over a connection of its own.
 
     Args:
@@ -31,15 +31,27 @@ def stream_completion(
         InternalError: the answer is none of ours.
         SpecgateError: the door refused the request, or broke it off; tells its words.
     """
+    with _answered(endpoint, {**_body(model, request, text), "stream": True}, timeout_s) as response:
+        # The first chunk tells the prompt's ids alone.
+        yield from (delta for delta in map(_delta, _events(response)) if delta != _NOTHING)
+
+
+def complete(endpoint: str, model: str, request: GenerationRequest, text: str, timeout_s: float = 60.0) -> Delta:
+    """Return a whole completion; arguments and errors are those of ``stream_completion``."""
+    with _answered(endpoint, _body(model, request, text), timeout_s) as response:
+        return _delta(json.loads(response.read()))
+
+
+@contextmanager
+def _answered(endpoint: str, body: dict[str, Any], timeout_s: float) -> Iterator[http.client.HTTPResponse]:
+    """Send a completion's body and yield the answer. Raises as ``stream_completion`` does."""
     with closing(http.client.HTTPConnection(endpoint, timeout=timeout_s)) as connection:
         try:
-            body = json.dumps(_body(model, request, text))
-            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()
             if response.status != http.client.OK:
                 raise SpecgateError(f"HTTP {response.status}: {response.read().decode(errors='replace')}")
-            # The first chunk tells the prompt's ids alone.
-            yield from (delta for delta in map(_delta, _events(response)) if delta != _NOTHING)
+            yield response
         except (OSError, http.client.HTTPException) as error:
             raise ServiceUnavailable(f"the HTTP door at {endpoint}: {error}") from error
 
@@ -66,7 +78,6 @@ def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
         "gate": request.gate,
         "gate_threshold": request.threshold,
         "verification": request.verification,
-        "stream": True,
         "return_sources": True,
         "return_token_ids": True,
     }

@@ -1,0 +1,123 @@
+"""``orchestrator bench --soak``: the served system for minutes or hours, under a load that is like life."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.bench.reports.provenance import provenance
+from orchestrator.bench.soak.asks import catalogue
+from orchestrator.bench.soak.clients import Tally, answers_of_target, client
+from orchestrator.bench.soak.options import SoakOptions
+from orchestrator.bench.soak.picture import draw_soak
+from orchestrator.bench.soak.replicas import Held
+from orchestrator.bench.soak.samples import KILL_EVERY_S, SAMPLE_EVERY_S, Log, kill_now_and_then, look_on
+from orchestrator.local.served_child import ServedEndpoints, served, settings_for
+from orchestrator.terminal.counting_bar import counting_bar
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.results import write_json
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
+
+NUM_CLIENTS = 6
+SETTLES_WITHIN_S = 30.0
+NOTHING = Held()
+MAX_SAMPLES = 240
+"""Of a file that is to be kept."""
+_SETTINGS = {"verifier.replicas": 2, "verifier.max_sessions": 8, "drafter.max_sessions": 16}
+
+
+def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = KILL_EVERY_S) -> None:
+    """Serve and load for as long as it is asked, write figures and picture, and tell what came of it.
+
+    Raises:
+        InvalidArgument: named services are not ours to kill; or the folder cannot be made.
+        ServiceUnavailable: Ray is missing, or the system did not start.
+        InternalError: a text differed, or something was held when all was over. All is written before.
+    """
+    if models.verifier or models.drafter:
+        raise InvalidArgument("soak", "starts its own services, and kills some; --verifier and --drafter name others'")
+    folder = options.folder()
+    if find_spec("ray") is None:
+        raise ServiceUnavailable("a soak needs Ray: pip install 'specgate[ray]'")
+    tally = Tally()
+    log = asyncio.run(_soak(models, int((options.soak or 0.0) * 60), kill_every_s, tally))
+    row = _row(tally, log)
+    told = {"rows": [row], "differing": tally.differing, "failed": dict(tally.failed)}
+    write_json(folder / "soak.json", {"provenance": provenance(), **told, **log.to_object()}, "out")
+    draw_soak(folder / "soak.png", log, f"{row['minutes']:.0f} minutes, {tally.whole} whole answers")
+    _tell(folder, row | told)
+    if tally.differing:
+        raise InternalError(f"{len(tally.differing)} texts differed from the target's own; see {folder / 'soak.json'}")
+    if log.samples[-1].held != NOTHING:
+        raise InternalError(f"when all clients had left, {log.samples[-1].held} was still held")
+
+
+async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally) -> Log:
+    # A thread for each client, and for what looks on.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_CLIENTS + 4))
+    console = Console(stderr=True)
+    async with served({**settings_for(models), **_SETTINGS}, lambda text: console.print(text, style="yellow")) as apis:
+        asked = catalogue()
+        expected = await answers_of_target(apis, asked)
+        log = Log()
+        clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
+        beside = [
+            asyncio.create_task(look_on(log, apis.pid, tally, max(SAMPLE_EVERY_S, seconds / MAX_SAMPLES))),
+            asyncio.create_task(kill_now_and_then(log, apis.pid, kill_every_s)),
+        ]
+        with counting_bar(console, "soak, seconds", seconds) as on_second:
+            for _ in range(seconds):
+                await asyncio.sleep(1.0)
+                on_second()
+                _raise_failures([*clients, *beside])
+        for task in (*clients, *beside):
+            task.cancel()
+        await asyncio.gather(*clients, *beside, return_exceptions=True)
+        await _settle(apis, tally, log)
+    return log
+
+
+def _raise_failures(tasks: "list[asyncio.Task[None]]") -> None:
+    """Raise what a task failed with: none of them ends by itself."""
+    for task in tasks:
+        if task.done():
+            task.result()
+
+
+async def _settle(apis: ServedEndpoints, tally: Tally, log: Log) -> None:
+    """Take a last sample once nothing is held, or after a while."""
+    give_up_at_s = log.now_s + SETTLES_WITHIN_S
+    while await log.look(apis.pid, tally) != NOTHING and log.now_s < give_up_at_s:  # noqa: ASYNC110
+        await asyncio.sleep(0.5)
+
+
+def _row(tally: Tally, log: Log) -> dict[str, Any]:
+    first, last = log.samples[0], log.samples[-1]
+    before = {one.pid: one.rss_mb for one in first.processes}
+    return {
+        "name": "soak",
+        "minutes": last.at_s / 60,
+        "answers": tally.whole,
+        "clients_left": tally.left,
+        "tokens": tally.tokens,
+        "num_differing": len(tally.differing),
+        "near_tie_texts": tally.near_ties,
+        "num_failed": tally.failed.total(),
+        "kills": len(log.kills),
+        "still_held": f"{last.held.sessions} sessions, {last.held.kv_tokens} KV tokens",
+        # Of those that lived through all of it.
+        "grown_mb": sum(one.rss_mb - before[one.pid] for one in last.processes if one.pid in before),
+    }
+
+
+def _tell(folder: Path, told: dict[str, Any]) -> None:
+    out = output_console()
+    del told["name"], told["rows"]
+    for name, value in told.items():
+        shown = f"{value:.1f}" if isinstance(value, float) else value
+        out.print(f"{name.replace('_', ' ')}: {shown}", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"results: {folder}", style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,24 @@
+"""A wall clock that jumps changes nothing that serves: it is read for dates alone."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVING = ("specgate", "drafter_svc", "verifier_svc", "orchestrator")
+WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\(|\bdatetime\.(?:now|utcnow|today)\(|\blocaltime\(")
+DATES = {
+    "orchestrator/api/http/routes.py": '"created": int(time.time())',
+    "orchestrator/api/http/answers.py": '"created": int(time.time())',
+    "orchestrator/terminal/results.py": "return folder / f",
+    "orchestrator/bench/reports/provenance.py": '"date": datetime.now(UTC)',
+}
+"""Where it is read, and for what. Anything else measures with time.monotonic, or tells why it must not."""
+
+
+def test_intervals_are_monotonic() -> None:
+    for package in SERVING:
+        for file in (ROOT / package).rglob("*.py"):
+            name = str(file.relative_to(ROOT))
+            for line in file.read_text("utf-8").splitlines():
+                if WALL_CLOCK.search(line):
+                    assert DATES.get(name, "no date") in line, f"{name}: {line.strip()}"

@@ -1,0 +1,139 @@
+"""The line between orchestrator and services: late, unsteady, broken off, lossy, unplugged."""
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from orchestrator.bench.network.delay_proxy import DelayProxy
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import ServiceUnavailable
+from tests.support.chaos_client import At, seen_from
+from tests.support.chaos_fleet import REQUEST, Fleet, running_fleet
+from tests.support.chaos_proxy import BadLine
+from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS
+from tests.support.chaos_table import ChaosRow, ChaosTable
+from tests.support.orchestrating import connected, run
+from tests.support.services import PAIR, Service, running
+from tests.support.two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+
+JITTER_S = 0.1
+NUM_RESETS = 20
+LOSS_PERCENT = 3
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    with running_fleet() as fleet:
+
+        async def undisturbed() -> list[int]:
+            async with connected([], [fleet.verifiers[0]]) as orchestrator:
+                return list((await run(orchestrator, REQUEST)).token_ids)
+
+        fleet.text = asyncio.run(undisturbed())
+        yield fleet
+
+
+@pytest.mark.parametrize("delay_ms", [20, 100])
+async def test_a_longer_way(fleet: Fleet, chaos: ChaosTable, delay_ms: int) -> None:
+    with chaos.row(f"network: {delay_ms} ms of round trip to both services") as row:
+        async with AsyncExitStack() as stack:
+            far = []
+            for service in (fleet.drafter, fleet.verifiers[0]):
+                proxy = DelayProxy(service.endpoint, delay_ms / 2e3)
+                far.append(At(await proxy.start()))
+                stack.push_async_callback(proxy.stop)
+            start_s = time.monotonic()
+            seen = await fleet.disturbed(row, {}, drafter=far[0], verifier=far[1])
+            row.seen = f"{NUM_TOKENS / (time.monotonic() - start_s):.0f} tokens/s, {row.seen}"
+        assert len(seen.token_ids) == NUM_TOKENS
+
+
+async def test_an_unsteady_way(fleet: Fleet, chaos: ChaosTable) -> None:
+    with chaos.row(f"network: each packet up to {JITTER_S * 1e3:g} ms late") as row:
+        async with (
+            BadLine(fleet.drafter.endpoint, JITTER_S) as drafter,
+            BadLine(fleet.verifiers[0].endpoint, JITTER_S) as verifier,
+        ):
+            seen = await fleet.disturbed(row, {}, drafter=drafter, verifier=verifier)
+        assert len(seen.token_ids) == NUM_TOKENS
+
+
+async def test_connections_reset_at_random_bytes(fleet: Fleet, chaos: ChaosTable) -> None:
+    with chaos.row(f"network: connections reset after a random number of bytes, {NUM_RESETS} a service") as row:
+        async with (
+            BadLine(fleet.drafter.endpoint, num_resets=NUM_RESETS) as drafter,
+            BadLine(fleet.verifiers[0].endpoint, num_resets=NUM_RESETS) as verifier,
+        ):
+            # Requests until the line is good: a verifier that is lost again and again may fail some of them.
+            num_failed = 0
+            while verifier.num_reset < NUM_RESETS:
+                try:
+                    seen = await fleet.disturbed(row, {}, drafter=drafter, verifier=verifier, timeouts=Timeouts())
+                    num_failed += seen.error is not None
+                except ServiceUnavailable:
+                    # Not even what it serves could be asked.
+                    num_failed += 1
+            row.seen = f"{verifier.num_reset + drafter.num_reset} resets, {num_failed} requests failed; {row.seen}"
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[TwoHosts]:
+    if reason := why_not():
+        pytest.skip(reason)
+    with two_hosts() as hosts:
+        yield hosts
+
+
+@pytest.fixture(scope="module")
+def far(hosts: TwoHosts) -> Iterator[tuple[Service, Service]]:
+    """A verifier and a drafter on host b."""
+    where = ("--host", ADDRESSES["b"], "--insecure")
+    with (
+        running("verifier", PAIR / "target", *where, prefix=hosts.on("b")) as verifier,
+        running("drafter", PAIR / "draft", *where, prefix=hosts.on("b")) as drafter,
+    ):
+        yield verifier, drafter
+
+
+async def over_the_cable(
+    row: ChaosRow, hosts: TwoHosts, far: tuple[Service, Service], text: list[int], faults: dict[int, Callable[[], None]]
+) -> None:
+    """Run the seeded stream from host a."""
+    client = [sys.executable, "-m", "tests.support.chaos_client", *(one.endpoint for one in far)]
+    told = await seen_from([*hosts.on("a"), *client], faults)
+    row.seen, row.gap_s = told["told"], told["gap_s"]
+    row.text_equal = told["token_ids"] == text
+    assert row.text_equal
+
+
+@pytest.mark.skipif(shutil.which("nft") is None, reason="needs nft")
+async def test_lost_packets(fleet: Fleet, hosts: TwoHosts, far: tuple[Service, Service], chaos: ChaosTable) -> None:
+    with chaos.row(f"two hosts: {LOSS_PERCENT} % of all packets lost, both ways") as row:
+        hosts.lose(LOSS_PERCENT)
+        try:
+            await over_the_cable(row, hosts, far, fleet.text, {})
+        finally:
+            hosts.stop_losing()
+
+
+async def test_an_unplugged_cable(
+    fleet: Fleet, hosts: TwoHosts, far: tuple[Service, Service], chaos: ChaosTable
+) -> None:
+    with chaos.row("two hosts: the cable out for 3 s") as row:
+
+        def unplug() -> None:
+            hosts.plug(in_=False)
+            time.sleep(3.0)
+            hosts.plug(in_=True)
+
+        await over_the_cable(row, hosts, far, fleet.text, {FAULT_AT: unplug})
+        # On this side nothing hears what the far one holds but by asking it from there.
+        assert row.gap_s is not None
+        assert row.gap_s < 30.0

@@ -1,0 +1,121 @@
+"""Processes killed, stopped and slowed under a stream: it goes on, with its text, or says why it cannot."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.policy.gates import Gate
+from orchestrator.services.timeouts import Timeouts
+from specgate.errors import ServiceUnavailable
+from specgate.types import TokenSource
+from tests.support.chaos_fleet import REQUEST, Fleet, running_fleet
+from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS
+from tests.support.chaos_table import ChaosTable
+from tests.support.orchestrating import connected, run
+from tests.support.services import PAIR, Service, running
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+
+SLOW_FORWARD_US = 50_000
+SLOW = ("orchestrator.bench.gates.slow_service", "drafter", str(SLOW_FORWARD_US))
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    with running_fleet() as fleet:
+
+        async def undisturbed() -> list[int]:
+            async with connected([], [fleet.verifiers[0]]) as orchestrator:
+                return list((await run(orchestrator, REQUEST)).token_ids)
+
+        fleet.text = asyncio.run(undisturbed())
+        yield fleet
+
+
+def lose(service: Service, number: signal.Signals) -> None:
+    if number is signal.SIGKILL:
+        service.kill()
+    else:
+        service.signal(number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_lost_drafter_comes_back(fleet: Fleet, chaos: ChaosTable, number: signal.Signals) -> None:
+    with chaos.row(f"drafter {number.name}, and back at the same address") as row:
+        faults = {FAULT_AT: lambda: lose(fleet.drafter, number), FAULT_AT + 80: fleet.mend}
+        seen = await fleet.disturbed(row, faults, pace_s=0.05)
+        assert len(seen.token_ids) == NUM_TOKENS
+        assert TokenSource.ACCEPTED in seen.sources[-60:]
+
+
+async def test_a_slow_drafter_is_asked_less(fleet: Fleet, chaos: ChaosTable) -> None:
+    with (
+        chaos.row(f"drafter slow, {SLOW_FORWARD_US / 1e3:g} ms a forward, under auto") as row,
+        running("drafter", PAIR / "draft", module=SLOW) as slow,
+    ):
+        rates = []
+        for drafter, gate in ((fleet.drafter, Gate.NONE), (slow, Gate.AUTO)):
+            start_s = time.monotonic()
+            gamma = 0 if gate is Gate.NONE else None
+            await fleet.disturbed(row, {}, drafter=drafter, gate=gate, gamma=gamma)
+            rates.append(NUM_TOKENS / (time.monotonic() - start_s))
+        row.seen = f"{rates[1] / rates[0]:.2f} × the target alone; {row.seen}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_another_verifier_takes_over(fleet: Fleet, chaos: ChaosTable, number: signal.Signals) -> None:
+    with chaos.row(f"one of two verifiers {number.name}") as row:
+        seen = await fleet.disturbed(row, {FAULT_AT: lambda: lose(fleet.busy_verifier(), number)})
+        assert seen.error is None
+        assert len(seen.token_ids) == NUM_TOKENS
+
+
+async def test_the_only_verifier_is_waited_for(fleet: Fleet, chaos: ChaosTable) -> None:
+    def kill_and_start() -> None:
+        fleet.verifiers[0].kill()
+        time.sleep(1.0)
+        fleet.verifiers[0].start()
+
+    with chaos.row("the only verifier SIGKILL, its replacement on its way") as row:
+        limit = Timeouts(failover_s=60.0)
+        seen = await fleet.disturbed(row, {FAULT_AT: kill_and_start}, num_verifiers=1, timeouts=limit)
+        assert len(seen.token_ids) == NUM_TOKENS
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_no_verifier_is_an_error_with_its_cause(fleet: Fleet, chaos: ChaosTable, number: signal.Signals) -> None:
+    with chaos.row(f"the only verifier {number.name}, and none comes") as row:
+        seen = await fleet.disturbed(row, {FAULT_AT: lambda: lose(fleet.verifiers[0], number)}, num_verifiers=1)
+        assert isinstance(seen.error, ServiceUnavailable)
+        assert "None" not in str(seen.error)
+        assert seen.gap_s < 30.0
+
+
+async def test_a_stop_hands_its_streams_over(fleet: Fleet, chaos: ChaosTable) -> None:
+    codes = []
+    with chaos.row("verifier SIGTERM under a stream, another one is there") as row:
+        seen = await fleet.disturbed(row, {FAULT_AT: lambda: codes.append(fleet.busy_verifier().stop())})
+        row.seen += f"; exit code {codes}"
+        assert codes == [0]
+        assert len(seen.token_ids) == NUM_TOKENS
+
+
+async def test_a_second_stop_ends_at_once(chaos: ChaosTable) -> None:
+    with (
+        chaos.row("verifier SIGTERM twice under a stream") as row,
+        running("verifier", PAIR / "target", "--drain-s", "60") as verifier,
+    ):
+        async with connected([], [verifier]) as orchestrator:
+            deltas = aiter(orchestrator.generate(REQUEST))
+            await anext(deltas)
+            verifier.signal(signal.SIGTERM)
+            await asyncio.sleep(0.5)
+            start_s = time.monotonic()
+            verifier.stop()
+            took_s = time.monotonic() - start_s
+            await deltas.aclose()
+        row.seen = f"ended after {took_s:.1f} s"
+        assert took_s < 5.0

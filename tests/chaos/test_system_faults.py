@@ -1,0 +1,310 @@
+"""The served system: replicas killed under a stream, more clients than it takes, and its Ray lost."""
+
+import asyncio
+import http.client
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+
+from orchestrator.bench.soak.processes import descendants, listeners
+from specgate.errors import ResourceExhausted, ServiceUnavailable
+from specgate.rpc.convert_session import sampling_params_to_pb
+from specgate.v1 import generation_service_pb2 as pb
+from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
+from tests.support.chaos_fleet import left_at
+from tests.support.chaos_http import HEAD, closed_within, connect, many, send_and_leave, sent_until_refused
+from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, SEEDED, watch, watch_all
+from tests.support.chaos_system import System, serving_system
+from tests.support.chaos_table import ChaosRow, ChaosTable
+
+pytest.importorskip("ray")
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+CAPACITY = 18
+"""Requests that run and wait in the one gateway."""
+CLOSED_WITHIN_S = 60.0
+HONEST_WITHIN_S = 5.0
+BODY = HEAD + b"Content-Length: 100\r\n\r\n{"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+MAX_BODY_BYTES = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator[System]:
+    with serving_system() as system:
+
+        async def undisturbed() -> list[int]:
+            return (await watch(system.stream())).token_ids
+
+        system.wait_back(1)
+        system.text = asyncio.run(undisturbed())
+        assert len(system.text) == NUM_TOKENS
+        yield system
+
+
+@dataclass
+class Honest:
+    """What clients that behave got beside an attack."""
+
+    worst_s: float = 0.0
+    num_failed: int = 0
+
+    def ask(self, system: System, times: int = 3) -> None:
+        for _ in range(times):
+            for method, path in (("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/v1/completions")):
+                start_s = time.monotonic()
+                status = system.completes(10.0) if method == "POST" else system.asks(method, path, 10.0)
+                self.worst_s = max(self.worst_s, time.monotonic() - start_s)
+                self.num_failed += status != 200
+
+    def check(self, row: ChaosRow) -> None:
+        row.gap_s = self.worst_s
+        row.seen += f"; honest clients: {self.num_failed} failed"
+        assert self.num_failed == 0
+        assert self.worst_s < HONEST_WITHIN_S
+
+
+def attack(system: System, row: ChaosRow, number: int, sent: bytes) -> None:
+    """Hold so many bad connections; honest clients are served meanwhile, and each bad one is closed in the end."""
+    before, honest = system.memory_mb(), Honest()
+    with many(system.http, number, sent) as opened:
+        honest.ask(system)
+        closed, took_s = closed_within(opened, CLOSED_WITHIN_S)
+        row.seen = f"{closed} of {len(opened)} closed after {took_s:.0f} s"
+        num_open = len(opened) - closed
+    honest.check(row)
+    system.check_left(row, before)
+    assert num_open == 0
+
+
+def test_half_sent_heads(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("HTTP: 500 half-sent heads") as row:
+        attack(system, row, 500, HEAD)
+
+
+def test_unfinished_bodies(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("HTTP: 340 unfinished bodies") as row:
+        attack(system, row, 340, BODY)
+
+
+def test_an_endless_body(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("HTTP: a chunked body of 100 MiB") as row, connect(system.http) as connection:
+        connection.sendall(CHUNKED)
+        chunk = b"10000\r\n" + b" " * (1 << 16) + b"\r\n"
+        sent, answer = sent_until_refused(connection, chunk, 100 << 20)
+        closed, _ = closed_within([connection], 10.0)
+        row.seen = f"{answer.decode()!r} after {sent >> 20} MiB, closed: {bool(closed)}"
+        assert b"413" in answer or not answer
+        assert sent < 4 * MAX_BODY_BYTES
+        assert closed
+
+
+@pytest.mark.parametrize(
+    ("name", "headers"),
+    [("10,000 headers", b"a: b\r\n" * 10_000), ("a header of 1 MB", b"a: " + b"b" * 1_000_000 + b"\r\n")],
+)
+def test_heads_beyond_limits(system: System, chaos: ChaosTable, name: str, headers: bytes) -> None:
+    with chaos.row(f"HTTP: {name}") as row, connect(system.http) as connection:
+        _, answer = sent_until_refused(connection, b"GET /healthz HTTP/1.1\r\nHost: door\r\n" + headers + b"\r\n", 1)
+        row.seen = answer.decode() or "closed"
+        assert b" 200 " not in answer + b" "
+        assert system.asks("GET", "/healthz", 5.0) == 200
+
+
+def test_a_reader_of_a_byte_a_second(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("HTTP: 3 readers of a byte a second") as row:
+        before, honest = system.memory_mb(), Honest()
+        body = b'{"model":"chaos","prompt":"x","max_tokens":400,"stream":true,"ignore_eos":true,"logprobs":5}'
+        request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        with many(system.http, 3, request) as readers:
+            for _ in range(5):
+                for one in readers:
+                    one.settimeout(60.0)
+                    one.recv(1)
+                time.sleep(1.0)
+            honest.ask(system, 1)
+        row.seen = "others are served"
+        honest.check(row)
+        system.check_left(row, before)
+
+
+async def test_slow_readers(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("gRPC: 16 readers of a message every 3 s, then a request of two tokens") as row:
+        before = system.memory_mb()
+        readers = [asyncio.create_task(_read_slowly(system)) for _ in range(16)]
+        await asyncio.sleep(5.0)
+        start_s = time.monotonic()
+        seen = await watch(system.stream(max_tokens=2))
+        row.gap_s = time.monotonic() - start_s
+        codes = Counter(await asyncio.gather(*readers))
+        row.seen = f"two tokens after {row.gap_s:.1f} s; the readers: {dict(codes)}"
+        await asyncio.to_thread(system.check_left, row, before)
+        assert seen.error is None
+        # Without a limit each of them reads for twenty minutes.
+        assert codes["still reading"] == 0
+
+
+async def _read_slowly(system: System) -> str:
+    """Read one message every 3 s, for 75 s; return the status that ended it."""
+    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
+    async with grpc.aio.insecure_channel(system.grpc, small) as channel:
+        params = pb.GenerationParams(
+            sampling=sampling_params_to_pb(SEEDED.sampling), max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=20
+        )
+        call = GenerationServiceStub(channel).GenerateStream(pb.GenerateStreamRequest(text="def f():", params=params))
+        try:
+            for _ in range(25):
+                if await call.read() is grpc.aio.EOF:
+                    return "whole stream"
+                await asyncio.sleep(3.0)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        call.cancel()
+        return "still reading"
+
+
+async def test_overload(system: System, chaos: ChaosTable) -> None:
+    with chaos.row(f"gRPC: {10 * CAPACITY} streams at once, ten times what runs and waits") as row:
+        before = system.memory_mb()
+        alone = await watch(system.stream(max_tokens=20))
+        all_seen = await watch_all([system.stream(max_tokens=20) for _ in range(10 * CAPACITY)])
+        served = [one for one in all_seen if one.error is None]
+        refused = [one.error for one in all_seen if one.error is not None]
+        row.seen = (
+            f"{len(served)} served, {len(refused)} refused: {dict(Counter(type(one).__name__ for one in refused))}"
+        )
+        row.gap_s = max(one.gap_s for one in served)
+        row.text_equal = all(one.token_ids == alone.token_ids for one in served)
+        await asyncio.to_thread(system.check_left, row, before)
+        assert len(served) >= CAPACITY // 2
+        assert all(isinstance(one, ResourceExhausted) and one.retry_after_s for one in refused)
+        assert row.text_equal
+
+
+async def test_half_of_the_clients_leave(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("gRPC: 9 of 18 clients leave in mid-answer") as row:
+        before = system.memory_mb()
+
+        async def leave() -> None:
+            deltas = system.stream()
+            await anext(deltas)
+            await deltas.aclose()  # type: ignore[attr-defined]
+
+        *stayed, _ = await asyncio.gather(
+            *(watch(system.stream(max_tokens=60)) for _ in range(9)), *(leave() for _ in range(9))
+        )
+        seen = [one for one in stayed if one is not None]
+        row.text_equal = all(one.token_ids == system.text[:60] for one in seen)
+        row.seen = f"{len(seen)} others have their text"
+        await asyncio.to_thread(system.check_left, row, before)
+        assert row.text_equal
+
+
+@pytest.mark.parametrize("role", ["drafter", "verifier"])
+async def test_a_killed_replica_is_not_missed(system: System, chaos: ChaosTable, role: str) -> None:
+    with chaos.row(f"served: the {role} SIGKILL under a stream, Ray brings another") as row:
+        faults = {FAULT_AT: lambda: system.kill_busy(role)}
+        seen = await system.disturbed(row, faults, num_verifiers=1)
+        assert len(seen.token_ids) == NUM_TOKENS
+
+
+async def test_a_request_while_no_verifier_is_there(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("served: a new request while the only verifier is being replaced") as row:
+        system.kill_all("verifier")
+        start_s = time.monotonic()
+        seen = await watch(system.stream())
+        row.seen, row.gap_s = seen.told, time.monotonic() - start_s
+        row.text_equal = seen.token_ids == system.text[: len(seen.token_ids)]
+        system.wait_back(1)
+        row.left = left_at(system.endpoints())
+        assert row.text_equal
+        assert seen.error is None or isinstance(seen.error, ServiceUnavailable)
+
+
+async def test_a_killed_gateway(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("served: the gateway SIGKILL under a stream") as row:
+        seen = await system.disturbed(row, {FAULT_AT: lambda: system.kill_all("gateway")}, num_verifiers=1)
+        assert isinstance(seen.error, ServiceUnavailable)
+        again = await watch(system.stream())
+        row.seen += "; asked again: the same text" if again.token_ids == system.text else "; asked again: ANOTHER TEXT"
+        assert again.token_ids == system.text
+
+
+def test_who_listens_where(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("served: listeners of our processes") as row:
+        processes = {system.process.pid: "serve", **descendants(system.process.pid)}
+        doors = {int(endpoint.rpartition(":")[2]) for endpoint, _ in system.endpoints()}
+        doors |= {int(endpoint.rpartition(":")[2]) for endpoint in (system.http, system.grpc)}
+        mine = [one for pid in processes for one in listeners(pid) if one.port in doors]
+        beyond = [one for pid in processes for one in listeners(pid) if not one.is_loopback]
+        row.seen = f"ours: {len(mine)}, all on loopback; Ray's: {len(beyond)} beyond it"
+        assert {one.port for one in mine} == doors
+        assert all(one.is_loopback for one in mine)
+
+
+def test_pickles_to_every_port(system: System, chaos: ChaosTable, tmp_path: object) -> None:
+    with chaos.row("served: a pickle, and noise, to every port of every process") as row:
+        canary = f"{tmp_path}/ran"
+        # Protocol 0 of os.system("touch ..."), by hand: nothing here imports pickle.
+        pickled = f"cposix\nsystem\n(S'touch {canary}'\ntR.".encode()
+        processes = [system.process.pid, *descendants(system.process.pid)]
+        ports = {one.port for pid in processes for one in listeners(pid)}
+        before = set(descendants(system.process.pid))
+        for port in ports:
+            for data in (pickled, b"\x80\x05" + pickled, b"\x00" * 64, os.urandom(4096)):
+                send_and_leave(port, data)
+        time.sleep(1.0)
+        died = before - set(descendants(system.process.pid))
+        row.seen = f"{len(ports)} ports, none ran it; {len(died)} processes ended"
+        assert not os.path.exists(canary)
+        assert system.completes(10.0) == 200
+
+
+def test_a_request_id_comes_back(system: System, chaos: ChaosTable) -> None:
+    with chaos.row("HTTP: x-request-id") as row:
+        connection = http.client.HTTPConnection(system.http, timeout=10)
+        connection.request("GET", "/v1/models", headers={"X-Request-Id": "chaos-42"})
+        row.seen = f"answered with {connection.getresponse().headers.get('x-request-id')}"
+        connection.close()
+        assert "chaos-42" in row.seen
+
+
+async def test_a_killed_gcs_is_not_noticed_by_a_stream(system: System, chaos: ChaosTable) -> None:
+    """The last one here: the command leaves once its cluster is lost."""
+    with chaos.row("served: GCS SIGKILL under a stream") as row:
+        seen = await watch(system.stream(), {FAULT_AT: lambda: system.kill_program("gcs_server")})
+        code = await asyncio.to_thread(system.process.wait, 120)
+        row.seen, row.gap_s = f"{seen.told}; serve left with exit code {code}", seen.gap_s
+        row.text_equal = seen.token_ids == system.text[: len(seen.token_ids)]
+        assert row.text_equal
+        assert code == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_stops(chaos: ChaosTable, times: int) -> None:
+    with (
+        chaos.row(f"served: SIGTERM under a stream, {('once', 'twice')[times - 1]}") as row,
+        serving_system() as system,
+    ):
+        stop = signal.SIGTERM
+
+        def ask_to_stop() -> None:
+            for _ in range(times):
+                system.process.send_signal(stop)
+                time.sleep(1.0)
+
+        start_s = time.monotonic()
+        seen = await watch(system.stream(), {FAULT_AT: ask_to_stop})
+        code = await asyncio.to_thread(system.process.wait, 60)
+        row.gap_s = time.monotonic() - start_s
+        row.seen = f"{seen.told}; exit code {code} after {row.gap_s:.0f} s"
+        assert code == (0 if times == 1 else -stop)
+        if times == 1:
+            assert len(seen.token_ids) == NUM_TOKENS

@@ -1,0 +1,91 @@
+"""Bodies for the HTTP door: nearly valid ones with fields out of their range, and no JSON at all."""
+
+import json
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from orchestrator.api.http.chat import ChatRequest
+from orchestrator.api.http.requests import CompletionRequest
+from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, MESSAGES, PROMPT
+
+VALID: dict[str, dict[str, Any]] = {
+    COMPLETIONS: {"model": "fake", "prompt": PROMPT, "max_tokens": 3},
+    CHAT: {"model": "fake", "messages": MESSAGES, "max_tokens": 3},
+}
+FIELDS = {
+    COMPLETIONS: (*CompletionRequest.model_fields, "unknown", ""),
+    CHAT: (*ChatRequest.model_fields, "unknown", ""),
+}
+INTEGERS = st.sampled_from((-(2**63), -1, 0, 1, 2, 16, 20, 21, 64, 65, 511, 512, 2**31, 2**32, 2**63, 2**64, 10**30))
+FLOATS = st.sampled_from(
+    (-2.01, -0.0, 0.0, 1e-300, 0.5, 1.0, 1.0001, 2.0, 100.0, 101.0, 1e308, float("nan"), float("inf"))
+)
+TEXTS = st.sampled_from(
+    ("", "a", "def f():", "\x00", "\ud800", "é", "🙂", "<|end|>", "<|turn|>", "{{ 7 * 7 }}", "x" * 5000)
+)
+WORDS = st.sampled_from(
+    ("auto", "none", "target_confidence", "draft_confidence", "shared_noise", "rejection", "system")
+)
+SCALARS = st.none() | st.booleans() | INTEGERS | FLOATS | TEXTS | WORDS
+MESSAGE = st.dictionaries(st.sampled_from(("role", "content", "name", "tool_calls", "x")), SCALARS, max_size=4)
+VALUES = st.recursive(
+    SCALARS | MESSAGE,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(("", "0", "5", "-1", "1e3", "99999999999", "type", "text")), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+HEADERS = st.sampled_from(
+    (
+        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json; charset=utf-16"},
+        {"Content-Type": "APPLICATION/JSON", "Content-Encoding": "gzip"},
+        {"Content-Type": "text/plain"},
+        {},
+    )
+)
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+class HttpCase(NamedTuple):
+    """One request."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str] = JSON_HEADERS
+    method: str = "POST"
+
+
+@st.composite
+def mutated_bodies(draw: Any) -> HttpCase:
+    """A valid body with a few fields changed, added or left out."""
+    path = draw(st.sampled_from((COMPLETIONS, CHAT)))
+    body = VALID[path] | draw(st.dictionaries(st.sampled_from(FIELDS[path]), VALUES, max_size=4))
+    for name in draw(st.lists(st.sampled_from(tuple(VALID[path])), max_size=1)):
+        body.pop(name)
+    if draw(st.booleans()):
+        body["stream"] = True
+    return HttpCase(path, json.dumps(body).encode())
+
+
+@st.composite
+def raw_bodies(draw: Any) -> HttpCase:
+    """Bytes, or a valid body that is cut, doubled, or wrapped in brackets, under any header, path and method."""
+    path = draw(st.sampled_from((COMPLETIONS, CHAT, "/v1/models", "/v1/models/a/b", "/readyz", "/nothing")))
+    valid = json.dumps(VALID.get(path, {})).encode()
+    body = draw(
+        st.binary(max_size=200)
+        | st.integers(0, len(valid)).map(lambda end: valid[:end])
+        | st.integers(1, 2000).map(lambda depth: b"[" * depth)
+        | st.just(valid * 2)
+        | st.just(valid.decode().encode("utf-16"))
+        | st.just(b'{"model": "fake", "model": "fake", "prompt": [1], "max_tokens": 1e0}')
+    )
+    return HttpCase(path, body, draw(HEADERS), draw(st.sampled_from(("POST", "GET", "PUT", "DELETE", "HEAD", "BREW"))))
+
+
+CASES = mutated_bodies() | mutated_bodies() | raw_bodies()

@@ -1,0 +1,89 @@
+"""What all fuzz tests share: a budget of seconds, cases that are counted, and what was found, as plain files."""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+T = TypeVar("T")
+
+CASES_A_BATCH = 100
+CORPUS = Path(__file__).parents[1] / "chaos" / "corpus"
+SETTINGS = settings(
+    max_examples=CASES_A_BATCH,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=False,
+)
+
+
+@dataclass(slots=True)
+class FuzzCounts:
+    """What came of one surface's cases. ``done`` were done as asked; what follows it must be 0."""
+
+    cases: int = 0
+    done: int = 0
+    http_5xx: int = 0
+    internal: int = 0
+    hangs: int = 0
+    crashes: int = 0
+
+
+@dataclass(slots=True)
+class Budget:
+    """Seconds for each fuzz test. Runs of one ``first_seed`` try the same cases in the same order."""
+
+    seconds: float
+    first_seed: int
+    counts: dict[str, FuzzCounts] = field(default_factory=dict)
+
+    def of(self, surface: str) -> FuzzCounts:
+        return self.counts.setdefault(surface, FuzzCounts())
+
+    def batches(self) -> Iterator[int]:
+        """Yield a seed for each batch, until the time is up; one batch at the least."""
+        end_s = time.monotonic() + self.seconds
+        for number in count(self.first_seed):
+            yield number
+            if time.monotonic() > end_s:
+                return
+
+    def fuzz(self, surface: str, cases: SearchStrategy[T], check: Callable[[T], None]) -> None:
+        """Check cases until the time is up. ``check`` raises for one that breaks a promise; it is told the smallest."""
+        counts, end_s = self.of(surface), time.monotonic() + self.seconds
+
+        failed = False
+
+        def counted(case: T) -> None:
+            nonlocal failed
+            # What failed once is made smaller, however long that takes.
+            if failed or time.monotonic() < end_s:
+                counts.cases += 1
+                failed = True
+                check(case)
+                failed = False
+
+        for number in self.batches():
+            seed(number)(SETTINGS(given(cases)(counted)))()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the counts, a row a surface."""
+        return [{"name": surface, **asdict(counts)} for surface, counts in self.counts.items()]
+
+
+def corpus(kind: str) -> list[Any]:
+    """Return the cases of ``kind`` that once broke something, each with what it broke."""
+    return [one for file in sorted(CORPUS.glob("*.json")) for one in json.loads(file.read_text()) if kind in one]
+
+
+def raw(text: str) -> bytes:
+    """Return the bytes that a corpus file holds."""
+    return base64.b64decode(text)
