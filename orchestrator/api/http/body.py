@@ -1,7 +1,9 @@
 """A request's body: read up to a limit, parsed once, and refused in OpenAI's words."""
 
 import asyncio
-from typing import TypeVar
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -14,6 +16,10 @@ MAX_PENDING_BYTES = 256 << 20
 """Of all bodies that are being read. Connections alone do not bound that: there may be a thousand."""
 MAX_LENGTH_DIGITS = 20
 MAX_NAME_CHARACTERS = 64
+MAX_FIELDS = 4096
+"""In a long body, at any depth: a long chat has some thousand."""
+FIELD = re.compile(rb'(?<!\\)"\s*:')
+"""The end of a field's name. Within a string a quote is escaped."""
 SMALL_BODY_BYTES = 64 << 10
 """Parsing more than this takes milliseconds in which no other request's tokens would leave."""
 CODES = {
@@ -23,6 +29,9 @@ CODES = {
     "none_required": "unsupported_parameter",
 }
 """OpenAI's code by pydantic's type of error; ``*_type`` is invalid_type, all others invalid_value."""
+
+# One at a time: the interpreter runs no two of them at once.
+_PARSING = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -39,38 +48,66 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     # A web page may send any other type to a server on its reader's machine without being asked.
     if media_type != "application/json":
         raise ApiError(415, "the body must be sent with Content-Type: application/json")
-    body = await _read(request)
-    try:
-        if len(body) <= SMALL_BODY_BYTES:
-            return model.model_validate_json(body)
-        return await asyncio.to_thread(model.model_validate_json, body)
-    except ValidationError as error:
-        raise _refusal(error) from None
+    async with _Body(request) as body:
+        try:
+            if len(body) <= SMALL_BODY_BYTES:
+                return model.model_validate_json(body)
+            return await asyncio.get_running_loop().run_in_executor(_PARSING, _parse, model, body)
+        except ValidationError as error:
+            raise _refusal(error) from None
 
 
-class _Pending:
-    """Bytes of all bodies that are being read; there is one event loop a process."""
+class _Body:
+    """A request's body, counted as long as the block lasts.
 
-    num_bytes = 0
+    Raises:
+        ApiError, ResourceExhausted: see ``read_model``.
+    """
 
+    num_pending_bytes: ClassVar[int] = 0
+    """Of all bodies in the process, which has one event loop."""
 
-async def _read(request: Request) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
-    if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
-        raise too_long
-    body = bytearray()
-    try:
-        async for part in request.stream():
-            body += part
-            _Pending.num_bytes += len(part)
-            if len(body) > MAX_BODY_BYTES:
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._content = bytearray()
+
+    async def __aenter__(self) -> bytes:
+        try:
+            await self._read()
+        except BaseException:
+            self._forget()
+            raise
+        return bytes(self._content)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._forget()
+
+    async def _read(self) -> None:
+        declared = self._request.headers.get("content-length", "0")
+        too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
+        if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
+            raise too_long
+        async for part in self._request.stream():
+            self._content += part
+            _Body.num_pending_bytes += len(part)
+            if len(self._content) > MAX_BODY_BYTES:
                 raise too_long
-            if _Pending.num_bytes > MAX_PENDING_BYTES:
+            if _Body.num_pending_bytes > MAX_PENDING_BYTES:
                 raise ResourceExhausted("too many long requests arrive at a time; come back later")
-    finally:
-        _Pending.num_bytes -= len(body)
-    return bytes(body)
+
+    def _forget(self) -> None:
+        _Body.num_pending_bytes -= len(self._content)
+
+
+def _parse(model: type[Model], body: bytes) -> Model:
+    """Return a long body as a ``model``; one of countless fields is refused unread.
+
+    To name all that is wrong with them would stop everybody else for seconds.
+    """
+    num_fields = sum(1 for _ in FIELD.finditer(body))
+    if num_fields > MAX_FIELDS:
+        raise ApiError(400, f"the body has {num_fields} fields; {MAX_FIELDS} are the most", code="invalid_value")
+    return model.model_validate_json(body)
 
 
 def _refusal(error: ValidationError) -> ApiError:

@@ -56,7 +56,7 @@ class ChatRequest(GenerateRequest):
     prompt_field = "messages"
     logprobs_field = "top_logprobs"
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

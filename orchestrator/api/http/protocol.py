@@ -1,11 +1,14 @@
 """uvicorn's HTTP/1.1 connection with what it leaves out: deadlines for whole heads and bodies, and a count of itself.
 
-uvicorn has a keep-alive time and nothing else: a client that sends half of a request holds its connection for ever.
+uvicorn has a keep-alive time and nothing else: a client that sends half of a request, or reads no answer, holds its
+connection for ever.
 """
 
 import asyncio
 import json
+import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,12 +20,16 @@ from uvicorn.server import ServerState
 
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.errors import ApiError, error_body
+from specgate.rpc.request_id import KEY, given_or_new
 
 LINGER_S = 5.0
-"""After the last answer of a connection its client gets so long to read it, before the connection is broken."""
-
+"""How long a client may go on sending after its connection's last answer, before the connection is broken."""
 STALL_S = 30.0
 """How long a client may take nothing of an answer. Streams have a stricter rule of their own."""
+MAX_PIPELINED_BYTES = 32 << 10
+"""Of requests that a client sends while one of its is answered."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,8 @@ class Phase(StrEnum):
     BODY = "body"
     NOTHING = "nothing"
     """A request is being answered."""
-    LINGER = "linger"
-    """Our side has ended: what the client still sends is thrown away."""
+    ENDING = "ending"
+    """Our side has ended: what is written still goes out, what still comes is thrown away."""
 
 
 class TimedProtocol(H11Protocol):
@@ -57,14 +64,17 @@ class TimedProtocol(H11Protocol):
         self.address = ""
         self._deadlines = deadlines
         self._book = book
+        self._socket: asyncio.Transport
         self._phase = Phase.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._num_unread_bytes = 0
+        self._pipelined = bytearray()
 
     @property
     def waits_for_client(self) -> bool:
         """See ``connections.Connection``."""
-        return self._phase is not Phase.NOTHING
+        return self._phase is not Phase.NOTHING or self.flow.write_paused
 
     def abort(self) -> None:
         """See ``connections.Connection``."""
@@ -72,53 +82,80 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See ``asyncio.Protocol``."""
-        super().connection_made(transport)
+        self._socket = transport
+        # It is all that uvicorn needs of a transport.
+        super().connection_made(_Transport(transport, self._end))  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
         if self._book.admit(self):
             self._enter(Phase.HEAD)
         else:
-            self._refuse(503, "this address, or all of them together, has as many connections as it may have")
+            self._answer(503, "this address, or all of them together, has as many connections as it may have")
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._book.remove(self)
-        self._enter(Phase.NOTHING)
+        self._enter(Phase.ENDING)
         self._unset_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
-        if self._phase is Phase.LINGER:
+        if self._phase is Phase.ENDING:
+            return
+        if self._phase is Phase.NOTHING:
+            self._pipeline(data)
             return
         super().data_received(data)
         self._follow()
+
+    def _pipeline(self, data: bytes) -> None:
+        """Keep what comes while a request is answered. uvicorn would stop reading, and not see the client leave."""
+        self._pipelined += data
+        if len(self._pipelined) > MAX_PIPELINED_BYTES:
+            self.abort()
 
     def on_response_complete(self) -> None:
         """Called by uvicorn when a response has been written."""
         unread_body = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
-        if self.transport.is_closing():
-            # A client that does not read must not keep what is closed.
-            self._enter(Phase.LINGER)
-        elif unread_body:
-            self._linger()
-        else:
-            self._follow()
+        if unread_body:
+            self._end()
+        self._follow()
+        if self._pipelined and self._phase in (Phase.IDLE, Phase.HEAD):
+            data = bytes(self._pipelined)
+            self._pipelined.clear()
+            self.data_received(data)
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Called by uvicorn where no other request came."""
-        if not self.transport.is_closing():
-            self._linger()
+    def shutdown(self) -> None:
+        """Take no more requests; called when the server drains."""
+        if self._phase is Phase.BODY:
+            self._refuse(503, "the gateway is draining")
+        elif self._phase is not Phase.ENDING:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         """See ``asyncio.Protocol``."""
         super().pause_writing()
-        self._stall = self.loop.call_later(STALL_S, self.abort)
+        self._watch_reading(STALL_S)
 
     def resume_writing(self) -> None:
         """See ``asyncio.Protocol``."""
         super().resume_writing()
+        if self._phase is not Phase.ENDING:
+            self._unset_stall()
+
+    def _watch_reading(self, stall_s: float) -> None:
+        """Break the connection where its client takes nothing of what is written for ``stall_s`` seconds."""
         self._unset_stall()
+        self._num_unread_bytes = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(stall_s, self._check_reading, stall_s)
+
+    def _check_reading(self, stall_s: float) -> None:
+        if 0 < self.transport.get_write_buffer_size() < self._num_unread_bytes:
+            self._watch_reading(stall_s)
+        else:
+            self.abort()
 
     def _unset_stall(self) -> None:
         if self._stall is not None:
@@ -127,18 +164,21 @@ class TimedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what is no HTTP; h11's error says more."""
-        error = sys.exception() if sys.version_info >= (3, 12) else sys.exc_info()[1]
-        self._refuse(getattr(error, "error_status_hint", 400), "this is no HTTP/1.1 request, or its head is too long")
+        status = getattr(sys.exception(), "error_status_hint", 400)
+        self._refuse(status, "this is no HTTP/1.1 request, or its head is too long")
 
     def _follow(self) -> None:
         """Enter the phase that HTTP's own state says."""
-        if self._phase is Phase.LINGER or self.transport.is_closing():
+        if self._phase is Phase.ENDING or self.transport.is_closing():
             return
         theirs = self.conn.their_state
         if theirs is h11.IDLE:
             self._enter(Phase.HEAD if self.conn.trailing_data[0] else Phase.IDLE)
+        elif theirs is h11.SEND_BODY:
+            self._enter(Phase.BODY)
         else:
-            self._enter(Phase.BODY if theirs is h11.SEND_BODY else Phase.NOTHING)
+            self._enter(Phase.NOTHING)
+            self.flow.resume_reading()
 
     def _enter(self, phase: Phase) -> None:
         if phase is self._phase:
@@ -147,27 +187,23 @@ class TimedProtocol(H11Protocol):
             self._timer.cancel()
             self._timer = None
         self._phase = phase
-        limits = {Phase.HEAD: self._deadlines.head_s, Phase.BODY: self._deadlines.body_s, Phase.LINGER: LINGER_S}
-        if phase in limits:
-            self._timer = self.loop.call_later(limits[phase], self._expire)
+        if phase in (Phase.HEAD, Phase.BODY):
+            limit_s = self._deadlines.head_s if phase is Phase.HEAD else self._deadlines.body_s
+            self._timer = self.loop.call_later(limit_s, self._expire, limit_s)
 
-    def _expire(self) -> None:
-        if self._phase is Phase.LINGER:
-            self.transport.abort()
-            return
+    def _expire(self, limit_s: float) -> None:
         if self._phase is Phase.HEAD and not self.conn.trailing_data[0]:
             # Connected ahead of a request that never came.
-            self.transport.close()
-            return
-        limit_s = self._deadlines.head_s if self._phase is Phase.HEAD else self._deadlines.body_s
-        self._refuse(408, f"the request's {self._phase} was not complete within {limit_s:g} s")
+            self._end()
+        else:
+            self._refuse(408, f"the request's {self._phase} was not complete within {limit_s:g} s")
 
     def _refuse(self, status: int, problem: str) -> None:
-        """Answer by ourselves, in the API's words, unless an answer is under way; then end the connection."""
+        """Answer by ourselves, unless an answer is under way; then end the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self._answer(status, error_body(ApiError(status, problem)))
+            self._answer(status, problem)
         self.give_up()
-        self._linger()
+        self._end()
 
     def give_up(self) -> None:
         """Tell the application that its client has left; what it still sends goes nowhere."""
@@ -177,24 +213,57 @@ class TimedProtocol(H11Protocol):
             cycle.disconnected = True
             cycle.message_event.set()
 
-    def _answer(self, status: int, body: dict[str, Any]) -> None:
-        content = json.dumps(body).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(content)).encode()),
-            (b"connection", b"close"),
-        ]
-        response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
+    def _answer(self, status: int, problem: str) -> None:
+        """Write a whole answer, in the API's words."""
+        request_id = given_or_new(None)
+        _log.info("%s is refused with %d, request id %s: %s", self.address, status, request_id, problem)
+        content = json.dumps(error_body(ApiError(status, problem))).encode()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(content)),
+            "connection": "close",
+            KEY: request_id,
+        }
+        response = h11.Response(status_code=status, headers=list(headers.items()), reason=STATUS_PHRASES[status])
         for event in (response, h11.Data(data=content), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
 
-    def _linger(self) -> None:
-        """End our side, and take what the client still sends for a moment.
+    def _end(self) -> None:
+        """End our side. The client gets what is written, and time to stop sending.
 
         A socket that is closed over unread bytes is reset, and the client loses the answer.
         """
+        if self._phase is Phase.ENDING or self._socket.is_closing():
+            return
+        sends_head = self._phase is Phase.HEAD and self.conn.trailing_data[0]
+        still_sends = sends_head or self._phase is Phase.BODY or self.conn.their_state is h11.SEND_BODY
         self._unset_keepalive_if_required()
+        self._enter(Phase.ENDING)
+        self._watch_reading(LINGER_S if still_sends else STALL_S)
+        if not still_sends:
+            self._socket.close()
+            return
         self.flow.resume_reading()
-        self._enter(Phase.LINGER)
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        if self._socket.can_write_eof():
+            self._socket.write_eof()
+
+
+class _Transport:
+    """A transport for uvicorn, which would close it over bytes that are unread: ``end`` is called instead."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        self._transport = transport
+        self._end = end
+        self._ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """See ``asyncio.Transport``."""
+        return self._ended or self._transport.is_closing()
+
+    def close(self) -> None:
+        """See ``asyncio.Transport``."""
+        self._ended = True
+        self._end()

@@ -11,7 +11,7 @@ from specgate.rpc.request_id import KEY, given_or_new
 HEADER = KEY.encode()
 QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 """What machines ask every few seconds, and nobody looks for in a log."""
-MAX_PATH_CHARACTERS = 128
+MAX_CHARACTERS = 128
 
 _log = logging.getLogger(__name__)
 
@@ -44,5 +44,5 @@ class RequestIdMiddleware:
         finally:
             if scope["path"] not in QUIET:
                 # Not the query: who sends a key there does not find it in a log.
-                path, seconds = scope["path"][:MAX_PATH_CHARACTERS], time.perf_counter() - start_s
-                _log.info("%s %s: %s after %.3f s", scope["method"], path, outcome, seconds)
+                asked = f"{scope['method']} {scope['path']}"[:MAX_CHARACTERS]
+                _log.info("%s: %s after %.3f s", asked, outcome, time.perf_counter() - start_s)

@@ -49,7 +49,7 @@ class GenerateRequest(StrictBody):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: Annotated[dict[int, float], Field(max_length=MAX_LOGIT_BIAS)] | None = None
-    stop: Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)] | None = None
+    stop: Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)] | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -57,7 +57,7 @@ class GenerateRequest(StrictBody):
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKEN_IDS, fail_fast=True)] | None = None
     ignore_eos: bool | None = None
     return_token_ids: bool | None = None
     cache_salt: str | None = None
@@ -121,7 +121,7 @@ class CompletionRequest(GenerateRequest):
 
     prompt_field = "prompt"
 
-    prompt: str | list[int]
+    prompt: str | Annotated[list[int], Field(fail_fast=True)]
     logprobs: int | None = None
     add_special_tokens: bool | None = None
 

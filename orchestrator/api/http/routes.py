@@ -14,6 +14,7 @@ from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAn
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
+from orchestrator.api.http.headers import with_few_headers
 from orchestrator.api.http.logprobs import token_text
 from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
@@ -35,7 +36,7 @@ def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI
     _add_models(app, request_queue)
     _add_health(app, Readiness(request_queue, probe))
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
-    app.middleware_stack = RequestIdMiddleware(app.build_middleware_stack())
+    app.middleware_stack = RequestIdMiddleware(with_few_headers(app.build_middleware_stack()))
     return app
 
 
@@ -59,10 +60,12 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
+        request_queue.check_room()
         return await generate(await read_model(request, CompletionRequest), CompletionAnswer)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
+        request_queue.check_room()
         return await generate(await read_model(request, ChatRequest), ChatAnswer)
 
 

@@ -15,15 +15,13 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from orchestrator.api.http.connections import ConnectionBook
-from orchestrator.api.http.errors import ApiError, error_response
-from orchestrator.api.http.protocol import Deadlines, TimedProtocol
+from orchestrator.api.http.protocol import LINGER_S, Deadlines, TimedProtocol
 from orchestrator.api.settings.settings import HttpSettings
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import join_endpoint
 from specgate.rpc.tls import TlsFiles, server_context
 
 MAX_HEAD_BYTES = 32 << 10
-MAX_HEADERS = 100
 BACKLOG = 1024
 SEND_BUFFER_BYTES = 64 << 10
 """What the kernel takes of an answer before its reader does. Left alone it grows to megabytes: whole answers."""
@@ -44,7 +42,7 @@ class HttpServer:
         self._settings = settings
         self._reuse_port = reuse_port
         self._config = uvicorn.Config(
-            _with_few_headers(app),
+            app,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -65,6 +63,11 @@ class HttpServer:
         """HOST:PORT as bound."""
         return join_endpoint(self._settings.host, self._port)
 
+    @property
+    def num_connections(self) -> int:
+        """Connections that are open."""
+        return len(self._state.connections)
+
     async def start(self) -> None:
         """Listen and serve.
 
@@ -78,10 +81,15 @@ class HttpServer:
         self._config.load()
         make = partial(TimedProtocol, self._config, self._state, self._deadlines, self._book)
         # A handshake that does not end is a head that does not.
-        handshake_s = None if tls is None else self._settings.head_timeout_s
+        handshake_s, shutdown_s = (None, None) if tls is None else (self._settings.head_timeout_s, LINGER_S)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            make, sock=listener, ssl=tls, ssl_handshake_timeout=handshake_s, backlog=BACKLOG
+            make,
+            sock=listener,
+            ssl=tls,
+            ssl_handshake_timeout=handshake_s,
+            ssl_shutdown_timeout=shutdown_s,
+            backlog=BACKLOG,
         )
 
     def _bind(self) -> socket.socket:
@@ -123,13 +131,3 @@ class HttpServer:
             async with asyncio.timeout(timeout_s):
                 while self._state.connections or self._state.tasks:  # noqa: ASYNC110 - uvicorn's plain sets
                     await asyncio.sleep(0.05)
-
-
-def _with_few_headers(app: App) -> App:
-    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
-        if len(scope["headers"]) <= MAX_HEADERS:
-            return await app(scope, receive, send)
-        problem = f"the request has {len(scope['headers'])} headers; {MAX_HEADERS} are the most"
-        await error_response(ApiError(431, problem))(scope, receive, send)
-
-    return bounded

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,14 +15,20 @@ import pytest
 
 from orchestrator.api.http import protocol, sse
 from orchestrator.api.http.body import MAX_BODY_BYTES
-from orchestrator.api.http.server import MAX_HEAD_BYTES, MAX_HEADERS
+from orchestrator.api.http.headers import MAX_HEADERS
+from orchestrator.api.http.protocol import MAX_PIPELINED_BYTES
+from orchestrator.api.http.routes import make_app
+from orchestrator.api.http.server import MAX_HEAD_BYTES, HttpServer
 from orchestrator.api.settings.listen import TlsSettings
+from orchestrator.api.settings.settings import HttpSettings
 from specgate.errors import InvalidArgument
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, serving_http
-from tests.orchestrator.api.queues import Hanging, open_room
+from tests.orchestrator.api.queues import Hanging, eventually, open_room
 from tests.specgate.rpc.certificates import Certificates
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+LONG_BYTES = 4 << 20
 SHORT_S = 0.3
 SOON_S = 20.0
 
@@ -38,6 +43,9 @@ class Wire:
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
+
+    async def read(self, most: int) -> bytes:
+        return await self._reader.read(most)
 
     async def rest(self) -> bytes:
         """All that comes until the server ends the connection."""
@@ -152,24 +160,104 @@ async def test_who_only_holds_connections_keeps_nobody_out() -> None:
         assert await wires[0].rest() == b""
 
 
+@asynccontextmanager
+async def long_answers(**settings: Any) -> AsyncIterator[HttpServer]:
+    """A server whose every answer is LONG_BYTES long, which fits into no buffer."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(LONG_BYTES >> 16):
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    server = HttpServer(app, HttpSettings(**settings))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.drain(0.0)
+
+
 async def test_a_client_that_reads_no_answer_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "STALL_S", SHORT_S)
-    async with door(max_connections=1) as url:
-        host, _, port = url.removeprefix("http://").rpartition(":")
-        with socket.socket() as client:
-            # So small a window that the answers to so many pipelined requests do not fit.
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect((host, int(port)))
-            client.setblocking(False)
-            loop = asyncio.get_running_loop()
-            with contextlib.suppress(OSError):
-                async with asyncio.timeout(SOON_S):
-                    await loop.sock_sendall(client, b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n" * 20_000)
-            # By now the answers are stuck.
-            await asyncio.sleep(1.0)
-            async with asyncio.timeout(SOON_S):
-                while not await is_healthy(url):  # noqa: ASYNC110 - the server tells nobody
-                    await asyncio.sleep(0.1)
+    async with long_answers() as server, wire_to(f"http://{server.endpoint}") as wire:
+        await wire.send(GET)
+        # Nothing is read until the server has given up.
+        await eventually(lambda: server.num_connections == 0)
+        assert len(await wire.rest()) < LONG_BYTES
+
+
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+async def test_a_client_that_reads_steadily_gets_all_of_its_answer(
+    monkeypatch: pytest.MonkeyPatch, last: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "STALL_S", SHORT_S)
+    async with long_answers() as server, wire_to(f"http://{server.endpoint}") as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: a\r\n" + last + b"\r\n")
+        received = 0
+        while received < LONG_BYTES:
+            received += len(await wire.read(1 << 17))
+            await asyncio.sleep(0.05)
+
+
+async def test_clients_that_read_nothing_keep_nobody_out() -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(long_answers(max_connections=2))
+        wires = [await stack.enter_async_context(wire_to(f"http://{server.endpoint}")) for _ in range(2)]
+        for wire in wires:
+            await wire.send(GET)
+        await asyncio.sleep(SHORT_S)
+        assert await is_healthy(f"http://{server.endpoint}")
+
+
+async def test_who_pipelines_without_end_loses_the_connection() -> None:
+    async with open_room(Hanging) as room, serving_http(room.request_queue) as url, wire_to(url) as wire:
+        body = json.dumps({"model": "fake", "prompt": PROMPT}).encode()
+        await wire.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await eventually(lambda: room.request_queue.num_running == 1)
+        await wire.send(GET * (MAX_PIPELINED_BYTES // len(GET) + 1))
+        await room.freed()
+
+
+async def test_who_leaves_behind_a_pipelined_request_is_noticed() -> None:
+    async with open_room(Hanging) as room, serving_http(room.request_queue) as url:
+        async with wire_to(url) as wire:
+            body = json.dumps({"model": "fake", "prompt": PROMPT}).encode()
+            await wire.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body + GET)
+            await eventually(lambda: room.request_queue.num_running == 1)
+        await room.freed()
+
+
+async def test_pipelined_requests_are_answered_in_turn() -> None:
+    async with door() as url, wire_to(url) as wire:
+        await wire.send(GET * 3 + b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert (await wire.rest()).count(b'{"status":"alive"}') == 4
+
+
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+async def test_a_refused_upload_is_told_why(last: bytes) -> None:
+    async with door() as url, wire_to(url) as wire:
+        await wire.send(HEAD + last + b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(4):
+                await wire.send(bytes(1 << 20))
+        assert (await wire.refusal())[0] == 413
+
+
+async def test_a_drain_waits_for_nobody_who_idles_and_tells_who_uploads() -> None:
+    async with open_room() as room:
+        server = HttpServer(make_app(room.request_queue), HttpSettings())
+        await server.start()
+        url = f"http://{server.endpoint}"
+        async with wire_to(url) as idle, wire_to(url) as uploading:
+            await idle.send(GET)
+            await uploading.send(HEAD + b"Content-Length: 100\r\n\r\n1")
+            assert await is_healthy(url)
+            async with asyncio.timeout(SOON_S / 2):
+                draining = asyncio.create_task(server.drain(SOON_S))
+                assert await uploading.refusal() == (503, "the gateway is draining")
+                uploading.writer.close()
+                await draining
 
 
 async def test_a_connection_too_many_is_refused_while_all_are_at_work() -> None:
