@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the chaos suite's options, and let pyproject's settings of plugins stand where a plugin is missing: a machine
     with a GPU may have few.
     """
-    parser.addoption("--fuzz-s", default="18", help="seconds that all fuzz tests share")
+    parser.addoption("--fuzz-s", default="15", help="seconds that all fuzz tests share")
     parser.addoption("--results", help="folder for chaos.json and fuzz.json")
     for plugin, names in SETTINGS_OF_PLUGINS.items():
         if not find_spec(plugin):

@@ -1,13 +1,19 @@
 """What the chaos suite shares: how long to fuzz, and what came of it all, printed and written at its end."""
 
+import asyncio
 import random
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.chaos_table import ChaosTable
 from tests.support.fuzzing import Budget
+
+if TYPE_CHECKING:
+    from tests.support.chaos_fleet import Fleet
+    from tests.support.chaos_system import System
 
 NUM_SURFACES = 6
 """HTTP bodies, four methods of gRPC, and sessions: they share the seconds."""
@@ -32,6 +38,39 @@ def fuzz_budget(pytestconfig: pytest.Config) -> Budget:
 def chaos(pytestconfig: pytest.Config) -> ChaosTable:
     """Where each fault's row goes."""
     return pytestconfig.stash[TABLE]
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator["Fleet"]:
+    """One drafter and two verifiers a file, and the text of the target alone."""
+    from tests.support.chaos_fleet import REQUEST, running_fleet
+    from tests.support.orchestrating import connected, run
+
+    with running_fleet() as fleet:
+
+        async def undisturbed() -> list[int]:
+            async with connected([], [fleet.verifiers[0]]) as orchestrator:
+                return list((await run(orchestrator, REQUEST)).token_ids)
+
+        fleet.text = asyncio.run(undisturbed())
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def system() -> Iterator["System"]:
+    """One served system a file, and the text that its stream has where nothing is disturbed."""
+    from tests.support.chaos_streams import NUM_TOKENS, watch
+    from tests.support.chaos_system import serving_system
+
+    with serving_system() as system:
+
+        async def undisturbed() -> list[int]:
+            return (await watch(system.stream())).token_ids
+
+        system.wait_back(1)
+        system.text = asyncio.run(undisturbed())
+        assert len(system.text) == NUM_TOKENS
+        yield system
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

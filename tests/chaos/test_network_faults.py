@@ -1,6 +1,5 @@
 """The line between orchestrator and services: late, unsteady, broken off, lossy, unplugged."""
 
-import asyncio
 import shutil
 import sys
 import time
@@ -13,11 +12,10 @@ from orchestrator.bench.network.delay_proxy import DelayProxy
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import ServiceUnavailable
 from tests.support.chaos_client import At, seen_from
-from tests.support.chaos_fleet import REQUEST, Fleet, running_fleet
+from tests.support.chaos_fleet import Fleet
 from tests.support.chaos_proxy import BadLine
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS
 from tests.support.chaos_table import ChaosRow, ChaosTable
-from tests.support.orchestrating import connected, run
 from tests.support.services import PAIR, Service, running
 from tests.support.two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
 
@@ -26,18 +24,6 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 JITTER_S = 0.1
 NUM_RESETS = 20
 LOSS_PERCENT = 3
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
-    with running_fleet() as fleet:
-
-        async def undisturbed() -> list[int]:
-            async with connected([], [fleet.verifiers[0]]) as orchestrator:
-                return list((await run(orchestrator, REQUEST)).token_ids)
-
-        fleet.text = asyncio.run(undisturbed())
-        yield fleet
 
 
 @pytest.mark.parametrize("delay_ms", [20, 100])

@@ -16,6 +16,8 @@ from socket import create_server
 
 import pytest
 
+pytest.importorskip("ray")
+
 from orchestrator.bench.soak.processes import descendants
 from specgate.types import TokenSource
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, watch
@@ -23,8 +25,6 @@ from tests.support.chaos_system import SMALL, end, errors_of, serving_system, st
 from tests.support.chaos_table import ChaosTable
 from tests.support.ray_cluster import wait_until
 from tests.support.services import PAIR
-
-pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,28 +10,16 @@ from orchestrator.policy.gates import Gate
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import ServiceUnavailable
 from specgate.types import TokenSource
-from tests.support.chaos_fleet import REQUEST, Fleet, running_fleet
+from tests.support.chaos_fleet import REQUEST, Fleet
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS
 from tests.support.chaos_table import ChaosTable
-from tests.support.orchestrating import connected, run
+from tests.support.orchestrating import connected
 from tests.support.services import PAIR, Service, running
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
 SLOW_FORWARD_US = 50_000
 SLOW = ("orchestrator.bench.gates.slow_service", "drafter", str(SLOW_FORWARD_US))
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
-    with running_fleet() as fleet:
-
-        async def undisturbed() -> list[int]:
-            async with connected([], [fleet.verifiers[0]]) as orchestrator:
-                return list((await run(orchestrator, REQUEST)).token_ids)
-
-        fleet.text = asyncio.run(undisturbed())
-        yield fleet
 
 
 def lose(service: Service, number: signal.Signals) -> None:

@@ -1,6 +1,7 @@
 """``orchestrator bench --soak``: the served system for minutes or hours, under a load that is like life."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,27 +44,41 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
     folder = options.folder()
     if find_spec("ray") is None:
         raise ServiceUnavailable("a soak needs Ray: pip install 'specgate[ray]'")
-    tally = Tally()
-    log = asyncio.run(_soak(models, int((options.soak or 0.0) * 60), kill_every_s, tally))
+    tally, log = Tally(), Log()
+    try:
+        asyncio.run(_soak(models, int((options.soak or 0.0) * 60), kill_every_s, tally, log))
+    finally:
+        # Also where it broke off: hours are not run again for nothing.
+        if log.samples:
+            _keep(folder, tally, log)
+    check_soak(tally, log)
+
+
+def check_soak(tally: Tally, log: Log) -> None:
+    """Raise InternalError where a text differed, or something was held when all was over."""
+    if tally.differing:
+        raise InternalError(f"{len(tally.differing)} texts differed from the target's own: {tally.differing[0]}")
+    if log.samples[-1].held != NOTHING:
+        raise InternalError(f"when all clients had left, {log.samples[-1].held} was still held")
+
+
+def _keep(folder: Path, tally: Tally, log: Log) -> None:
+    """Write figures and picture, and tell what came of it."""
     row = _row(tally, log)
     told = {"rows": [row], "differing": tally.differing, "failed": dict(tally.failed)}
     write_json(folder / "soak.json", {"provenance": provenance(), **told, **log.to_object()}, "out")
     draw_soak(folder / "soak.png", log, f"{row['minutes']:.0f} minutes, {tally.whole} whole answers")
     _tell(folder, row | told)
-    if tally.differing:
-        raise InternalError(f"{len(tally.differing)} texts differed from the target's own; see {folder / 'soak.json'}")
-    if log.samples[-1].held != NOTHING:
-        raise InternalError(f"when all clients had left, {log.samples[-1].held} was still held")
 
 
-async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally) -> Log:
+async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally, log: Log) -> None:
     # A thread for each client, and for what looks on.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_CLIENTS + 4))
     console = Console(stderr=True)
     async with served({**settings_for(models), **_SETTINGS}, lambda text: console.print(text, style="yellow")) as apis:
         asked = catalogue()
         expected = await answers_of_target(apis, asked)
-        log = Log()
+        log.start_s = time.monotonic()
         clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
         beside = [
             asyncio.create_task(look_on(log, apis.pid, tally, max(SAMPLE_EVERY_S, seconds / MAX_SAMPLES))),
@@ -78,7 +93,6 @@ async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: 
             task.cancel()
         await asyncio.gather(*clients, *beside, return_exceptions=True)
         await _settle(apis, tally, log)
-    return log
 
 
 def _raise_failures(tasks: "list[asyncio.Task[None]]") -> None:
