@@ -56,8 +56,10 @@ def configure_logs(
     handler.addFilter(_Context(process))
     # It replaces what an earlier call, or a library, has set up.
     logging.basicConfig(handlers=[handler], level=str(level), force=True)
-    # uvicorn tells each request at INFO, with the query.
+    # uvicorn tells each request at INFO, with the query, and warns of each bad request and WebSocket upgrade: whoever
+    # reaches the door would fill the log.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     _log.info("specgate %s, process %d", __version__, os.getpid())
     return handler
 

@@ -100,6 +100,7 @@ def test_the_last_call_holds_and_standard_error_is_the_default(file: Path, capsy
     configure_logs("first", file=file)
     configure_logs("second", level=LogLevel.WARNING)
     logging.getLogger("uvicorn.access").info("GET /?key=secret")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     log.warning("here")
     assert re.fullmatch(r".* WARNING specgate.x second req=- here\n", capsys.readouterr().err)
     assert "here" not in file.read_text()
