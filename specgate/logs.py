@@ -6,6 +6,7 @@ A process calls ``configure_logs`` once, at its start. Whoever logs uses ``loggi
 import json
 import logging
 import os
+import stat
 import time
 from contextvars import ContextVar
 from enum import StrEnum
@@ -80,7 +81,12 @@ class _PrivateFile(RotatingFileHandler):
 
 def _open_private(path: str, flags: int) -> int:
     # In a folder that others may write to, a link would send our lines to a file of their choice.
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    file = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    status = os.fstat(file)
+    # The mode above is for a file that is new. One that is no plain file, such as /dev/null, stays everybody's.
+    if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+        os.fchmod(file, 0o600)
+    return file
 
 
 class _Context(logging.Filter):
