@@ -61,8 +61,10 @@ def read_address(path: Path, say: Say) -> Iterator[str]:
         address = join_endpoint(*split_endpoint(text))
     except (OSError, ValueError, InvalidArgument):
         return
-    if not _is_trusted(status.st_uid) or status.st_mode & stat.S_IWOTH:
-        say(f"{path} names a Ray cluster at {address}, and others may have written it: it is not joined")
+    # A group that is the user's alone cannot be told from others for sure. Under a umask of 002 Ray's file is not
+    # believed; the raylet of the cluster is.
+    if not _is_trusted(status.st_uid) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        say(f"{path} names a Ray cluster at {address!r}, and others may have written it: the file is not believed")
         return
     yield address
 

@@ -113,17 +113,25 @@ def test_a_file_without_an_address_has_none(tmp_path: Path, content: str) -> Non
 
 def test_an_address_that_others_may_have_written_is_not_believed(tmp_path: Path) -> None:
     said: list[str] = []
-    path = ray_file(tmp_path, mode=0o666)
-    assert [*read_address(path, said.append)] == []
+    for mode in (0o666, 0o646, 0o664):
+        path = ray_file(tmp_path, mode=mode)
+        assert [*read_address(path, said.append)] == []
     if os.getuid() == 0:
         path.chmod(0o644)
         os.chown(path, STRANGER, STRANGER)
         assert [*read_address(path, said.append)] == []
-    assert {*said} == {f"{path} names a Ray cluster at {ADDRESS}, and others may have written it: it is not joined"}
+    told = f"{path} names a Ray cluster at {ADDRESS!r}, and others may have written it: the file is not believed"
+    assert {*said} == {told}
     link = tmp_path / "link"
     link.symlink_to(path)
     os.mkfifo(tmp_path / "pipe")
     assert [*read_address(link, pytest.fail), *read_address(tmp_path / "pipe", pytest.fail)] == []
+
+
+def test_what_is_not_believed_is_told_on_one_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert [*read_address(ray_file(tmp_path, "\x1b[2J\nall is well:1", mode=0o666), said.append)] == []
+    assert said[0].isprintable()
 
 
 @pytest.mark.parametrize("mode", ["disabled", "Disabled", "", "no"])
