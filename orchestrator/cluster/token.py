@@ -6,6 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.exceptions import AuthenticationError
+
+from specgate.errors import ServiceUnavailable
 
 MODE_VARIABLE = "RAY_AUTH_MODE"
 TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
@@ -29,12 +32,19 @@ def use_mode(mode: str) -> None:
 
 
 def token_here() -> str | None:
-    """Return the token that Ray finds on this machine, None where there is none."""
+    """Return the token that Ray finds on this machine, None where there is none.
+
+    Raises:
+        ServiceUnavailable: the file that RAY_AUTH_TOKEN_PATH names is not there or is empty, or the token is no text.
+    """
     loader = AuthenticationTokenLoader.instance()
     try:
         if not loader.has_token(ignore_auth_mode=True):
             return None
         return str(loader.get_raw_token(ignore_auth_mode=True))
+    except (AuthenticationError, UnicodeDecodeError):
+        out = f"copy the head's ~/.ray/auth_token there, or unset {TOKEN_PATH_VARIABLE}"
+        raise ServiceUnavailable(f"no token can be read from {_path()}: {out}") from None
     finally:
         # A process that has a token loaded asks for it, whatever its mode.
         loader.reset_cache()
@@ -45,11 +55,11 @@ def make_token() -> None:
 
     Raises:
         OSError: it cannot be written there.
+        ServiceUnavailable: what is there is no token: an empty file, a folder, a link to nothing.
     """
-    if os.environ.get(TOKEN_VARIABLE):
+    if os.environ.get(TOKEN_VARIABLE, "").strip():
         return
-    named = os.environ.get(TOKEN_PATH_VARIABLE)
-    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     # Whoever looks, and also after a crash half-way, finds a whole token there or none.
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -60,3 +70,10 @@ def make_token() -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+    if token_here() is None:
+        raise ServiceUnavailable(f"{path} is there and holds no token: remove it")
+
+
+def _path() -> Path:
+    named = os.environ.get(TOKEN_PATH_VARIABLE)
+    return Path(named) if named else Path.home() / ".ray" / "auth_token"
