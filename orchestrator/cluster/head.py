@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from orchestrator.local.child import environment_of_child
 from specgate.errors import ServiceUnavailable
 
 METHOD = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
@@ -45,10 +46,17 @@ def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
 
 
 def _ask(address: str, token: str | None, timeout_s: float) -> tuple[str, str]:
-    command = [sys.executable, "-m", __name__, address, str(timeout_s)]
+    # -P: a file in the caller's folder must not stand in for a library of the process that is handed the token.
+    command = [sys.executable, "-P", "-m", __name__, address, str(timeout_s)]
     try:
         asked = subprocess.run(
-            command, input=token or "", capture_output=True, text=True, timeout=timeout_s + START_S, check=False
+            command,
+            input=token or "",
+            capture_output=True,
+            text=True,
+            timeout=timeout_s + START_S,
+            check=False,
+            env=environment_of_child(),
         )
     except subprocess.TimeoutExpired:
         return LATE, LATE

@@ -78,6 +78,14 @@ async def test_what_is_no_head_is_given_up_in_time() -> None:
             await asyncio.to_thread(wants_token, verifier.endpoint, "token", LONG_S)
 
 
+def test_what_lies_in_the_callers_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "grpc.py").write_text("open('stolen', 'w').write(input())")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ServiceUnavailable, match="there is no connection to it"):
+        wants_token(unused_endpoint(), "token", LONG_S)
+    assert not (tmp_path / "stolen").exists()
+
+
 def test_a_cluster_that_was_asked_for_is_the_one_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = unused_endpoint()
     monkeypatch.setenv("RAY_ADDRESS", dead)
