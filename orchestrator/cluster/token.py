@@ -5,8 +5,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-from ray.exceptions import AuthenticationError
+from ray._raylet import Config  # type: ignore[attr-defined]
 
 from specgate.errors import ServiceUnavailable
 
@@ -35,19 +34,28 @@ def token_here() -> str | None:
     """Return the token that Ray finds on this machine, None where there is none.
 
     Raises:
-        ServiceUnavailable: the file that RAY_AUTH_TOKEN_PATH names is not there or is empty, or the token is no text.
+        ServiceUnavailable: the file that RAY_AUTH_TOKEN_PATH names is not there or is empty, or the token is no
+            visible ASCII.
     """
-    loader = AuthenticationTokenLoader.instance()
+    # Ray's own loader keeps what it has read, and a process that has a token loaded asks for it, whatever its mode.
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    token = given or _read()
+    if token and token.isascii() and token.isprintable():
+        return token
+    if not token and not os.environ.get(TOKEN_PATH_VARIABLE):
+        return None
+    where, variable = (TOKEN_VARIABLE, TOKEN_VARIABLE) if given else (_path(), TOKEN_PATH_VARIABLE)
+    out = f"copy the head's ~/.ray/auth_token there, or unset {variable}"
+    raise ServiceUnavailable(f"no token can be read from {where}: {out}")
+
+
+def _read() -> str:
     try:
-        if not loader.has_token(ignore_auth_mode=True):
-            return None
-        return str(loader.get_raw_token(ignore_auth_mode=True))
-    except (AuthenticationError, UnicodeDecodeError):
-        out = f"copy the head's ~/.ray/auth_token there, or unset {TOKEN_PATH_VARIABLE}"
-        raise ServiceUnavailable(f"no token can be read from {_path()}: {out}") from None
-    finally:
-        # A process that has a token loaded asks for it, whatever its mode.
-        loader.reset_cache()
+        with open(_path(), encoding="ascii", errors="replace") as file:
+            return file.readline().strip()
+    # A process without a home folder is a RuntimeError.
+    except (OSError, RuntimeError):
+        return ""
 
 
 def make_token() -> None:

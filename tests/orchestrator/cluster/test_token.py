@@ -61,6 +61,7 @@ NO_TOKENS = {
     "a folder": Path.mkdir,
     "a link to nothing": lambda path: path.symlink_to("nowhere"),
     "no text": lambda path: path.write_bytes(b"\xff"),
+    "no header": lambda path: path.write_bytes(b"a\x01b"),
 }
 
 
