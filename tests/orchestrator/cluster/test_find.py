@@ -16,7 +16,7 @@ pytest.importorskip("ray")
 from orchestrator.cluster.address import LOCAL, asked_for, left_here, read_address
 from orchestrator.cluster.cluster import on_cluster
 from orchestrator.cluster.find import Head, find_head, first_that_answers
-from orchestrator.cluster.head import wants_token
+from orchestrator.cluster.head import TLS_FILES, wants_token
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from tests.support.fake_services import serving, silent, unused_endpoint
 from tests.support.ray_cluster import RAY_MARKS, Cluster
@@ -76,6 +76,24 @@ async def test_what_is_no_head_is_given_up_in_time() -> None:
     async with serving("verifier") as verifier:
         with pytest.raises(ServiceUnavailable, match="what answers there is no Ray head"):
             await asyncio.to_thread(wants_token, verifier.endpoint, "token", LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "with RAY_USE_TLS RAY_TLS_CA_CERT must name a file, and is not set"),
+        ({"RAY_TLS_CA_CERT": "/none"}, "RAY_TLS_CA_CERT names /none, which cannot be read"),
+        # Whatever else it dies of.
+        (dict.fromkeys(TLS_FILES, "/"), r"the process that asks it has failed: IsADirectoryError: .*"),
+    ],
+)
+def test_a_head_that_cannot_be_asked_is_not_called_late(
+    files: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, file in {"RAY_USE_TLS": "1", **files}.items():
+        monkeypatch.setenv(name, file)
+    with pytest.raises(ServiceUnavailable, match=f"^{told}$"):
+        wants_token(unused_endpoint(), None, LONG_S)
 
 
 def test_what_lies_in_the_callers_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
