@@ -33,7 +33,7 @@ async def test_many_who_wait_ask_as_often_as_one(monkeypatch: pytest.MonkeyPatch
         return told("STARTING")
 
     monkeypatch.setattr(serve, "status", status)
-    replicas = Replicas("verifier", HANDLE)  # type: ignore[arg-type]
+    replicas = Replicas("verifier", HANDLE)
 
     async def wait(number: int) -> None:
         await asyncio.sleep(FRESH_S * number / 64)
@@ -47,7 +47,7 @@ async def test_many_who_wait_ask_as_often_as_one(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_an_answer_holds_for_a_while_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    replicas = Replicas("verifier", HANDLE)  # type: ignore[arg-type]
+    replicas = Replicas("verifier", HANDLE)
     for state, runs in (("STARTING", False), ("RUNNING", True)):
         monkeypatch.setattr(serve, "status", lambda state=state: told(state))
         assert await replicas.any_running() is runs
