@@ -6,6 +6,7 @@ A process calls ``configure_logs`` once, at its start. Whoever logs uses ``loggi
 import json
 import logging
 import os
+import stat
 import time
 from contextvars import ContextVar
 from enum import StrEnum
@@ -56,8 +57,10 @@ def configure_logs(
     handler.addFilter(_Context(process))
     # It replaces what an earlier call, or a library, has set up.
     logging.basicConfig(handlers=[handler], level=str(level), force=True)
-    # uvicorn tells each request at INFO, with the query.
+    # uvicorn tells each request at INFO, with the query, and warns of each bad request and WebSocket upgrade: whoever
+    # reaches the door would fill the log.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     _log.info("specgate %s, process %d", __version__, os.getpid())
     return handler
 
@@ -78,7 +81,12 @@ class _PrivateFile(RotatingFileHandler):
 
 def _open_private(path: str, flags: int) -> int:
     # In a folder that others may write to, a link would send our lines to a file of their choice.
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    file = os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    status = os.fstat(file)
+    # The mode above is for a file that is new. One that is no plain file, such as /dev/null, stays everybody's.
+    if stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
+        os.fchmod(file, 0o600)
+    return file
 
 
 class _Context(logging.Filter):

@@ -61,8 +61,10 @@ def read_address(path: Path, say: Say) -> Iterator[str]:
         address = join_endpoint(*split_endpoint(text))
     except (OSError, ValueError, InvalidArgument):
         return
-    if not _is_trusted(status.st_uid) or status.st_mode & stat.S_IWOTH:
-        say(f"{path} names a Ray cluster at {address}, and others may have written it: it is not joined")
+    # A group that is the user's alone cannot be told from others for sure. Under a umask of 002 Ray's file is not
+    # believed; the raylet of the cluster is.
+    if not is_trusted(status.st_uid) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        say(f"{path} names a Ray cluster at {address!r}, and others may have written it: the file is not believed")
         return
     yield address
 
@@ -72,7 +74,7 @@ def _of_raylets() -> Iterator[str]:
     for process in psutil.process_iter():
         with process.oneshot():
             try:
-                if process.name() == "raylet" and _is_trusted(process.uids().real):
+                if process.name() == "raylet" and is_trusted(process.uids().real):
                     yield from _flags(process)
             except psutil.Error:
                 continue
@@ -82,5 +84,6 @@ def _flags(process: Any) -> Iterator[str]:
     return (flag.removeprefix(GCS_FLAG) for flag in process.cmdline() if flag.startswith(GCS_FLAG))
 
 
-def _is_trusted(uid: int) -> bool:
+def is_trusted(uid: int) -> bool:
+    """Return whether ``uid`` is this user or root."""
     return uid in (0, os.getuid())

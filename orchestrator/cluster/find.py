@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say, asked_for, left_here
 from orchestrator.cluster.head import wants_token
+from orchestrator.cluster.listeners import check_listener
 from orchestrator.cluster.token import token_here
 from specgate.errors import ServiceUnavailable
 
@@ -42,10 +43,15 @@ def find_head(say: Say) -> Head | None:
 
 
 def first_that_answers(addresses: Sequence[str], say: Say, give_up_s: float = GIVE_UP_S) -> Head | None:
-    """Return the first of the heads that answers within ``give_up_s``, None where none does. All are asked at once."""
+    """Return the first of the heads that answers within ``give_up_s``, None where none does.
+
+    All are asked at once, but for those of this machine at whose address a stranger's process listens.
+    """
 
     def look(address: str) -> Head | ServiceUnavailable:
         try:
+            # What Ray has left may outlive its head, and then anybody may listen there and be handed the token.
+            check_listener(address)
             return _look(address, give_up_s)
         except ServiceUnavailable as error:
             return error

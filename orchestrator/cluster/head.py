@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from orchestrator.local.child import environment_of_child
 from specgate.errors import ServiceUnavailable
 
 METHOD = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
@@ -22,15 +23,18 @@ LATE = grpc.StatusCode.DEADLINE_EXCEEDED.name
 GONE = grpc.StatusCode.UNAVAILABLE.name
 START_S = 5.0
 """How long the process that asks may take beside its questions."""
-_TLS_FILES = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_SERVER_CERT")
+TLS_VARIABLE = "RAY_USE_TLS"
+TLS_FILES = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_SERVER_CERT")
 
 
 def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
     """Return whether the Ray head at ``address`` asks for a token, and takes ours; False where it asks for none.
 
     Raises:
-        ServiceUnavailable: it does not answer within ``timeout_s``, is no Ray head, or asks for another token.
+        ServiceUnavailable: it does not answer within ``timeout_s``, is no Ray head, or asks for another token; or it
+            cannot be asked.
     """
+    _check_tls()
     without, with_token = _ask(address, token, timeout_s)
     if without == OK:
         return False
@@ -45,15 +49,37 @@ def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
 
 
 def _ask(address: str, token: str | None, timeout_s: float) -> tuple[str, str]:
-    command = [sys.executable, "-m", __name__, address, str(timeout_s)]
+    # -P: a file in the caller's folder must not stand in for a library of the process that is handed the token.
+    command = [sys.executable, "-P", "-m", __name__, address, str(timeout_s)]
     try:
         asked = subprocess.run(
-            command, input=token or "", capture_output=True, text=True, timeout=timeout_s + START_S, check=False
+            command,
+            input=token or "",
+            capture_output=True,
+            text=True,
+            timeout=timeout_s + START_S,
+            check=False,
+            env=environment_of_child(),
         )
     except subprocess.TimeoutExpired:
         return LATE, LATE
+    if asked.returncode:
+        *_, why = asked.stderr.strip().splitlines() or [f"exit code {asked.returncode}"]
+        raise ServiceUnavailable(f"the process that asks it has failed: {why}")
     without, _, with_token = asked.stdout.partition("\n")
-    return without or LATE, with_token.strip()
+    return without, with_token.strip()
+
+
+def _check_tls() -> None:
+    for name in TLS_FILES if _uses_tls() else ():
+        if not (file := os.environ.get(name)):
+            raise ServiceUnavailable(f"with {TLS_VARIABLE} {name} must name a file, and is not set")
+        if not os.access(file, os.R_OK):
+            raise ServiceUnavailable(f"{name} names {file}, which cannot be read")
+
+
+def _uses_tls() -> bool:
+    return os.environ.get(TLS_VARIABLE, "0").lower() in ("1", "true")
 
 
 def _main(address: str, timeout_s: float) -> None:
@@ -69,9 +95,9 @@ def _main(address: str, timeout_s: float) -> None:
 
 def _channel(address: str) -> grpc.Channel:
     options = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1))
-    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+    if not _uses_tls():
         return grpc.insecure_channel(address, options)
-    ca, key, certificate = (Path(os.environ[name]).read_bytes() for name in _TLS_FILES)
+    ca, key, certificate = (Path(os.environ[name]).read_bytes() for name in TLS_FILES)
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(ca, key, certificate), options)
 
 

@@ -10,14 +10,14 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from orchestrator.cluster.running import ANSWER_S, Replicas
+from orchestrator.cluster.running import ANSWER_S, FRESH_S, Replicas
 from orchestrator.decode.ports import Lease
 from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
 
 DRAFTER_WAIT_S = 0.5
 """A request can do without a drafter: one that is not free at once is not waited for."""
 REST_S = 1.0
-LOOK_S = 0.25
+LOOK_S = FRESH_S
 """Who has waited for so long finds out whether a replica runs or comes, and looks again as often."""
 END_GRACE_S = 0.5
 """A session's stream is closed right after its lease is given back, and ends the lease by itself within this time."""

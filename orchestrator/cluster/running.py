@@ -15,6 +15,8 @@ from ray.serve.handle import DeploymentHandle
 from specgate.errors import ServiceUnavailable, reason_of
 
 ANSWER_S = 2.0
+FRESH_S = 0.25
+"""An answer of the controller's holds for so long, however many ask."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class Replicas:
         self._app_name = handle.app_name
         self._deployment_name = handle.deployment_name
         self._asking: asyncio.Task[Presence] | None = None
+        self._fresh_until_s = 0.0
         self._missing_since_s: float | None = None
         self._missing_at_s = 0.0
 
@@ -69,12 +72,19 @@ class Replicas:
         return presence is Presence.COMING and now_s - self._missing_since_s < within_s
 
     async def _presence(self, answer_s: float) -> Presence:
-        # All who ask share one question: a thread that waits for a lost controller is not joined by a second one.
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(asyncio.to_thread(self._ask))
+        # All who ask share one question: a thread that waits for a lost controller is not joined by a second one. They
+        # share its answer, too: many who wait, each at its own time, are not as many questions.
+        if self._asking is None or (self._asking.done() and time.monotonic() >= self._fresh_until_s):
+            self._asking = asyncio.create_task(self._ask_controller())
         asking = self._asking
         await asyncio.wait({asking}, timeout=answer_s)
         return asking.result() if asking.done() else Presence.UNKNOWN
+
+    async def _ask_controller(self) -> Presence:
+        try:
+            return await asyncio.to_thread(self._ask)
+        finally:
+            self._fresh_until_s = time.monotonic() + FRESH_S
 
     def _ask(self) -> Presence:
         try:

@@ -5,7 +5,9 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray._raylet import Config  # type: ignore[attr-defined]
+
+from specgate.errors import ServiceUnavailable
 
 MODE_VARIABLE = "RAY_AUTH_MODE"
 TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
@@ -29,15 +31,31 @@ def use_mode(mode: str) -> None:
 
 
 def token_here() -> str | None:
-    """Return the token that Ray finds on this machine, None where there is none."""
-    loader = AuthenticationTokenLoader.instance()
+    """Return the token that Ray finds on this machine, None where there is none.
+
+    Raises:
+        ServiceUnavailable: the file that RAY_AUTH_TOKEN_PATH names is not there or is empty, or the token is no
+            visible ASCII.
+    """
+    # Ray's own loader keeps what it has read, and a process that has a token loaded asks for it, whatever its mode.
+    given = os.environ.get(TOKEN_VARIABLE, "").strip()
+    token = given or _read()
+    if token and token.isascii() and token.isprintable():
+        return token
+    if not token and not os.environ.get(TOKEN_PATH_VARIABLE):
+        return None
+    where, variable = (TOKEN_VARIABLE, TOKEN_VARIABLE) if given else (_path(), TOKEN_PATH_VARIABLE)
+    out = f"copy the head's ~/.ray/auth_token there, or unset {variable}"
+    raise ServiceUnavailable(f"no token can be read from {where}: {out}")
+
+
+def _read() -> str:
     try:
-        if not loader.has_token(ignore_auth_mode=True):
-            return None
-        return str(loader.get_raw_token(ignore_auth_mode=True))
-    finally:
-        # A process that has a token loaded asks for it, whatever its mode.
-        loader.reset_cache()
+        with open(_path(), encoding="ascii", errors="replace") as file:
+            return file.readline().strip()
+    # A process without a home folder is a RuntimeError.
+    except (OSError, RuntimeError):
+        return ""
 
 
 def make_token() -> None:
@@ -45,11 +63,11 @@ def make_token() -> None:
 
     Raises:
         OSError: it cannot be written there.
+        ServiceUnavailable: what is there is no token: an empty file, a folder, a link to nothing.
     """
-    if os.environ.get(TOKEN_VARIABLE):
+    if os.environ.get(TOKEN_VARIABLE, "").strip():
         return
-    named = os.environ.get(TOKEN_PATH_VARIABLE)
-    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     # Whoever looks, and also after a crash half-way, finds a whole token there or none.
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -60,3 +78,10 @@ def make_token() -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+    if token_here() is None:
+        raise ServiceUnavailable(f"{path} is there and holds no token: remove it")
+
+
+def _path() -> Path:
+    named = os.environ.get(TOKEN_PATH_VARIABLE)
+    return Path(named) if named else Path.home() / ".ray" / "auth_token"

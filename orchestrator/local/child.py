@@ -49,7 +49,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**_environment(), **environment},
+            env={**environment_of_child(), **environment},
             start_new_session=True,
             limit=_MAX_LINE_BYTES,
         )
@@ -110,8 +110,8 @@ class Child:
             self._last_lines.append(line.decode(errors="replace").rstrip())
 
 
-def _environment() -> dict[str, str]:
-    """Ours; where we run from a source tree that is not installed, the child must find it, too."""
+def environment_of_child() -> dict[str, str]:
+    """Return ours; where we run from a source tree that is not installed, the child must find it, too."""
     root = Path(__file__).parents[2]
     if not (root / "pyproject.toml").is_file():
         return dict(os.environ)

@@ -12,7 +12,15 @@ from orchestrator.services.checks import check_follow_up, check_verdict
 from orchestrator.services.deadlines import Deadline
 from orchestrator.services.session_lease import SessionLease
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, InternalError, ServiceUnavailable, SessionIdle, SpecgateError, reason_of
+from specgate.errors import (
+    MISCONFIGURED,
+    InternalError,
+    ServiceUnavailable,
+    SessionIdle,
+    SpecgateError,
+    TooManySessions,
+    reason_of,
+)
 from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
@@ -21,6 +29,8 @@ MAX_FAILURES_WITHOUT_PROGRESS = 3
 FAILOVER_OPEN_SHARE = 1 / 3
 """Of the time for a failover, how much one verifier may take to open: a hung one leaves time for others."""
 RETRY_INTERVAL_S = 0.1
+NOBODY_FREE = "none was ready, or none had a place free"
+"""The cause where it was the pool that waited to the end."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,17 +68,35 @@ class FailoverVerifier:
         Raises:
             SpecgateError: what the pool, or the last verifier that was tried, answered. What the pool says holds: it
                 has waited for as long as it does, and a second turn would begin at the end of its queue.
+            TooManySessions, ServiceUnavailable: the tries have taken as long as one wait and one opening may; says why
+                the last verifier was passed over.
         """
-        for _ in range(MAX_FAILURES_WITHOUT_PROGRESS - 1):
-            lease = await self._lease()
-            try:
-                return await self._open_on(lease, self._timeouts.open_s)
-            except MISCONFIGURED:
-                raise
-            except SpecgateError as error:
-                self._check_wanted()
-                _log.warning("a verifier was passed over: %s", reason_of(error))
-        await self._open_on(await self._lease(), self._timeouts.open_s)
+        limit_s = self._timeouts.failover_s + self._timeouts.open_s
+        cause: SpecgateError | None = None
+        try:
+            async with asyncio.timeout(limit_s):
+                for _ in range(MAX_FAILURES_WITHOUT_PROGRESS - 1):
+                    cause = await self._try_first()
+                    if cause is None:
+                        return
+                await self._open_on(await self._lease(), self._timeouts.open_s)
+        except TimeoutError:
+            full = isinstance(cause, TooManySessions)
+            problem = f"no verifier took the request within {limit_s:g} s: {cause or NOBODY_FREE}"
+            raise (TooManySessions if full else ServiceUnavailable)(problem) from cause
+
+    async def _try_first(self) -> SpecgateError | None:
+        """Attach to one verifier; return why it was passed over, None where it was not."""
+        lease = await self._lease()
+        try:
+            await self._open_on(lease, self._timeouts.open_s)
+        except MISCONFIGURED:
+            raise
+        except SpecgateError as error:
+            self._check_wanted()
+            _log.warning("a verifier was passed over: %s", reason_of(error))
+            return error
+        return None
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
         """See ``ports.Verifier``. A round that was answered in part before its verifier was lost just ends.
@@ -183,8 +211,7 @@ class FailoverVerifier:
     def _no_other(self, cause: SpecgateError | None) -> ServiceUnavailable:
         emitted = self._session.length - self._session.num_prompt_tokens
         lost = f"the verifier was lost after {emitted} emitted tokens ({self._lost_by})"
-        # Without a cause it was the pool that waited to the end.
-        why = cause or "none was ready, or none had a place free"
+        why = cause or NOBODY_FREE
         return ServiceUnavailable(f"{lost}, and no other one took over within {self._timeouts.failover_s:g} s: {why}")
 
     async def _open_on(self, lease: Lease, timeout_s: float) -> None:

@@ -10,7 +10,8 @@ class Timeouts:
     A first answer has the prefill before it and so its own limit. Afterwards a draft may take ``draft_floor_s``, or ten
     times as long as the slowest one or its tokens took, but no longer than a first one; a verdict ``verdict_floor_s``,
     or twenty times the slowest one seen.
-    ``failover_s`` bounds the search for another verifier: as long as a replacement may take. ``connect_drafter_s``, of
+    ``failover_s`` bounds the search for another verifier: as long as a replacement may take; with ``open_s`` it bounds
+    the search for a request's first one. ``connect_drafter_s``, of
     an orchestrator's start and of a request's, is short because a missing drafter is no error.
     """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from specgate.errors import SessionIdle
 
 DEFAULT_FIRST_MESSAGE_S = 10.0
 DEFAULT_SESSION_IDLE_S = 60.0
+REPORT_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +58,29 @@ class Silence:
             self.heard()
 
 
+class _Report:
+    """Warns of ended sessions: of the first one at once, then of all that end within ``REPORT_S`` in one line."""
+
+    def __init__(self) -> None:
+        self._num_ended, self._last = 0, ("", "")
+        self._next_s = 0.0
+
+    def ended(self, peer: str, problem: str) -> None:
+        self._num_ended, self._last = self._num_ended + 1, (peer, problem)
+        if time.monotonic() >= self._next_s:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._num_ended:
+            more = f" (and {self._num_ended - 1} more sessions)" if self._num_ended > 1 else ""
+            _log.warning("ended a session of %s: %s%s", *self._last, more)
+            self._num_ended, self._next_s = 0, time.monotonic() + REPORT_S
+            asyncio.get_running_loop().call_later(REPORT_S, self._tell)
+
+
+_report = _Report()
+
+
 @asynccontextmanager
 async def ended_by_silence(limits: SilenceLimits, peer: str) -> AsyncIterator[Silence]:
     """Cancel what runs in the block when the client was silent for too long, whatever it waits for.
@@ -74,5 +99,5 @@ async def ended_by_silence(limits: SilenceLimits, peer: str) -> AsyncIterator[Si
     except TimeoutError:
         if silence is None or not bound.expired():
             raise
-        _log.warning("ended a session of %s: %s", peer, silence.problem)
+        _report.ended(peer, silence.problem)
         raise SessionIdle(silence.problem) from None

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -89,6 +90,21 @@ def test_files_are_their_owners_alone_and_stay_small(file: Path, monkeypatch: py
     assert mode(file.parent) == 0o700
 
 
+def test_a_file_that_is_there_becomes_its_owners_alone(tmp_path: Path) -> None:
+    file = tmp_path / "p.log"
+    file.touch(0o644)
+    configure_logs("p", file=file)
+    assert mode(file) == 0o600
+
+
+def test_what_is_no_plain_file_keeps_its_mode(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe", 0o640)
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    configure_logs("p", file=tmp_path / "pipe")
+    assert mode(tmp_path / "pipe") == 0o640
+    os.close(reader)
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "p.log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match=r"p\.log"):
@@ -100,6 +116,7 @@ def test_the_last_call_holds_and_standard_error_is_the_default(file: Path, capsy
     configure_logs("first", file=file)
     configure_logs("second", level=LogLevel.WARNING)
     logging.getLogger("uvicorn.access").info("GET /?key=secret")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     log.warning("here")
     assert re.fullmatch(r".* WARNING specgate.x second req=- here\n", capsys.readouterr().err)
     assert "here" not in file.read_text()

@@ -58,7 +58,7 @@ def hearing() -> Iterator[Heard]:
 @contextmanager
 def kept_logging() -> Iterator[None]:
     """Around what sets up the logging of a process: this one belongs to the tests."""
-    root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
+    root, doors = logging.getLogger(), [logging.getLogger(f"uvicorn.{name}") for name in ("access", "error")]
     handlers, level = root.handlers, root.level
     root.handlers = []
     try:
@@ -68,4 +68,5 @@ def kept_logging() -> Iterator[None]:
             handler.close()
         root.handlers = handlers
         root.setLevel(level)
-        access.setLevel(logging.NOTSET)
+        for logger in doors:
+            logger.setLevel(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""A desk over the fake model behind real gRPC services, for the tests of the doors."""
+"""A request queue over the fake model behind real gRPC services, for the tests of the doors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ Hanging = partial(FakeVerifier, faults={2: Fault.HANG})
 
 @dataclass(slots=True)
 class Room:
-    """A desk and the services behind it."""
+    """A request queue and the services behind it."""
 
     request_queue: RequestQueue
     verifier: FakeService
@@ -46,7 +46,7 @@ async def open_room(
     timeouts: Timeouts = PATIENT,
     **limits: Any,
 ) -> AsyncIterator[Room]:
-    """A desk with ``limits``. The fake model's ids are read by any ``tokenizer`` that has as many."""
+    """A request queue with ``limits``. The fake model's ids are read by any ``tokenizer`` that has as many."""
     known = {"tokenizer_fingerprint": {}, "vocab_size": tokenizer.vocab_size if tokenizer else VOCAB_SIZE}
     async with AsyncExitStack() as stack:
         verifier = await stack.enter_async_context(serving("verifier", make_verifier, **known))

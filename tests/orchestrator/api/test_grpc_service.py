@@ -217,7 +217,7 @@ async def test_a_bug_after_tokens_tells_no_more_than_that(caplog: pytest.LogCapt
 
 
 async def test_a_client_that_reads_nothing_is_cut() -> None:
-    # All of it fits into the desk's buffer, so that nobody but the door can find it out.
+    # All of it fits into the request queue's buffer, so that nobody but the door can find it out.
     async with open_api(output_buffer=1000, slow_reader_s=0.2) as (room, door):
         # Windows so small that a few deltas fill them.
         options = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0)]

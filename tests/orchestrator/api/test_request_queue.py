@@ -1,4 +1,4 @@
-"""The desk over real gRPC services: its limits, its order, and that everything is freed."""
+"""The request queue over real gRPC services: its limits, its order, and that everything is freed."""
 
 import asyncio
 import threading

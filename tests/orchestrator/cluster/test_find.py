@@ -16,7 +16,7 @@ pytest.importorskip("ray")
 from orchestrator.cluster.address import LOCAL, asked_for, left_here, read_address
 from orchestrator.cluster.cluster import on_cluster
 from orchestrator.cluster.find import Head, find_head, first_that_answers
-from orchestrator.cluster.head import wants_token
+from orchestrator.cluster.head import TLS_FILES, wants_token
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from tests.support.fake_services import serving, silent, unused_endpoint
 from tests.support.ray_cluster import RAY_MARKS, Cluster
@@ -78,6 +78,32 @@ async def test_what_is_no_head_is_given_up_in_time() -> None:
             await asyncio.to_thread(wants_token, verifier.endpoint, "token", LONG_S)
 
 
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "with RAY_USE_TLS RAY_TLS_CA_CERT must name a file, and is not set"),
+        ({"RAY_TLS_CA_CERT": "/none"}, "RAY_TLS_CA_CERT names /none, which cannot be read"),
+        # Whatever else it dies of.
+        (dict.fromkeys(TLS_FILES, "/"), r"the process that asks it has failed: IsADirectoryError: .*"),
+    ],
+)
+def test_a_head_that_cannot_be_asked_is_not_called_late(
+    files: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, file in {"RAY_USE_TLS": "1", **files}.items():
+        monkeypatch.setenv(name, file)
+    with pytest.raises(ServiceUnavailable, match=f"^{told}$"):
+        wants_token(unused_endpoint(), None, LONG_S)
+
+
+def test_what_lies_in_the_callers_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "grpc.py").write_text("open('stolen', 'w').write(input())")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ServiceUnavailable, match="there is no connection to it"):
+        wants_token(unused_endpoint(), "token", LONG_S)
+    assert not (tmp_path / "stolen").exists()
+
+
 def test_a_cluster_that_was_asked_for_is_the_one_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
     dead = unused_endpoint()
     monkeypatch.setenv("RAY_ADDRESS", dead)
@@ -113,17 +139,25 @@ def test_a_file_without_an_address_has_none(tmp_path: Path, content: str) -> Non
 
 def test_an_address_that_others_may_have_written_is_not_believed(tmp_path: Path) -> None:
     said: list[str] = []
-    path = ray_file(tmp_path, mode=0o666)
-    assert [*read_address(path, said.append)] == []
+    for mode in (0o666, 0o646, 0o664):
+        path = ray_file(tmp_path, mode=mode)
+        assert [*read_address(path, said.append)] == []
     if os.getuid() == 0:
         path.chmod(0o644)
         os.chown(path, STRANGER, STRANGER)
         assert [*read_address(path, said.append)] == []
-    assert {*said} == {f"{path} names a Ray cluster at {ADDRESS}, and others may have written it: it is not joined"}
+    told = f"{path} names a Ray cluster at {ADDRESS!r}, and others may have written it: the file is not believed"
+    assert {*said} == {told}
     link = tmp_path / "link"
     link.symlink_to(path)
     os.mkfifo(tmp_path / "pipe")
     assert [*read_address(link, pytest.fail), *read_address(tmp_path / "pipe", pytest.fail)] == []
+
+
+def test_what_is_not_believed_is_told_on_one_line(tmp_path: Path) -> None:
+    said: list[str] = []
+    assert [*read_address(ray_file(tmp_path, "\x1b[2J\nall is well:1", mode=0o666), said.append)] == []
+    assert said[0].isprintable()
 
 
 @pytest.mark.parametrize("mode", ["disabled", "Disabled", "", "no"])

@@ -22,7 +22,7 @@ from specgate.errors import (
     TokenizerMismatch,
     TooManySessions,
 )
-from specgate.types import Proposal, VerifyRequest
+from specgate.types import Proposal, SessionSpec, VerifyRequest
 from tests.orchestrator.services.support import exact
 from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
@@ -173,6 +173,23 @@ async def test_full_or_draining_verifier_is_passed_over(error: SpecgateError) ->
     assert one.session.stats.verifier_failovers == 0
     one = await exact(Run(FakeDialer(verifiers=(verifier(at3=Fault.DIE), error, verifier()))))
     assert one.session.stats.verifier_failovers == 1
+
+
+@pytest.mark.parametrize("error", [TooManySessions("full"), ServiceUnavailable("draining")])
+async def test_a_new_request_waits_for_as_long_as_one_wait_in_all(error: SpecgateError) -> None:
+    """However often it begins anew; and the cause is told."""
+    free = asyncio.Event()
+    free.set()
+
+    def refuse(spec: SessionSpec) -> FakeVerifier:
+        free.clear()
+        raise error
+
+    one = Run(FakeDialer(verifiers=(refuse,)), timeouts=Timeouts(failover_s=0.2, open_s=0.1))
+    one.verifiers.free = free
+    async with asyncio.timeout(30.0):
+        with pytest.raises(type(error), match=rf"^no verifier took the request within 0\.3 s: {error}$"):
+            await one()
 
 
 async def test_verifiers_that_hang_at_the_opening_leave_time_for_others() -> None:

@@ -1,8 +1,9 @@
 """Sessions whose clients say nothing: both services, over real gRPC."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from specgate.errors import InvalidArgument, SessionIdle, SpecgateError
 from specgate.rpc.channel import open_channel
 from specgate.rpc.convert_session import session_spec_to_pb
 from specgate.rpc.status import from_rpc_error
+from specgate.service import silence
 from specgate.service.config import config_of
 from specgate.service.replica import Replica
 from specgate.service.silence import SilenceLimits, ended_by_silence
@@ -151,3 +153,22 @@ async def test_a_time_that_is_up_elsewhere_is_not_silence() -> None:
     with pytest.raises(TimeoutError):
         async with ended_by_silence(SilenceLimits(), "somebody"):
             raise TimeoutError
+
+
+async def test_many_silent_clients_are_one_line_a_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "_report", silence._Report())
+
+    async def silent(peer: int) -> None:
+        with suppress(SessionIdle):
+            async with ended_by_silence(SilenceLimits(0.01), f"client {peer}"):
+                await asyncio.sleep(30.0)
+
+    await asyncio.gather(*map(silent, range(1000)))
+    await asyncio.sleep(2 * silence.REPORT_S)
+    lines = [record.getMessage() for record in caplog.records]
+    told = [int(found[1]) + 1 if (found := re.search(r"and (\d+) more", line)) else 1 for line in lines]
+    assert sum(told) == 1000
+    assert len(lines) <= 4
+    assert lines[0].startswith("ended a session of client ")
