@@ -85,7 +85,7 @@ class Telling(FakeVerifier):
 
 @dataclass(slots=True)
 class Site:
-    """A room whose desk is reached over HTTP."""
+    """A room whose request queue is reached over HTTP."""
 
     room: Room
     client: httpx2.AsyncClient
