@@ -8,10 +8,8 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import h11
 from uvicorn import Config
@@ -20,6 +18,7 @@ from uvicorn.server import ServerState
 
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.errors import ApiError, error_body
+from orchestrator.api.http.transport import EndedByUs, ReadWatch
 from specgate.rpc.request_id import KEY, given_or_new
 
 LINGER_S = 5.0
@@ -67,8 +66,7 @@ class TimedProtocol(H11Protocol):
         self._socket: asyncio.Transport
         self._phase = Phase.NOTHING
         self._timer: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
-        self._num_unread_bytes = 0
+        self._reading = ReadWatch(self.loop)
         self._pipelined = bytearray()
 
     @property
@@ -84,7 +82,7 @@ class TimedProtocol(H11Protocol):
         """See ``asyncio.Protocol``."""
         self._socket = transport
         # It is all that uvicorn needs of a transport.
-        super().connection_made(_Transport(transport, self._end))  # type: ignore[arg-type]
+        super().connection_made(EndedByUs(transport, self._end))  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
         if self._book.admit(self):
             self._enter(Phase.HEAD)
@@ -96,7 +94,7 @@ class TimedProtocol(H11Protocol):
         """See ``asyncio.Protocol``."""
         self._book.remove(self)
         self._enter(Phase.ENDING)
-        self._unset_stall()
+        self._reading.stop()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -137,30 +135,13 @@ class TimedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """See ``asyncio.Protocol``."""
         super().pause_writing()
-        self._watch_reading(STALL_S)
+        self._reading.start(self._socket, STALL_S)
 
     def resume_writing(self) -> None:
         """See ``asyncio.Protocol``."""
         super().resume_writing()
         if self._phase is not Phase.ENDING:
-            self._unset_stall()
-
-    def _watch_reading(self, stall_s: float) -> None:
-        """Break the connection where its client takes nothing of what is written for ``stall_s`` seconds."""
-        self._unset_stall()
-        self._num_unread_bytes = self.transport.get_write_buffer_size()
-        self._stall = self.loop.call_later(stall_s, self._check_reading, stall_s)
-
-    def _check_reading(self, stall_s: float) -> None:
-        if 0 < self.transport.get_write_buffer_size() < self._num_unread_bytes:
-            self._watch_reading(stall_s)
-        else:
-            self.abort()
-
-    def _unset_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+            self._reading.stop()
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what is no HTTP; h11's error says more."""
@@ -239,31 +220,10 @@ class TimedProtocol(H11Protocol):
         still_sends = sends_head or self._phase is Phase.BODY or self.conn.their_state is h11.SEND_BODY
         self._unset_keepalive_if_required()
         self._enter(Phase.ENDING)
-        self._watch_reading(LINGER_S if still_sends else STALL_S)
+        self._reading.start(self._socket, LINGER_S if still_sends else STALL_S)
         if not still_sends:
             self._socket.close()
             return
         self.flow.resume_reading()
         if self._socket.can_write_eof():
             self._socket.write_eof()
-
-
-class _Transport:
-    """A transport for uvicorn, which would close it over bytes that are unread: ``end`` is called instead."""
-
-    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
-        self._transport = transport
-        self._end = end
-        self._ended = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        """See ``asyncio.Transport``."""
-        return self._ended or self._transport.is_closing()
-
-    def close(self) -> None:
-        """See ``asyncio.Transport``."""
-        self._ended = True
-        self._end()

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.protocol import LINGER_S, Deadlines, TimedProtocol
-from orchestrator.api.settings.settings import HttpSettings
+from orchestrator.api.settings.listen import HttpSettings
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import join_endpoint
 from specgate.rpc.tls import TlsFiles, server_context

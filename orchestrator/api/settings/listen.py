@@ -53,3 +53,13 @@ class Listen(StrictSettings):
         if not (is_loopback(self.host) or self.tls or self.insecure):
             raise ValueError(f"host {self.host!r} is beyond loopback: give tls, or insecure: true")
         return self
+
+
+class HttpSettings(Listen):
+    """The HTTP door, and how long and how often it lets clients hold it up."""
+
+    head_timeout_s: float = Field(10.0, gt=0, le=86_400)
+    body_timeout_s: float = Field(30.0, gt=0, le=86_400)
+    idle_timeout_s: int = Field(75, ge=1, le=86_400)
+    max_connections: int = Field(1024, ge=1, le=1 << 20)
+    max_connections_per_address: int = Field(512, ge=1, le=1 << 20)

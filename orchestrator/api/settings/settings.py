@@ -12,10 +12,10 @@ from pydantic import Field, ValidationError, model_validator
 
 import specgate
 from orchestrator.api.settings.keys import nearest_key
-from orchestrator.api.settings.listen import NODE, ClientTlsSettings, Listen, StrictSettings
+from orchestrator.api.settings.listen import NODE, ClientTlsSettings, HttpSettings, Listen, StrictSettings
+from orchestrator.api.settings.logs import LogSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
-from specgate.logs import LogLevel
 from specgate.service.settings import DraftModelSettings, ModelSettings
 from specgate.types import MAX_GAMMA, DraftMethod, Verification
 
@@ -75,16 +75,6 @@ class DrafterSettings(ServiceSettings, DraftModelSettings):
     """A pool of drafters."""
 
 
-class HttpSettings(Listen):
-    """The HTTP door, and how long and how often it lets clients hold it up."""
-
-    head_timeout_s: float = Field(10.0, gt=0, le=86_400)
-    body_timeout_s: float = Field(30.0, gt=0, le=86_400)
-    idle_timeout_s: int = Field(75, ge=1, le=86_400)
-    max_connections: int = Field(1024, ge=1, le=1 << 20)
-    max_connections_per_address: int = Field(512, ge=1, le=1 << 20)
-
-
 class GatewaySettings(StrictSettings):
     """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
 
@@ -128,20 +118,6 @@ class Defaults(StrictSettings):
             check_threshold(self.gate, self.gate_threshold)
         except InvalidArgument as error:
             raise ValueError(str(error)) from None
-        return self
-
-
-class LogSettings(StrictSettings):
-    """What the replicas log. ``folder`` None is ``specgate.logs.default_folder`` of the user that runs a replica."""
-
-    as_json: bool = False
-    folder: Path | None = None
-    level: LogLevel = LogLevel.INFO
-
-    @model_validator(mode="after")
-    def _check_folder(self) -> Self:
-        if self.folder is not None and not self.folder.is_absolute():
-            raise ValueError(f"folder {str(self.folder)!r} is relative, and replicas run elsewhere")
         return self
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.settings.settings import HttpSettings
+from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import IncrementalText, TextTokenizer
 from specgate.types import SessionSpec, TokenLogprobs, Verdict

@@ -19,8 +19,7 @@ from orchestrator.api.http.headers import MAX_HEADERS
 from orchestrator.api.http.protocol import MAX_PIPELINED_BYTES
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import MAX_HEAD_BYTES, HttpServer
-from orchestrator.api.settings.listen import TlsSettings
-from orchestrator.api.settings.settings import HttpSettings
+from orchestrator.api.settings.listen import HttpSettings, TlsSettings
 from specgate.errors import InvalidArgument
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, serving_http
 from tests.orchestrator.api.queues import Hanging, eventually, open_room

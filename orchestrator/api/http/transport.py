@@ -1,0 +1,51 @@
+"""How a connection ends by our will, and when a client reads too little of it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class ReadWatch:
+    """Breaks a connection whose client takes nothing of what is written."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, transport: asyncio.Transport, stall_s: float) -> None:
+        """Abort ``transport`` once nothing of its buffer was taken for ``stall_s`` seconds, or it is empty then."""
+        self.stop()
+        self._timer = self._loop.call_later(stall_s, self._look, transport, stall_s, transport.get_write_buffer_size())
+
+    def stop(self) -> None:
+        """Watch no more. Safe to call twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, transport: asyncio.Transport, stall_s: float, num_bytes_before: int) -> None:
+        if 0 < transport.get_write_buffer_size() < num_bytes_before:
+            self.start(transport, stall_s)
+        else:
+            transport.abort()
+
+
+class EndedByUs:
+    """A transport for uvicorn, which would close it over bytes that are unread: ``end`` is called instead."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        self._transport = transport
+        self._end = end
+        self._ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """See ``asyncio.Transport``."""
+        return self._ended or self._transport.is_closing()
+
+    def close(self) -> None:
+        """See ``asyncio.Transport``."""
+        self._ended = True
+        self._end()
