@@ -85,7 +85,7 @@ class GatewaySettings(StrictSettings):
     max_running: int = Field(16, ge=1, le=4096)
     max_queued: int = Field(64, ge=0, le=1 << 20)
     output_buffer: int = Field(64, ge=1, le=1 << 16)
-    slow_reader_s: float = Field(10.0, gt=0, le=86_400)
+    slow_reader_s: float = Field(5.0, gt=0, le=86_400)
     slow_reader_tokens_per_s: float = Field(5.0, gt=0, le=1e6)
     verifier_wait_s: float | None = Field(None, gt=0, le=86_400)
     placement: Placement = Placement(num_gpus=0)
