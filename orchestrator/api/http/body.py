@@ -16,8 +16,8 @@ MAX_PENDING_BYTES = 256 << 20
 """Of all bodies that are being read. Connections alone do not bound that: there may be a thousand."""
 MAX_LENGTH_DIGITS = 20
 MAX_NAME_CHARACTERS = 64
-MAX_FIELDS = 4096
-"""In a long body, at any depth: a long chat has some thousand."""
+MAX_FIELDS = 1 << 15
+"""In a long body, at any depth. The longest chat has 4,096 messages of some fields each."""
 FIELD = re.compile(rb'(?<!\\)"\s*:')
 """The end of a field's name. Within a string a quote is escaped."""
 SMALL_BODY_BYTES = 64 << 10

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from orchestrator.api.http.body import MAX_BODY_BYTES
+from orchestrator.api.http.body import MAX_BODY_BYTES, MAX_FIELDS
 from orchestrator.decode.text import TextTokenizer
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, Site, ascii_tokenizer, open_site
 
@@ -204,3 +204,9 @@ async def test_model_without_a_chat_template() -> None:
         error = await refused(site, CHAT, {"model": "fake", "messages": [USER]})
         assert error["param"] == "messages"
         assert "chat template" in error["message"]
+
+
+async def test_a_long_body_of_countless_fields_is_refused_unread(site: Site) -> None:
+    fields = {f"field {number}": 0 for number in range(MAX_FIELDS + 1)}
+    error = await refused(site, COMPLETIONS, {"model": "fake", "prompt": [5, 17, 3]} | fields)
+    assert error["message"] == f"the body has {MAX_FIELDS + 3} fields; {MAX_FIELDS} are the most"
