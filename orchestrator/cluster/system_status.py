@@ -34,7 +34,7 @@ def system_status(app_name: str) -> SystemStatus:
     replicas = [
         replica for name, deployment in application["deployments"].items() for replica in _replicas(name, deployment)
     ]
-    uptime_s = time.time() - application["last_deployed_time_s"]
+    uptime_s = _since_s(application["last_deployed_time_s"])
     return SystemStatus(tuple(replicas), tuple(map(_node, ray.nodes())), round(uptime_s, 1))
 
 
@@ -78,7 +78,7 @@ def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaSta
         "name": details["replica_id"],
         "node": details.get("node_ip") or "",
         "state": details["state"],
-        "uptime_s": round(time.time() - details["start_time_s"], 1),
+        "uptime_s": round(_since_s(details["start_time_s"]), 1),
     }
     if isinstance(told, str):
         return ReplicaStatus(**known, error=told)
@@ -94,3 +94,8 @@ def _node(node: dict[str, Any]) -> NodeStatus:
     own = {name: value for name, value in labels.items() if not name.startswith("ray.io/")}
     address = node["NodeManagerAddress"]
     return NodeStatus(address, node["Alive"], resources.get("CPU", 0.0), resources.get("GPU", 0.0), own)
+
+
+def _since_s(date_s: float) -> float:
+    """Return the seconds since a date of Serve's, which is in those of the wall clock."""
+    return time.time() - date_s

@@ -10,7 +10,7 @@ DATES = {
     "orchestrator/api/http/routes.py": '"created": int(time.time())',
     "orchestrator/api/http/answers.py": '"created": int(time.time())',
     # Serve tells a date, and it is shown, not waited for.
-    "orchestrator/cluster/system_status.py": 'application["last_deployed_time_s"]',
+    "orchestrator/cluster/system_status.py": "return time.time() - date_s",
     "orchestrator/terminal/results.py": "return folder / f",
     "orchestrator/bench/reports/provenance.py": '"date": datetime.now(UTC)',
 }
