@@ -96,8 +96,9 @@ class Replicas:
         if deployment is None or deployment.status == "DEPLOY_FAILED":
             return Presence.GONE
         # A deployment without a replica gets one: a lost one is replaced, and one that scales to none has work now.
-        return Presence.RUNNING if _any_runs(deployment.replica_states) else Presence.COMING
+        return Presence.RUNNING if any_runs(deployment.replica_states) else Presence.COMING
 
 
-def _any_runs(replica_states: Iterable[str]) -> bool:
+def any_runs(replica_states: Iterable[str]) -> bool:
+    """Return whether one of the states of a deployment's replicas, as Serve's status has them, is running."""
     return any(state == "RUNNING" for state in replica_states)

@@ -9,6 +9,8 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus
 
+from orchestrator.cluster.running import any_runs
+
 POLL_S = 0.5
 
 
@@ -34,4 +36,4 @@ def _is_last() -> bool:
     if application is None or application.status is ApplicationStatus.DELETING:
         return False
     deployment = application.deployments.get(context.deployment)
-    return deployment is not None and not any(state == "RUNNING" for state in deployment.replica_states)
+    return deployment is not None and not any_runs(deployment.replica_states)

@@ -6,45 +6,34 @@ import socket
 import struct
 from contextlib import suppress
 
-from specgate.rpc.endpoint import split_endpoint
+from orchestrator.bench.network.delay_proxy import Proxy
 
 _RESET = struct.pack("ii", 1, 0)
 """Linger for no time at all: closing then is a reset."""
 _UNLIMITED = 1 << 60
 
 
-class BadLine:
-    """Listens on a free port of loopback and passes connections on to ``target`` (HOST:PORT).
-
-    Each piece is late by up to ``jitter_s``. The first ``num_resets`` connections are reset, each after up to
+class BadLine(Proxy):
+    """Each piece is late by up to ``jitter_s``. The first ``num_resets`` connections are reset, each after up to
     ``max_bytes``.
     """
 
     def __init__(self, target: str, jitter_s: float = 0.0, num_resets: int = 0, max_bytes: int = 4096) -> None:
-        self._target = split_endpoint(target)
+        super().__init__(target)
         self._jitter_s, self._num_resets, self._max_bytes = jitter_s, num_resets, max_bytes
         self._random = random.Random(0)
-        self._connections: set[asyncio.Task[None]] = set()
         self.num_reset = 0
         self.endpoint = ""
 
     async def __aenter__(self) -> "BadLine":
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.endpoint = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.endpoint = await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self.stop()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """See ``Proxy``."""
         far_reader, far_writer = await asyncio.open_connection(*self._target)
         room = self._random.randrange(1, self._max_bytes) if self.num_reset < self._num_resets else _UNLIMITED
 

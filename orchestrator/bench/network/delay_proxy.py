@@ -21,16 +21,11 @@ _CHUNKS_UNDERWAY = 256
 """What a line holds before its sender has to wait, 16 MiB a direction; a network holds less."""
 
 
-class DelayProxy:
-    """Listens on a free port of loopback and passes each connection on to ``target`` (HOST:PORT).
+class Proxy:
+    """Listens on a free port of loopback for connections to ``target`` (HOST:PORT); a subclass passes them on."""
 
-    Each direction keeps order and rate, and delivers ``one_way_s`` after it received. A connection ends, delayed too,
-    as either side ends it.
-    """
-
-    def __init__(self, target: str, one_way_s: float) -> None:
+    def __init__(self, target: str) -> None:
         self._target = split_endpoint(target)
-        self._one_way_s = one_way_s
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -48,11 +43,27 @@ class DelayProxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
+        task = asyncio.create_task(self.serve(reader, writer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass one connection on, to its end."""
+        raise NotImplementedError
+
+
+class DelayProxy(Proxy):
+    """Each direction keeps order and rate, and delivers ``one_way_s`` after it received.
+
+    A connection ends, delayed too, as either side ends it.
+    """
+
+    def __init__(self, target: str, one_way_s: float) -> None:
+        super().__init__(target)
+        self._one_way_s = one_way_s
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """See ``Proxy``."""
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             stack.callback(writer.close)
             far_reader, far_writer = await asyncio.open_connection(*self._target)

@@ -7,6 +7,8 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
+from specgate.rpc.endpoint import is_loopback
+
 _PROC = Path("/proc")
 _LISTENS = "0A"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -22,7 +24,7 @@ class Listener(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        return self.host.startswith("127.") or self.host == "::1"
+        return is_loopback(self.host)
 
 
 def descendants(pid: int) -> dict[int, str]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from orchestrator.bench.soak.processes import descendants, listeners
 from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDialer
+from orchestrator.services.status import loads_of
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import SpecgateError
 from specgate.types import ModelInfo
@@ -63,8 +64,5 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
 
 async def held_by(replicas: list[ServedReplica]) -> Held:
     """Return what all drafters and verifiers hold together; those that do not answer hold nothing."""
-    told = [info for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
-    return Held(
-        sum(info.active_sessions for info in told),
-        sum(info.kv_tokens - info.free_kv_tokens for info in told),
-    )
+    told = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
+    return Held(sum(sessions.used for sessions, _ in told), sum(kv_tokens.used for _, kv_tokens in told))
