@@ -3,14 +3,18 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import ray
+from ray.actor import ActorHandle
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from specgate.errors import ServiceUnavailable
 
 T = TypeVar("T")
+SERVE_CONTROLLER = "SERVE_CONTROLLER_ACTOR"
+SERVE_NAMESPACE = "serve"
 LOST = (RayError, RayServeException, RuntimeError, OSError)
 """What Ray raises where its cluster is gone; a TimeoutError is an OSError."""
 
@@ -33,5 +37,22 @@ def answer_within(timeout_s: float, ask: Callable[[], T]) -> T:
     try:
         return answer.result(timeout_s)
     except LOST as error:
-        said = str(error).strip().partition("\n")[0]
-        raise ServiceUnavailable(f"the Ray cluster does not answer: {said or type(error).__name__}") from None
+        raise ServiceUnavailable(f"the Ray cluster does not answer: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what ``error`` says, else its name. Never empty."""
+    return lines_of(error)[0]
+
+
+def lines_of(error: BaseException) -> list[str]:
+    """Return the lines of what ``error`` says, else its name alone. Never empty."""
+    return str(error).strip().splitlines() or [type(error).__name__]
+
+
+def serve_controller() -> ActorHandle[Any] | None:
+    """Return the actor that leads Ray Serve on the cluster that this process is connected to, None where none runs."""
+    try:
+        return ray.get_actor(SERVE_CONTROLLER, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return None

@@ -9,14 +9,13 @@ import ray
 from ray import serve
 
 from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say
-from orchestrator.cluster.answers import answer_within
+from orchestrator.cluster.answers import answer_within, serve_controller
 from orchestrator.cluster.find import Head, find_head
 from orchestrator.cluster.progress import NAMESPACE
 from orchestrator.cluster.token import MODE_VARIABLE, OPEN_MODE, TOKEN_MODE, make_token, mode_of_environment, use_mode
 from specgate.errors import ServiceUnavailable
 
 LEAVE_S = 10.0
-SERVE_CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 DANGER = "whoever reaches its ports may run code"
 
 
@@ -37,7 +36,7 @@ def on_cluster(say: Say, *, insecure: bool = False) -> Iterator[bool]:
         _start(say, insecure=insecure)
     else:
         _join(head, say, insecure=insecure)
-    served_before = _serve_runs()
+    served_before = serve_controller() is not None
     try:
         yield head is None
     finally:
@@ -61,11 +60,6 @@ def visiting_cluster(say: Say, *, insecure: bool = False) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _serve_runs() -> bool:
-    actors = ray.util.list_named_actors(all_namespaces=True)
-    return any(one["name"] == SERVE_CONTROLLER for one in actors)
 
 
 def _clear_away() -> None:

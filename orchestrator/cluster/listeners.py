@@ -1,20 +1,15 @@
 """Who listens at an address of this machine, read from the kernel's tables: they tell the user of every socket."""
 
 import errno
-import ipaddress
 import socket
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from orchestrator.cluster.address import ADDRESS_VARIABLE, is_trusted
 from specgate.errors import ServiceUnavailable
+from specgate.kernel_sockets import listening, plain_ip
 from specgate.rpc.endpoint import split_endpoint
 
-TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 EVERYWHERE = ("0.0.0.0", "::")
-_LISTENING = "0A"
 
 
 def check_listener(address: str) -> None:
@@ -37,7 +32,7 @@ def check_listener(address: str) -> None:
 
 
 def _ips(host: str) -> set[str]:
-    return {_plain(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    return {plain_ip(str(found[4][0])) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
 
 
 def _is_here(ip: str) -> bool:
@@ -54,20 +49,4 @@ def _is_here(ip: str) -> bool:
 
 def _users(ip: str, port: int) -> Iterator[int]:
     """Yield the user of each socket that takes connections to ``ip`` and ``port``."""
-    for line in (line for table in TABLES if table.exists() for line in table.read_text().splitlines()[1:]):
-        # Number, local address, remote address, state, queues, timer, retransmits, user.
-        _, local, _, state, _, _, _, user, *_ = line.split()
-        host, _, local_port = local.partition(":")
-        if state == _LISTENING and int(local_port, 16) == port and _shown(host) in (ip, *EVERYWHERE):
-            yield int(user)
-
-
-def _shown(host: str) -> str:
-    """Return an IP address of the tables as it is written elsewhere: there it is words in this machine's byte order."""
-    words = (int(host[start : start + 8], 16) for start in range(0, len(host), 8))
-    return _plain(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
-
-
-def _plain(ip: Any) -> str:
-    address = ipaddress.ip_address(ip)
-    return str(getattr(address, "ipv4_mapped", None) or address)
+    return (one.uid for one in listening() if one.port == port and one.host in (ip, *EVERYWHERE))

@@ -10,6 +10,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from orchestrator.cluster.answers import first_line
 from orchestrator.cluster.running import ANSWER_S, FRESH_S, Replicas
 from orchestrator.decode.ports import Lease
 from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
@@ -77,7 +78,7 @@ class ServePool:
         except BackPressureError:
             raise TooManySessions(f"all {self._role}s are full, and as many requests wait for one as may") from None
         except BROKEN as error:
-            _log.warning("no %s gave a lease: %s", self._role, _first_line(error))
+            _log.warning("no %s gave a lease: %s", self._role, first_line(error))
             return None
         except BaseException:
             response.cancel()
@@ -140,8 +141,3 @@ class _Call:
         if not ended:
             self._response.cancel()
             await asyncio.wait({self._ended})
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

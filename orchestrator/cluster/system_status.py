@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.serve.context import _get_global_client
 
-from orchestrator.cluster.answers import LOST, answer_within
+from orchestrator.cluster.answers import LOST, SERVE_NAMESPACE, answer_within, lines_of, serve_controller
 from orchestrator.services.status import ANSWER_S, Load, NodeStatus, Queue, ReplicaStatus, SystemStatus
 from specgate.errors import ServiceUnavailable
 
 RUNNING = "RUNNING"
-SERVE_NAMESPACE = "serve"
 Told = Mapping[str, Any]
 """What a replica says of itself, as plain values."""
 
@@ -23,10 +21,11 @@ def system_status(app_name: str) -> SystemStatus:
     Raises:
         ServiceUnavailable: Serve does not run there or does not answer, or serves no such application.
     """
-    client: Any = _get_global_client(raise_if_no_controller_running=False)
-    if client is None:
+    controller: Any = serve_controller()
+    if controller is None:
         raise ServiceUnavailable("Ray Serve does not run on this cluster")
-    applications: dict[str, Any] = answer_within(ANSWER_S, client.get_serve_details)["applications"]
+    asked = controller.get_serve_instance_details.remote()
+    applications: dict[str, Any] = answer_within(ANSWER_S, lambda: ray.get(asked))["applications"]
     if app_name not in applications:
         others = ", ".join(applications) or "none"
         raise ServiceUnavailable(f"this cluster serves no application {app_name!r} (app_name); it serves: {others}")
@@ -69,7 +68,7 @@ def _answer(ref: Any) -> Told | str:
     except ray.exceptions.GetTimeoutError:
         return f"it does not answer within {ANSWER_S:g} s"
     except LOST as error:
-        return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        return lines_of(error)[-1]
 
 
 def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaStatus:

@@ -3,14 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
+from specgate.kernel_sockets import listening
 from specgate.rpc.endpoint import is_loopback
 
 _PROC = Path("/proc")
-_LISTENS = "0A"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 GONE = (OSError, ValueError, IndexError)
 """What reading about a process raises that has just ended."""
@@ -68,33 +67,19 @@ def num_descriptors(pid: int) -> int:
 def listeners(pid: int) -> list[Listener]:
     """Return where a process listens, by TCP; nothing where it is gone, or not ours to look at."""
     mine = set(_socket_inodes(pid))
-    found = []
-    for family in ("tcp", "tcp6"):
-        with suppress(*GONE):
-            for line in (_PROC / str(pid) / "net" / family).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTENS and fields[9] in mine:
-                    found.append(_listener(fields[1]))
-    return sorted(found)
+    with suppress(*GONE):
+        found = listening(_PROC / str(pid) / "net")
+        return sorted(Listener(one.host, one.port) for one in found if one.inode in mine)
+    return []
 
 
-def _listener(address: str) -> Listener:
-    host, _, port = address.partition(":")
-    # The kernel prints 32-bit words in the machine's order.
-    data = b"".join(bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8))
-    if len(data) == 4:
-        return Listener(str(IPv4Address(data)), int(port, 16))
-    shown = IPv6Address(data)
-    return Listener(str(shown.ipv4_mapped or shown), int(port, 16))
-
-
-def _socket_inodes(pid: int) -> Iterator[str]:
+def _socket_inodes(pid: int) -> Iterator[int]:
     with suppress(*GONE):
         for descriptor in (_PROC / str(pid) / "fd").iterdir():
             with suppress(*GONE):
                 name = str(descriptor.readlink())
                 if name.startswith("socket:["):
-                    yield name[8:-1]
+                    yield int(name[8:-1])
 
 
 def _all_pids() -> Iterator[int]:
