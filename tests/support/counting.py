@@ -1,7 +1,7 @@
 """Counts what a forward asks of its device: kernels, reads by the host, copies from and to the host.
 
 Works on ``meta`` tensors, so the path of a GPU can be counted without one: an operation on a meta tensor stands for
-one kernel, unless it only makes a view or takes memory.
+one kernel, unless it only makes a view or takes memory. What compares numbers as it is set up can be counted on the CPU.
 """
 
 from collections import Counter
@@ -28,14 +28,18 @@ COPIES = frozenset({"_copy_from", "_to_copy", "copy_", "to"})
 class LaunchCount(TorchDispatchMode):
     """Counts while it is entered.
 
+    Args:
+        device: stands for the GPU.
+
     Attributes:
         kernels: how often each operation ran on the device.
         host_reads: operations for which a host waits for the device, copies that block among them.
         transfers: how many copies between host and device do not block.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "meta") -> None:
         super().__init__()
+        self._device = device
         self.kernels: Counter[str] = Counter()
         self.host_reads: list[str] = []
         self.transfers = 0
@@ -44,7 +48,7 @@ class LaunchCount(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[1]
         devices = {x.device.type for x in tree_leaves((args, kwargs, out)) if isinstance(x, torch.Tensor)}
-        if "meta" in devices and name not in NO_KERNEL:
+        if self._device in devices and name not in NO_KERNEL:
             self.kernels[name] += 1
         if name in HOST_READS:
             self.host_reads.append(name)

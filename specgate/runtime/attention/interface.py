@@ -6,7 +6,7 @@ what the pages hold up to themselves. How that is computed is a ``Kernel``'s mat
 not computed here are refused, because a model with random or small weights can pass a numerical check without them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, cast
 
@@ -25,38 +25,53 @@ _HARMLESS = frozenset({"position_ids", "cache_position", "use_cache", "output_at
 
 @dataclass(slots=True)
 class KVPages:
-    """Key and value pages of every layer, [num_pages, kv_heads, page_size, head_dim], made when first written."""
+    """Key and value pages of every layer, [num_pages, kv_heads, page_size, head_dim], made when first written.
+
+    Pages of one shape lie in one tensor, a stack [tensors, num_pages, kv_heads, page_size, head_dim], from ``resized``
+    on: rows are then copied in all layers by one kernel.
+    """
 
     num_pages: int
     page_size: int
     layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    stacks: list[torch.Tensor] = field(default_factory=list)
 
     def layer(self, index: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a layer's pages, for rows like ``key`` and ``value``, [1, kv_heads, rows, head_dim]."""
         if index not in self.layers:
-            self.layers[index] = (self._empty(key), self._empty(value))
+            both = self._empty(key), self._empty(value)
+            self.layers[index] = both
+            self.stacks += [pages[None] for pages in both]
         return self.layers[index]
 
     @property
     def bytes_a_token(self) -> int:
         """Bytes of all layers' keys and values of one token; 0 before the first forward."""
-        both = (pages for layer in self.layers.values() for pages in layer)
-        return sum(pages.nbytes // (pages.shape[0] * self.page_size) for pages in both)
+        return sum(stack.nbytes // (stack.shape[1] * self.page_size) for stack in self.stacks)
 
     def resized(self, num_pages: int) -> Self:
         """Return so many pages of the same layers, empty."""
         other = type(self)(num_pages, self.page_size)
         more = num_pages - self.num_pages
-        for index, (key, value) in self.layers.items():
-            key, value = (pages.new_empty(pages.shape[0] + more, *pages.shape[1:]) for pages in (key, value))
-            other.layers[index] = (key, value)
+        alike: dict[Hashable, list[tuple[int, int]]] = {}
+        for index, both in self.layers.items():
+            for part, pages in enumerate(both):
+                alike.setdefault((pages.shape, pages.dtype), []).append((index, part))
+        placed: dict[tuple[int, int], torch.Tensor] = {}
+        for places in alike.values():
+            index, part = places[0]
+            one = self.layers[index][part]
+            stack = one.new_empty(len(places), one.shape[0] + more, *one.shape[1:])
+            other.stacks.append(stack)
+            placed.update(zip(places, stack, strict=True))
+        other.layers = {index: (placed[index, 0], placed[index, 1]) for index in self.layers}
         return other
 
     def copy_rows(self, copies: Iterable[Copy]) -> None:
         """Copy keys and values between pages, in order, in all layers that have any."""
         for source, target, first, end in copies:
-            for pages in (pages for layer in self.layers.values() for pages in layer):
-                pages[target, :, first:end] = pages[source, :, first:end]
+            for stack in self.stacks:
+                stack[:, target, :, first:end] = stack[:, source, :, first:end]
 
     def _empty(self, like: torch.Tensor) -> torch.Tensor:
         return like.new_empty(self.num_pages, like.shape[1], self.page_size, like.shape[3])

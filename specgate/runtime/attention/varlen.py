@@ -38,8 +38,8 @@ class TokenPages(KVPages):
     def copy_rows(self, copies: Iterable[Copy]) -> None:
         """Copy keys and values between pages, in order, in all layers that have any."""
         for source, target, first, end in copies:
-            for pages in (pages for layer in self.layers.values() for pages in layer):
-                pages[target, first:end] = pages[source, first:end]
+            for stack in self.stacks:
+                stack[:, target, first:end] = stack[:, source, first:end]
 
     def _empty(self, like: torch.Tensor) -> torch.Tensor:
         return like.new_empty(self.num_pages + 1, self.page_size, like.shape[1], like.shape[3])

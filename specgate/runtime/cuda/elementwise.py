@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 
 _COLUMNS = 1024
+_MANY_COLUMNS = 4096
+"""More of them in one program take more than Triton's usual 128 threads to stay in registers."""
 
 
 def rotated(
@@ -36,6 +38,25 @@ def silu_times(both: torch.Tensor) -> torch.Tensor:
     out = both.new_empty(*both.shape[:-1], width)
     _silu_times[(both.numel() // (2 * width), triton.cdiv(width, _COLUMNS))](both, out, width, COLUMNS=_COLUMNS)
     return out
+
+
+def add_rms_norm(
+    hidden: torch.Tensor, added: torch.Tensor, weight: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``hidden`` + ``added``, and the root-mean-square norm of that (Zhang and Sennrich, 2019).
+
+    Args:
+        hidden, added: [1, rows, width].
+        weight: [width].
+    """
+    hidden, added = hidden.contiguous(), added.contiguous()
+    summed, normed = torch.empty_like(hidden), torch.empty_like(hidden)
+    width = hidden.shape[-1]
+    _add_rms_norm[(hidden.numel() // width,)](
+        hidden, added, weight, summed, normed, epsilon, WIDTH=width, COLUMNS=triton.next_power_of_2(width),
+        num_warps=8 if width > _MANY_COLUMNS else 4,
+    )  # fmt: skip
+    return summed, normed
 
 
 def store(
@@ -91,6 +112,24 @@ def _silu_times(both, out, width, COLUMNS: tl.constexpr):
     gate = tl.load(both + row * 2 * width + column, mask=is_column, other=0.0).to(tl.float32)
     up = tl.load(both + row * 2 * width + width + column, mask=is_column, other=0.0).to(tl.float32)
     tl.store(out + row * width + column, (gate / (1.0 + tl.exp(-gate)) * up).to(out.dtype.element_ty), mask=is_column)
+
+
+@triton.jit
+def _add_rms_norm(
+    hidden, added, weight, summed, normed, epsilon, WIDTH: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    at = tl.arange(0, COLUMNS)
+    is_column = at < WIDTH
+    place = tl.program_id(0).to(tl.int64) * WIDTH + at
+    total = tl.load(hidden + place, mask=is_column, other=0.0).to(tl.float32)
+    total += tl.load(added + place, mask=is_column, other=0.0).to(tl.float32)
+    # Rounded as the model rounds it: what goes on is what was normed.
+    rounded = total.to(summed.dtype.element_ty)
+    tl.store(summed + place, rounded, mask=is_column)
+    wide = rounded.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, 0) / WIDTH + epsilon)
+    factor = tl.load(weight + at, mask=is_column, other=0.0).to(tl.float32)
+    tl.store(normed + place, (wide * scale * factor).to(normed.dtype.element_ty), mask=is_column)
 
 
 @triton.jit

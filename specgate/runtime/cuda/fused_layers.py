@@ -1,9 +1,9 @@
 """Fewer kernels a decoder layer, in unchanged HuggingFace models: on a GPU a small one takes as long as launching it.
 
-A Llama layer's 26 kernels become 13: products of the same input are one product, and rotary position embedding, the
-gate of an MLP and the writing of keys and values are one kernel each. How an MLP gates and a model rotates is not
-guessed by a name: it is compared with the model's own on some rows, and left alone where it is another way. The
-self-check that ends every load looks at this very path.
+A Llama layer's 26 kernels become 10: products of the same input are one product, and rotary position embedding, the
+gate of an MLP, the writing of keys and values, and an addition with the norm behind it are one kernel each. How an MLP
+gates and a model rotates is not guessed by a name: it is compared with the model's own on some rows, and left alone
+where it is another way. The self-check that ends every load looks at this very path.
 """
 
 import importlib
@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specgate.errors import reason_of
+from specgate.runtime.cuda.comparing import are_same, numbers
+from specgate.runtime.cuda.fused_residuals import fuse_residuals
 
 _ROTATION = "apply_rotary_pos_emb"
-_ROUNDINGS = 4
-"""By which a result may differ: models round up to three times where we round once."""
 _SCALES = (0.3, 3.0)
 """Of the rows that are compared: activations are alike around 0."""
 _log = logging.getLogger(__name__)
@@ -45,6 +44,7 @@ def fuse_with(model: nn.Module, kernels: Any) -> None:
         _fuse_rotation(module, kernels.rotated)
         _fuse_gate(module, kernels.silu_times)
         _share_product(module, ("q_proj", "k_proj", "v_proj"))
+    fuse_residuals(model, kernels.add_rms_norm)
     if next(model.parameters()).device.type == "cuda":
         # The weights were copied: what they took before is nobody's, and memory is shared out by what is free.
         torch.cuda.empty_cache()
@@ -116,8 +116,8 @@ def _fuse_gate(module: nn.Module, silu_times: Callable[[torch.Tensor], torch.Ten
     def apart(rows: torch.Tensor) -> torch.Tensor:
         return down(silu_times(torch.cat([layer(rows) for layer in layers], -1)))
 
-    many = [_rows(layers[0].in_features, layers[0].weight) * scale for scale in _SCALES]
-    if _same(lambda: [module(rows) for rows in many], lambda: [apart(rows) for rows in many]):
+    many = [numbers(layers[0].in_features, layers[0].weight) * scale for scale in _SCALES]
+    if are_same(lambda: [module(rows) for rows in many], lambda: [apart(rows) for rows in many]):
         product = _Product(layers)
         module.forward = lambda rows: down(silu_times(product(rows)))
 
@@ -131,9 +131,9 @@ def _fuse_rotation(module: nn.Module, rotated: Callable[..., tuple[torch.Tensor,
     if own is None or not isinstance(dim, int) or dim % 2:
         return
     like = next(module.parameters())
-    query, key, cos, sin = (_rows(heads * dim, like).view(1, 4, heads, dim) for heads in (4, 2, 1, 1))
+    query, key, cos, sin = (numbers(heads * dim, like).view(1, 4, heads, dim) for heads in (4, 2, 1, 1))
     query, key, cos, sin = query.transpose(1, 2), key.transpose(1, 2), cos[:, :, 0], sin[:, :, 0].flip(-1)
-    if not _same(lambda: own(query, key, cos, sin), lambda: rotated(query, key, cos, sin)):
+    if not are_same(lambda: own(query, key, cos, sin), lambda: rotated(query, key, cos, sin)):
         return
 
     def turned(*tensors: torch.Tensor, **options: Any) -> Any:
@@ -145,23 +145,3 @@ def _fuse_rotation(module: nn.Module, rotated: Callable[..., tuple[torch.Tensor,
     patched = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
     patched.__kwdefaults__ = forward.__kwdefaults__
     module.forward = MethodType(patched, module)
-
-
-def _rows(width: int, like: torch.Tensor) -> torch.Tensor:
-    """Return four rows of numbers that are all different, [1, 4, width]."""
-    return torch.arange(4 * width, device=like.device).mul(0.7).sin().to(like.dtype).view(1, 4, width)
-
-
-@torch.inference_mode()
-def _same(own: Callable[[], Sequence[torch.Tensor]], ours: Callable[[], Sequence[torch.Tensor]]) -> bool:
-    try:
-        pairs = list(zip(own(), ours(), strict=True))
-    # A module with these names may be anything, and a compiler may be missing.
-    except Exception as error:
-        _log.info("not fused: %s", reason_of(error))
-        return False
-    return all(one.shape == other.shape and _is_near(other.float(), one.float(), one.dtype) for one, other in pairs)
-
-
-def _is_near(served: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> bool:
-    return bool((served - expected).norm() <= _ROUNDINGS * torch.finfo(dtype).eps * expected.norm())

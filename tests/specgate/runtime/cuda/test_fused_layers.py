@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import (
     GemmaConfig,
@@ -23,6 +24,7 @@ pytest.importorskip("triton")
 from specgate.runtime.attention.varlen import copy_to_slots  # noqa: E402
 from specgate.runtime.cuda import elementwise  # noqa: E402
 from specgate.runtime.cuda.fused_layers import fuse_with  # noqa: E402
+from specgate.runtime.norms import fuse_norms  # noqa: E402
 
 pytestmark: Any = pytest.mark.gpu if DEVICE.type == "cuda" else []
 SMALL: dict[str, Any] = {
@@ -44,13 +46,14 @@ def test_a_model_gives_the_same_logits(kind: Any, config: Any) -> None:
     model, ids = made(kind, config), torch.arange(11, device=DEVICE)[None]
     expected = model(ids).logits
     num_parameters = sum(one.numel() for one in model.parameters())
+    fuse_norms(model)
     fuse_with(model, elementwise)
     torch.testing.assert_close(model(ids).logits, expected, rtol=1e-4, atol=1e-5)
     # Twice: what stands for a layer keeps nothing.
     torch.testing.assert_close(model(ids[:, 3:]).logits, made(kind, config)(ids[:, 3:]).logits, rtol=1e-4, atol=1e-5)
     assert sum(one.numel() for one in model.parameters()) == num_parameters
     layer = model.model.layers[0]
-    for module in (layer.self_attn, layer.mlp, layer.self_attn.q_proj):
+    for module in (layer, layer.self_attn, layer.mlp, layer.self_attn.q_proj):
         assert "forward" in vars(module)
 
 
@@ -90,7 +93,7 @@ def test_where_there_is_no_compiler_the_model_stays_as_it_is() -> None:
         raise RuntimeError("Failed to find C compiler")
 
     layer = made(LlamaForCausalLM, LlamaConfig(**SMALL)).model.layers[0]
-    fuse_with(layer, SimpleNamespace(rotated=fails, silu_times=fails))
+    fuse_with(layer, SimpleNamespace(rotated=fails, silu_times=fails, add_rms_norm=fails))
     assert "forward" not in vars(layer.mlp)
     assert "forward" not in vars(layer.self_attn)
 
@@ -106,6 +109,15 @@ def test_parts_of_one_product_may_be_asked_for_in_any_order() -> None:
             torch.testing.assert_close(layer(rows), one)
     other = torch.randn(1, 3, 48, device=DEVICE)
     assert not torch.allclose(layers[1](other), expected[1])
+
+
+@pytest.mark.parametrize("width", [48, 64, 5000])
+def test_a_sum_and_its_norm_are_one_kernel(width: int) -> None:
+    hidden, added = (torch.randn(1, 5, width, device=DEVICE) for _ in range(2))
+    weight = torch.rand(width, device=DEVICE)
+    summed, normed = elementwise.add_rms_norm(hidden, added, weight, 1e-5)
+    assert torch.equal(summed, hidden + added)
+    torch.testing.assert_close(normed, F.rms_norm(hidden + added, [width], weight, 1e-5))
 
 
 def test_keys_and_values_are_written_where_they_belong() -> None:
