@@ -1,7 +1,7 @@
 """Counts what a forward asks of its device: kernels, reads by the host, copies from and to the host.
 
 Works on ``meta`` tensors, so the path of a GPU can be counted without one: an operation on a meta tensor stands for
-one kernel, unless it only makes a view or takes memory. What compares numbers as it is set up can be counted on the CPU.
+one kernel, unless it only makes a view or takes memory. What compares numbers as it is set up is counted on the CPU.
 """
 
 from collections import Counter

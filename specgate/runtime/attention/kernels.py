@@ -2,38 +2,36 @@
 
 import importlib
 import inspect
-import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from specgate.errors import InvalidArgument
+from specgate.errors import InvalidArgument, reason_of
 from specgate.runtime.attention.compiled import twins_are_faster
 from specgate.runtime.attention.interface import Kernel, wait_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
+from specgate.runtime.attention.probe import TIMED, Probe, errors_of, kernel_us
 from specgate.runtime.attention.varlen import Store, VarlenAttention, VarlenKernel, copy_to_slots
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.loading import LoadedModel
 
-PAGE_SIZE_UNIT = 256
-"""torch's fused kernel takes pages of a multiple of so many tokens."""
 _TORCH_DTYPES = (torch.bfloat16, torch.float16)
 _NEEDED = frozenset({"seqused_k", "block_table", "enable_gqa", "window_size"})
 """What ``varlen_attn`` must take to read KV pages: torch 2.12 and later."""
 _PROBE_TOLERANCES = {torch.float32: 1e-4}
 """Relative. float32 that a kernel shortens is off by three times as much, at least."""
 _PROBE_TOLERANCE = 2e-2
-_PROBE_WINDOWS = ((-1, 0), (99, 0))
-_PROBE_ROWS = ((5, 1, 8, 1), (1, 1, 1, 1))
-"""Rows of the probed sequences. Only lone rows make a kernel split the keys, where it may."""
 _log = logging.getLogger(__name__)
 
 
 class NoFusedAttention(Exception):
     """Says why the fused attention cannot be used."""
+
+
+KernelUs = Callable[[VarlenAttention, Probe, torch.device, torch.dtype], float]
+"""Times a kernel: see ``probe.kernel_us``."""
 
 
 class Way(NamedTuple):
@@ -71,21 +69,45 @@ def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel
     return [kernel] if attention == "varlen" else [kernel, spans]
 
 
-def fused_attention(loaded: LoadedModel) -> Way:
+def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Way:
     """Return torch's kernel or ours, called in a way that gave the right numbers on this device just now.
+
+    Where both do, the faster one by ``kernel_us``.
 
     Raises:
         NoFusedAttention: there is none for this device, number format and versions of torch and Triton.
     """
     if loaded.device.type != "cuda":
         raise NoFusedAttention("it needs a CUDA device")
-    reasons = []
+    found, reasons = [], []
     for ways in (ways_of_triton,) if _caps_scores(loaded) else (ways_of_torch, ways_of_triton):
         try:
-            return first_right(ways(loaded), loaded.device, loaded.dtype)._replace(store=_store(loaded.device))
+            found.append(first_right(ways(loaded), loaded.device, loaded.dtype))
         except NoFusedAttention as error:
             reasons.append(str(error))
-    raise NoFusedAttention("; ".join(reasons))
+    if not found:
+        raise NoFusedAttention("; ".join(reasons))
+    way = found[0] if len(found) == 1 else faster(found, loaded, kernel_us)
+    return way._replace(store=_store(loaded.device))
+
+
+def faster(ways: Sequence[Way], loaded: LoadedModel, kernel_us: KernelUs) -> Way:
+    """Return the way that takes the least time over heads like the model's, and tell both; the first if timing fails."""
+    config = loaded.model.config.get_text_config()
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    probes = [probe._replace(heads=heads, kv_heads=kv_heads, head_dim=head_dim) for probe in TIMED]
+    try:
+        us = [sum(kernel_us(way.attention, one, loaded.device, loaded.dtype) for one in probes) for way in ways]
+    # What was right on other heads may refuse these; the self-check tells.
+    except Exception as error:
+        _log.warning("the fused kernels were not timed: %s", reason_of(error))
+        wait_for(loaded.device)
+        return ways[0]
+    best, *others = sorted(zip(us, ways, strict=True), key=lambda one: one[0])
+    told = ", ".join(f"{way.told} {took:.0f}" for took, way in others)
+    return best[1]._replace(told=f"{best[1].told}: {best[0]:.0f} us, {told}")
 
 
 def _caps_scores(loaded: LoadedModel) -> bool:
@@ -174,7 +196,7 @@ def first_right(ways: Sequence[Way], device: torch.device, dtype: torch.dtype) -
     reasons: dict[str, None] = {}
     for way in ways:
         try:
-            errors = [error for rows in _PROBE_ROWS for error in _errors(way.attention, rows, device, dtype)]
+            errors = errors_of(way.attention, device, dtype)
         # A kernel that is compiled here fails in the ways of its compiler.
         except Exception as refusal:
             reasons[str(refusal).partition("\n")[0]] = None
@@ -186,49 +208,3 @@ def first_right(ways: Sequence[Way], device: torch.device, dtype: torch.dtype) -
             continue
         return way
     raise NoFusedAttention("; ".join(reasons))
-
-
-@torch.inference_mode()
-def _errors(
-    attention: VarlenAttention, rows: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> Iterator[float]:
-    """Yield relative errors over ragged sequences that share a pool of pages, with and without a window."""
-    lengths, heads, kv_heads, head_dim, num_columns = (700, 3, 257, 4000), 4, 2, 64, 16
-    generator = torch.Generator().manual_seed(0)
-    table = torch.randperm(num_columns * len(rows), generator=generator).reshape(len(rows), num_columns)
-    pool = (num_columns * len(rows), PAGE_SIZE_UNIT, kv_heads, head_dim)
-    shapes = ((sum(rows), heads, head_dim), pool, pool)
-    tensors = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
-    for window in _PROBE_WINDOWS:
-        call = partial(
-            _call, tensors=tensors, rows=rows, lengths=lengths, table=table.to(device, torch.int32), window=window
-        )
-        served, expected = call(attention).float(), call(varlen_attention).float()
-        yield float((served - expected).norm() / expected.norm())
-
-
-def _call(
-    attention: VarlenAttention,
-    tensors: Sequence[torch.Tensor],
-    rows: tuple[int, ...],
-    lengths: tuple[int, ...],
-    table: torch.Tensor,
-    window: tuple[int, int],
-) -> torch.Tensor:
-    cu_seq_q, cu_seq_k = (
-        torch.tensor([0, *itertools.accumulate(sizes)], dtype=torch.int32, device=table.device)
-        for sizes in (rows, lengths)
-    )
-    return attention(
-        *tensors,
-        cu_seq_q,
-        cu_seq_k,
-        max(rows),
-        table.shape[1] * PAGE_SIZE_UNIT,
-        scale=0.125,
-        window_size=window,
-        enable_gqa=True,
-        seqused_k=torch.tensor(lengths, dtype=torch.int32, device=table.device),
-        block_table=table,
-        num_splits=1,
-    )

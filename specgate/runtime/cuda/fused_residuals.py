@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -48,7 +48,7 @@ class _Norm:
 
     def __init__(self, module: nn.Module) -> None:
         self._module: Any = module
-        self._own: partial[torch.Tensor] = self._module.forward
+        self._own = cast("partial[torch.Tensor]", self._module.forward)
         self.weight: torch.Tensor = self._own.keywords["weight"]
         self.epsilon: float = self._own.keywords["eps"]
         self._known: tuple[torch.Tensor, torch.Tensor] | None = None

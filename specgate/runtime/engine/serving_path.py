@@ -39,11 +39,10 @@ def build(
         ResourceExhausted: the pages do not fit into memory.
     """
     # Until the check has told how much memory a page takes.
-    to_check = kv_tokens or kv_tokens_to_check(loaded, page_size)
-    runner = prepare(loaded, to_check, page_size, progress, kernels)
+    to_check = kv_tokens_to_check(loaded, page_size)
+    runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels)
     warm_up(loaded.model, progress)
-    if kv_tokens is None:
-        runner.resize(fitting_kv_tokens(runner, max_sessions))
+    runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions))
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
     if cpu_graphs and loaded.device.type == "cpu":

@@ -13,6 +13,7 @@ from specgate.runtime.attention import kernels
 from specgate.runtime.attention.kernels import (
     NoFusedAttention,
     Way,
+    faster,
     first_right,
     fused_attention,
     kernels_for,
@@ -20,6 +21,7 @@ from specgate.runtime.attention.kernels import (
     ways_to_call,
 )
 from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch
+from specgate.runtime.attention.probe import Probe
 from specgate.runtime.attention.varlen import VarlenAttention
 from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.kv_pages import KVSequence
@@ -204,6 +206,33 @@ def test_in_the_reference_a_row_before_a_sequences_first_token_sees_nothing() ->
         seqused_k=seqused_k, block_table=torch.zeros(1, 1, dtype=torch.int32),
     )  # fmt: skip
     assert torch.allclose(out, torch.cat([torch.zeros(2, 1, 8), value[0, :1]]))
+
+
+def test_of_two_that_are_right_the_faster_one_serves_and_both_times_are_told(loaded: LoadedModel) -> None:
+    ways = [Way("torch's", varlen_attention), Way("ours", refuses)]
+    us = {varlen_attention: 20.0, refuses: 10.0}
+    timed: list[Probe] = []
+
+    def kernel_us(attention: VarlenAttention, probe: Probe, *_: Any) -> float:
+        timed.append(probe)
+        return us[attention]
+
+    assert faster(ways, loaded, kernel_us) == Way("ours: 30 us, torch's 60", refuses)
+    assert {(probe.heads, probe.kv_heads, probe.head_dim) for probe in timed} == {(4, 2, 8)}
+
+
+def test_kernels_that_cannot_be_timed_keep_their_order(loaded: LoadedModel) -> None:
+    def fails(*_: Any) -> float:
+        raise RuntimeError("no kernel for these heads")
+
+    ways = [Way("torch's", varlen_attention), Way("ours", refuses)]
+    assert faster(ways, loaded, fails) == ways[0]
+
+
+@pytest.mark.gpu
+def test_a_gpu_times_torchs_kernel_against_ours(loaded: LoadedModel) -> None:
+    skip_without_varlen()
+    assert " us, " in fused_attention(loaded_on_cuda(loaded)).told
 
 
 @pytest.mark.gpu

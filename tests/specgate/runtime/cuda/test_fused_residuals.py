@@ -40,7 +40,7 @@ def made(kind: Any, config: Any) -> Any:
     return model
 
 
-def fused(model: nn.Module) -> nn.Module:
+def fused(model: Any) -> Any:
     fuse_norms(model)
     fuse_with(model, torch_elementwise)
     return model
