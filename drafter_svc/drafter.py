@@ -11,7 +11,7 @@ from drafter_svc.run_ahead.branches import Drafting
 from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
-from drafter_svc.sources.model import Draft, DraftToken
+from drafter_svc.sources.model import Draft, DraftToken, Terms
 from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
@@ -132,9 +132,7 @@ class DraftSession:
         if not draft.tokens:
             self._copy(draft)
         while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
-            token = yield from self._next(draft)
-            draft.sequence.append([token.token_id])
-            draft.ended = token.token_id in self.spec.stop_token_ids or token.prob < draft.terms.stop_below
+            yield from self._add(draft)
 
     def _copy(self, draft: Draft) -> None:
         """Let the draft be what followed the end of the text earlier in it, as far as there is evidence: no forward."""
@@ -161,20 +159,42 @@ class DraftSession:
         copied = self._copied(draft, 1) if draft.method is DraftMethod.SUFFIX else []
         return copied[0] if copied else None
 
-    def _next(self, draft: Draft) -> Generator[ForwardRequest, Answer, DraftToken]:
-        """Run the last token, and draft the one behind it."""
-        sequence, terms = draft.sequence, draft.terms
-        choosing = self._choosing(sequence, with_probs=terms.stop_below > 0)
-        logits, chosen = yield from forward(sequence, 1, None if self.spec.rejects else choosing)
-        if chosen is not None:
-            token = DraftToken(chosen.token_ids[0], chosen.probs[0] if choosing.with_probs else 1.0)
+    def _add(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
+        """Run the last token and draft the one behind it; several, where the engine can run them in a row."""
+        sequence, start = draft.sequence, len(draft.sequence)
+        choosing = self._choosing(sequence, with_probs=draft.terms.stop_below > 0)
+        most = min(draft.terms.gamma - len(draft.tokens), self.capacity - start) if self._chains(draft) else 1
+        logits, chosen = yield from forward(sequence, 1, None if self.spec.rejects else choosing, most)
+        if chosen is None:
+            tokens = [self._sampled(logits, choosing, draft.terms)]
         else:
-            probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
-            token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
-            raw = logits[0, : self.vocab_size].float().softmax(-1)
-            token = DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
-        draft.add(token, logits)
-        return token
+            probs = chosen.probs or [1.0] * len(chosen.token_ids)
+            tokens = [DraftToken(*one) for one in zip(chosen.token_ids, probs, strict=True)]
+        # Those that were run in a row are the sequence's already: behind a stop token they are not wanted.
+        ends = (i + 1 for i, one in enumerate(tokens) if self._ends(one, draft.terms))
+        num_kept = next(ends, len(tokens))
+        draft.ended = self._ends(tokens[num_kept - 1], draft.terms)
+        sequence.truncate(start + num_kept)
+        sequence.append([one.token_id for one in tokens[len(sequence) - start : num_kept]])
+        for index, token in enumerate(tokens[:num_kept]):
+            draft.add(token, logits[index : index + 1])
+
+    def _ends(self, token: DraftToken, terms: Terms) -> bool:
+        return token.token_id in self.spec.stop_token_ids or token.prob < terms.stop_below
+
+    def _chains(self, draft: Draft) -> bool:
+        """Return whether a token can be run before anybody has looked at it.
+
+        A guess takes turns with what is asked for, a token at a time.
+        """
+        looked_at = self.spec.rejects or self._sampling.has_penalties or draft.terms.stop_below > 0
+        return not looked_at and not draft.sequence.is_branch
+
+    def _sampled(self, logits: torch.Tensor, choosing: Choosing, terms: Terms) -> DraftToken:
+        probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
+        token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
+        raw = logits[0, : self.vocab_size].float().softmax(-1)
+        return DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
 
     def _choosing(self, sequence: KVSequence, with_probs: bool) -> Choosing:
         """Say how the next token is chosen."""

@@ -108,13 +108,35 @@ def _hand_out(
     first = 0
     for index in order:
         logits, choosing = entries[index]
-        ids, best, second, probs = zip(*table[first : (first := first + len(logits))], strict=True)
-        if not all(map(math.isfinite, best)):
-            result[index] = NonFiniteLogits("the model answered with NaN or infinite logits")
-        elif choosing is not None:
-            near_ties = [one - other < NEAR_TIE for one, other in zip(best, second, strict=True)]
-            chosen = Chosen([int(i) for i in ids], near_ties, list(probs) if choosing.with_probs else [])
-            result[index] = Answer(logits, chosen)
+        result[index] = answer_of(logits, table[first : (first := first + len(logits))], choosing)
+
+
+def answer_of(
+    logits: torch.Tensor, table: Sequence[Sequence[float]], choosing: Choosing | None
+) -> Answer | NonFiniteLogits:
+    """Return one task's answer, or the error that is its own.
+
+    Args:
+        table: its rows of what ``chosen_on_device`` told.
+    """
+    ids, best, second, probs = zip(*table, strict=True)
+    if not all(map(math.isfinite, best)):
+        return NonFiniteLogits("the model answered with NaN or infinite logits")
+    if choosing is None:
+        return Answer(logits)
+    near_ties = [one - other < NEAR_TIE for one, other in zip(best, second, strict=True)]
+    return Answer(logits, Chosen([int(i) for i in ids], near_ties, list(probs) if choosing.with_probs else []))
+
+
+def have_one_law(asked: Iterable[Choosing | None]) -> bool:
+    """Return whether all of them choose, and what they choose can be chosen together."""
+    laws = {None if choosing is None else _law_of(choosing) for choosing in asked}
+    return len(laws) == 1 and None not in laws
+
+
+def chosen_on_device(logits: Sequence[torch.Tensor], asked: Sequence[Choosing]) -> torch.Tensor:
+    """Choose rows of one law; return, on the device and without waiting for it, [rows, 4]: see ``_table``."""
+    return _table([_Entry(*entry) for entry in zip(logits, asked, strict=True)])
 
 
 def check_finite(logits: Sequence[torch.Tensor]) -> None:
@@ -150,7 +172,11 @@ def _kind(entry: _Entry) -> Hashable:
     """Return what rows must have in common to be chosen together; None: there are no rows."""
     if entry.choosing is None:
         return "logits" if len(entry.logits) else None
-    params, vocab_size = entry.choosing.params, entry.choosing.vocab_size
+    return _law_of(entry.choosing)
+
+
+def _law_of(choosing: Choosing) -> Hashable:
+    params, vocab_size = choosing.params, choosing.vocab_size
     if params.greedy:
         return vocab_size
     return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p

@@ -31,12 +31,16 @@ class ForwardRequest(NamedTuple):
     """What a task yields: its first ``length`` tokens cached, and the logits of the last ``num_logits`` of them.
 
     ``choose``: how a token is chosen in each of those rows; the engine does it for all tasks of a step at once.
+
+    ``most_steps``: so many tokens may be chosen one behind the other, each from the logits of the one before, if the
+    engine can. All but the last one are then the sequence's, and the answer has a row for each.
     """
 
     sequence: KVSequence
     num_logits: int
     length: int
     choose: "Choosing | None" = None
+    most_steps: int = 1
 
 
 class Rows(NamedTuple):
@@ -48,14 +52,14 @@ class Rows(NamedTuple):
 
 
 def forward(
-    sequence: KVSequence, num_logits: int, choose: "Choosing | None" = None
+    sequence: KVSequence, num_logits: int, choose: "Choosing | None" = None, most_steps: int = 1
 ) -> "Generator[ForwardRequest, Answer, Answer]":
     """Have every token cached, and return the logits of the last ``num_logits``, and what was chosen in these rows.
 
-    Of those that are cached already the logits are gone: they are run again.
+    Of those that are cached already the logits are gone: they are run again. ``most_steps`` as of ``ForwardRequest``.
     """
     sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
-    return (yield ForwardRequest(sequence, num_logits, len(sequence), choose))
+    return (yield ForwardRequest(sequence, num_logits, len(sequence), choose, most_steps))
 
 
 def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[ForwardRequest, Answer, torch.Tensor]":

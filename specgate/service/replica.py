@@ -140,7 +140,7 @@ class Replica:
         if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
             on_notice(slow)
         forward_costs = measure_forwards(runner)
-        engine = Engine(runner, _limits(config, device.type), on_failure=_die)
+        engine = Engine(runner, _limits(config, device.type), chains=device.type == "cuda", on_failure=_die)
         engine.start()
         return ServedModel(
             self._role,

@@ -120,6 +120,13 @@ class Inputs(NamedTuple):
     keep: torch.Tensor | None
     ragged: Batch
 
+    def replace_kept(self, token_ids: torch.Tensor) -> None:
+        """Let the rows whose logits are wanted hold these tokens, in place."""
+        if self.keep is None:
+            self.token_ids.copy_(token_ids)
+        else:
+            self.token_ids.index_copy_(0, self.keep, token_ids)
+
 
 class Kernel(Protocol):
     """One way to compute attention over pages: how the pages lie, and what a batch must bring.

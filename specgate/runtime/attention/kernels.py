@@ -92,7 +92,7 @@ def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Way
 
 
 def faster(ways: Sequence[Way], loaded: LoadedModel, kernel_us: KernelUs) -> Way:
-    """Return the way that takes the least time over heads like the model's, and tell both; the first if timing fails."""
+    """Return the way that takes less time over heads like the model's, and tell both; the first if timing fails."""
     config = loaded.model.config.get_text_config()
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads

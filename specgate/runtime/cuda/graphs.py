@@ -144,10 +144,15 @@ class Graph:
         """Record the forward, on padding alone: it writes to no page but the scratch page."""
         self._replay = capturer.capture(self._forward)
 
-    def run(self, batch: Sequence[Rows]) -> torch.Tensor:
-        """Return the logits of the rows to keep, a copy that the next replay leaves alone."""
+    def run(self, batch: Sequence[Rows], token_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the logits of the rows to keep, a copy that the next replay leaves alone.
+
+        ``token_ids`` as of ``ModelRunner.forward``.
+        """
         words, num_kept = self._pack(batch)
         self._words.copy_(words, non_blocking=True)
+        if token_ids is not None:
+            self._inputs._replace(keep=self._parts.keep[:num_kept]).replace_kept(token_ids)
         if self._replay is None:
             raise RuntimeError("the graph was not captured")
         self._replay()

@@ -11,14 +11,15 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
 
 from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
-from specgate.runtime.batch_sampler import Answer, Choosing, answers
+from specgate.runtime.batch_sampler import Answer, Choosing, answers, have_one_law
+from specgate.runtime.engine.chain import Link, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
@@ -49,13 +50,21 @@ class Engine:
     Args:
         runner: the model; only the engine's thread touches it from now on.
         limits: of one forward.
+        chains: run several forwards in a row where a task lets it and nobody else waits. It pays on a device that works
+            while the host goes on, and delays whoever comes meanwhile.
         on_failure: called on the engine's thread when it dies; the process is expected to exit.
     """
 
     def __init__(
-        self, runner: ModelRunner, limits: Limits | None = None, *, on_failure: Callable[[], None] | None = None
+        self,
+        runner: ModelRunner,
+        limits: Limits | None = None,
+        *,
+        chains: bool = False,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
         self.runner = runner
+        self._chains = chains
         self._scheduler = Scheduler(runner.pool, limits or Limits())
         self._on_failure = on_failure
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -134,7 +143,7 @@ class Engine:
                 self._beat = time.monotonic()
                 self._admit()
                 self._batch = self._next_batch()
-                outcomes = self._answer([(rows, job.need.choose) for job, rows in self._batch.items()])
+                outcomes = self._chain() or self._answer([(rows, job.need.choose) for job, rows in self._batch.items()])
                 for (job, rows), outcome in zip(self._batch.items(), outcomes, strict=True):
                     self._conclude(job, rows, outcome)
         except BaseException:
@@ -205,6 +214,20 @@ class Engine:
         plan = self._scheduler.plan([job.need for job in waiting])
         self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
         return {waiting[index]: rows for index, rows in plan.items()}
+
+    def _chain(self) -> Sequence[Answer | NonFiniteLogits] | None:
+        """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run."""
+        needs = [job.need for job in self._batch]
+        num_steps = min((need.most_steps for need in needs), default=1)
+        if num_steps == 1 or not self._chains or self._ready or not self._inbox.empty():
+            return None
+        if not all(rows.num_logits for rows in self._batch.values()) or not have_one_law(n.choose for n in needs):
+            return None
+        if not all(self.runner.pool.extend(need.sequence, need.length + num_steps - 1) for need in needs):
+            return None
+        self._forward_start_s = time.monotonic()
+        links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
+        return run_chain(self.runner, links, num_steps)
 
     def _answer(self, batch: list[tuple[Rows, Choosing | None]]) -> list[Answer | Exception]:
         """Return each entry's answer, or the error that is its own.

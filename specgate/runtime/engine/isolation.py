@@ -24,7 +24,7 @@ def each_its_own(run: Callable[[list[Part]], Sequence[Outcome]], batch: list[Par
     try:
         return list(run(batch))
     except Exception as error:
-        if _device_is_lost(error):
+        if device_is_lost(error):
             raise
         if len(batch) > 1:
             return [each_its_own(run, [part])[0] for part in batch]
@@ -40,6 +40,6 @@ def _as_specgate_error(error: Exception) -> SpecgateError:
     return InternalError(f"{type(error).__name__} in a forward pass")
 
 
-def _device_is_lost(error: Exception) -> bool:
-    """A CUDA error other than out-of-memory leaves the context unusable."""
+def device_is_lost(error: Exception) -> bool:
+    """Return whether nobody can go on: a CUDA error other than out-of-memory leaves the context unusable."""
     return not isinstance(error, torch.OutOfMemoryError) and "CUDA error" in str(error)

@@ -90,8 +90,13 @@ class ModelRunner:
         self.cpu_graphs.drop()
 
     @torch.inference_mode()
-    def forward(self, batch: Sequence[Rows], *, use_graphs: bool = True) -> list[torch.Tensor]:
+    def forward(
+        self, batch: Sequence[Rows], *, use_graphs: bool = True, token_ids: torch.Tensor | None = None
+    ) -> list[torch.Tensor]:
         """Run all rows in one pass and mark them cached; return each entry's logits [num_logits, vocabulary].
+
+        ``token_ids`` [rows whose logits are wanted], int64 on the device, are what these rows hold in place of what
+        their sequences say.
 
         The logits are the caller's: a later forward does not change them, whether it was replayed or not.
 
@@ -99,7 +104,7 @@ class ModelRunner:
         """
         self._pages.copy_rows(self.pool.take_copies())
         graph = self._graphs.fitting(batch) if self._graphs and use_graphs else None
-        logits = self._run(batch, use_graphs=use_graphs) if graph is None else graph.run(batch)
+        logits = self._run(batch, token_ids, use_graphs=use_graphs) if graph is None else graph.run(batch, token_ids)
         if graph is not None:
             self._tell(graph, batch)
         for sequence, num_rows, _ in batch:
@@ -116,8 +121,10 @@ class ModelRunner:
         """
         self.cpu_graphs.record(self.kernel.inputs(batch, self._pages, self.device))
 
-    def _run(self, batch: Sequence[Rows], *, use_graphs: bool) -> torch.Tensor:
+    def _run(self, batch: Sequence[Rows], token_ids: torch.Tensor | None, *, use_graphs: bool) -> torch.Tensor:
         inputs = self.kernel.inputs(batch, self._pages, self.device)
+        if token_ids is not None:
+            inputs.replace_kept(token_ids)
         logits = self.cpu_graphs(inputs) if use_graphs and self.cpu_graphs.fit(inputs) else self._call(inputs)
         self._tell(inputs.ragged, batch)
         return logits

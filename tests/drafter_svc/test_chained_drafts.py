@@ -1,0 +1,220 @@
+"""Drafts whose tokens are read once: the same tokens as one at a time, whoever else comes and whatever fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from drafter_svc.drafter import DraftSession
+from specgate.errors import NonFiniteLogits
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cuda.graphs import buckets_for
+from specgate.runtime.engine.engine import Engine
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.self_check import prepare
+from specgate.types import DraftRequest, Proposal, SamplingParams, Verification
+from tests.support.models import load_float32, quiet, write_llama
+from tests.support.sessions import VOCAB_SIZE, Ids, make_spec
+from tests.support.tape import TapeCapturer, one_operation
+
+GAMMA = 5
+PLAIN = {"greedy": SamplingParams(temperature=0), "warm": SamplingParams(temperature=0.8, top_k=9)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llama(tmp_path_factory.mktemp("llama"), VOCAB_SIZE)
+
+
+def runner_of(folder: Path, attention: str = "sdpa") -> ModelRunner:
+    loaded = load_float32(folder)
+    if attention == "sdpa":
+        return prepare(loaded, 4096, 64, quiet, [PagedSdpaKernel()])
+    runner = prepare(loaded, 4096, 64, quiet, [VarlenKernel(one_operation, loaded.context_length)])
+    if attention == "graphs":
+        runner.capture(buckets_for(4), TapeCapturer(), quiet)
+    return runner
+
+
+@contextmanager
+def counted(runner: ModelRunner) -> Iterator[list[int]]:
+    """Yield the number of sequences in each forward that is run."""
+    own, sizes = runner.forward, []
+
+    def forward(batch: Any, **options: Any) -> Any:
+        sizes.append(len(batch))
+        return own(batch, **options)
+
+    runner.forward = forward  # type: ignore[method-assign]
+    try:
+        yield sizes
+    finally:
+        runner.forward = own  # type: ignore[method-assign]
+
+
+class Drafting:
+    """Sessions on one engine."""
+
+    def __init__(self, runner: ModelRunner, engine: Engine) -> None:
+        self.runner, self.engine = runner, engine
+
+    async def session(self, **fields: Any) -> DraftSession:
+        spec = make_spec(max_tokens=60, **fields)
+        session = DraftSession(spec, self.runner.pool, VOCAB_SIZE, self.runner.loaded.context_length)
+        await self.engine.run(session.warm())
+        return session
+
+    async def draft(self, session: DraftSession, number: int, committed: Ids = (), **terms: Any) -> Proposal:
+        options = {"gamma": GAMMA, "stop_below": 0.0, **terms}
+        request = DraftRequest(round=number, position=session.num_committed, token_ids=committed, **options)
+        return await self.engine.run(session.draft(request))
+
+    async def text(self, **fields: Any) -> list[Proposal]:
+        """Return the proposals of three rounds: all of a draft was accepted, then two of its tokens."""
+        session = await self.session(**fields)
+        found = [await self.draft(session, 0)]
+        found.append(await self.draft(session, 1, (*found[0].draft_token_ids, 3)))
+        found.append(await self.draft(session, 2, (*found[1].draft_token_ids[:2], 7)))
+        session.free()
+        return found
+
+
+@asynccontextmanager
+async def drafting(runner: ModelRunner, *, chains: bool) -> AsyncIterator[Drafting]:
+    engine = Engine(runner, chains=chains)
+    engine.start()
+    try:
+        yield Drafting(runner, engine)
+    finally:
+        engine.stop()
+        runner.pool.check_integrity()
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "varlen", "graphs"])
+@pytest.mark.parametrize("name", PLAIN)
+async def test_a_draft_that_is_read_once_is_the_same_draft(folder: Path, attention: str, name: str) -> None:
+    runner = runner_of(folder, attention)
+    async with drafting(runner, chains=False) as plain:
+        expected = await plain.text(sampling=PLAIN[name])
+    async with drafting(runner, chains=True) as chained:
+        assert await chained.text(sampling=PLAIN[name]) == expected
+    assert len({proposal.draft_token_ids for proposal in expected}) == 3
+
+
+async def test_the_host_reads_once_a_proposal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, own = runner_of(folder), torch.Tensor.tolist
+    reads: list[torch.Size] = []
+
+    def read(tensor: torch.Tensor) -> Any:
+        reads.append(tensor.shape)
+        return own(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "tolist", read)
+    for chains, num_reads in ((False, GAMMA), (True, 1)):
+        async with drafting(runner, chains=chains) as one:
+            session = await one.session()
+            reads.clear()
+            with counted(runner) as forwards:
+                await one.draft(session, 0)
+            assert (len(reads), len(forwards)) == (num_reads, GAMMA)
+            session.free()
+
+
+async def test_what_lies_behind_a_stop_token_is_dropped(folder: Path) -> None:
+    runner = runner_of(folder)
+    async with drafting(runner, chains=True) as chained:
+        (first, *_) = await chained.text()
+        stop = first.draft_token_ids[2]
+        session = await chained.session(stop_token_ids=frozenset({stop}))
+        ended = await chained.draft(session, 0)
+        assert ended.draft_token_ids == first.draft_token_ids[: first.draft_token_ids.index(stop) + 1]
+        assert session.last_proposal == list(ended.draft_token_ids)
+        # It goes on from there as if nothing had been run behind it.
+        after = await chained.draft(session, 1, (*ended.draft_token_ids[:1], 5))
+        session.free()
+    async with drafting(runner, chains=False) as plain:
+        session = await plain.session(stop_token_ids=frozenset({stop}))
+        await plain.draft(session, 0)
+        assert await plain.draft(session, 1, (*ended.draft_token_ids[:1], 5)) == after
+        session.free()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"verification": Verification.REJECTION, "sampling": SamplingParams(temperature=1)},
+        {"sampling": SamplingParams(temperature=0, presence_penalty=1)},
+        {"stop_below": 0.01},
+    ],
+)
+async def test_where_each_token_is_looked_at_they_come_one_at_a_time(folder: Path, fields: dict[str, Any]) -> None:
+    runner = runner_of(folder)
+    terms = {name: fields.pop(name) for name in ("stop_below",) if name in fields}
+    found = []
+    for chains in (False, True):
+        async with drafting(runner, chains=chains) as one:
+            session = await one.session(**dict(fields))
+            found.append(await one.draft(session, 0, **terms))
+            session.free()
+    assert found[0] == found[1]
+
+
+async def test_sessions_that_ask_together_are_run_together(folder: Path) -> None:
+    runner = runner_of(folder)
+    async with drafting(runner, chains=False) as plain:
+        expected = [(await plain.text(seed=seed, sampling=PLAIN["warm"]))[0] for seed in range(3)]
+    async with drafting(runner, chains=True) as chained:
+        sessions = [await chained.session(seed=seed, sampling=PLAIN["warm"]) for seed in range(3)]
+        gammas = (GAMMA, 2, GAMMA)
+        with counted(runner) as sizes:
+            found = await asyncio.gather(
+                *(chained.draft(one, 0, gamma=gamma) for one, gamma in zip(sessions, gammas, strict=True))
+            )
+        assert sum(sizes) == sum(gammas)
+        for one in sessions:
+            one.free()
+    for proposal, whole, gamma in zip(found, expected, gammas, strict=True):
+        assert proposal.draft_token_ids == whole.draft_token_ids[:gamma]
+
+
+async def test_a_forward_that_fails_in_mid_chain_leaves_the_draft_as_it_would_be(folder: Path) -> None:
+    runner = runner_of(folder)
+    own = runner.forward
+    async with drafting(runner, chains=True) as chained:
+        expected = await chained.text()
+        calls: list[int] = []
+
+        def fails_once(batch: Any, **options: Any) -> Any:
+            calls.append(len(batch))
+            if len(calls) == 3:
+                raise RuntimeError("no memory for this one")
+            return own(batch, **options)
+
+        session = await chained.session()
+        runner.forward = fails_once  # type: ignore[method-assign]
+        assert await chained.draft(session, 0) == expected[0]
+        runner.forward = own  # type: ignore[method-assign]
+        session.free()
+
+
+async def test_broken_logits_in_mid_chain_end_that_draft(folder: Path) -> None:
+    runner = runner_of(folder)
+    own = runner.forward
+    async with drafting(runner, chains=True) as chained:
+        session = await chained.session()
+        calls: list[int] = []
+
+        def breaks(batch: Any, **options: Any) -> Any:
+            calls.append(len(batch))
+            found = own(batch, **options)
+            return [logits * torch.nan for logits in found] if len(calls) == 2 else found
+
+        runner.forward = breaks  # type: ignore[method-assign]
+        with pytest.raises(NonFiniteLogits):
+            await chained.draft(session, 0)
+        session.free()
