@@ -11,12 +11,15 @@ import torch
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
+from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.cuda.graphs import buckets_for
+from specgate.runtime.cuda.graphs import CudaCapturer, buckets_for
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
+from specgate.runtime.engine.serving_path import build
+from specgate.runtime.loading import load
 from specgate.types import DraftRequest, Proposal, SamplingParams, Verification
 from tests.support.models import load_float32, quiet, write_llama
 from tests.support.sessions import VOCAB_SIZE, Ids, make_spec
@@ -218,3 +221,18 @@ async def test_broken_logits_in_mid_chain_end_that_draft(folder: Path) -> None:
         with pytest.raises(NonFiniteLogits):
             await chained.draft(session, 0)
         session.free()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PLAIN)
+async def test_on_a_gpu_it_is_the_same_draft_too(folder: Path, name: str) -> None:
+    loaded = load(str(folder), torch.device("cuda"), torch.bfloat16, quiet)
+    runner = build(
+        loaded, kernels_for("auto", loaded), kv_tokens=65_536, page_size=256, max_sessions=4,
+        capturer=CudaCapturer(loaded.device), progress=quiet,
+    )  # fmt: skip
+    found = []
+    for chains in (False, True):
+        async with drafting(runner, chains=chains) as one:
+            found.append(await one.text(sampling=PLAIN[name]))
+    assert found[0] == found[1]
