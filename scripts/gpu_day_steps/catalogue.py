@@ -1,8 +1,8 @@
 """All steps, the most valuable first.
 
-What each should take on an H100 (``estimate_s``; never measured, from the audit of the CUDA path with torch 2.11 and
-its slow forwards) adds up to 455 of the 540 seconds. Most of it is importing torch and starting services. Limits are
-longer, so that a step may be slower, and short enough that one that hangs leaves most others their time.
+What each should take on an H100 (``estimate_s``, from an audit of the CUDA path with torch 2.11 and its slow forwards)
+adds up to 515 of the 540 seconds; on an H200 a day took 470. Most of it is importing torch and starting services.
+Limits are longer, so that a step may be slower, and short enough that one that hangs leaves most others their time.
 """
 
 from pathlib import Path
