@@ -247,8 +247,10 @@ async def test_silent_peers_lose_their_places(tmp_path: Path, chaos: ChaosTable)
             codes = {(await one.end()).name for one in idle}
             async with asyncio.timeout(max(1.0, start_s + 150.0 - time.monotonic())):
                 closed = {(await one.code()).name for one in silent}
+            await service.settled()
+            row.left = left(service)
         row.seen = f"places free after {freed_s:.0f} s; sessions told {codes}, streams {closed}"
-        row.left = left(service)
+        assert codes == closed == {"DEADLINE_EXCEEDED"}
 
 
 async def _served_after(stub: Stub, start_s: float) -> float:

@@ -16,7 +16,6 @@ from specgate.errors import ResourceExhausted, ServiceUnavailable
 from specgate.rpc.convert_session import sampling_params_to_pb
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
-from tests.support.chaos_fleet import left_at
 from tests.support.chaos_http import send_and_leave
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, SEEDED, watch, watch_all
 from tests.support.chaos_system import System, serving_system
@@ -110,13 +109,14 @@ async def test_a_killed_replica_is_not_missed(system: System, chaos: ChaosTable,
 
 async def test_a_request_while_no_verifier_is_there(system: System, chaos: ChaosTable) -> None:
     with chaos.row("served: a new request while the only verifier is being replaced") as row:
+        before = system.memory_mb()
         system.kill_all("verifier")
         start_s = time.monotonic()
         seen = await watch(system.stream())
         row.seen, row.gap_s = seen.told, time.monotonic() - start_s
         row.text_equal = seen.token_ids == system.text[: len(seen.token_ids)]
         system.wait_back(1)
-        row.left = left_at(system.endpoints())
+        system.check_left(row, before)
         assert row.text_equal
         assert seen.error is None or isinstance(seen.error, ServiceUnavailable)
 
@@ -156,6 +156,7 @@ def test_pickles_to_every_port(system: System, chaos: ChaosTable, tmp_path: obje
         time.sleep(1.0)
         died = before - set(descendants(system.process.pid))
         row.seen = f"{len(ports)} ports, none ran it; {len(died)} processes ended"
+        assert {int(endpoint.rpartition(":")[2]) for endpoint in (system.http, system.grpc)} <= ports
         assert not os.path.exists(canary)
         assert system.completes(10.0) == 200
 

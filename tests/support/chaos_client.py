@@ -49,6 +49,7 @@ async def seen_from(command: Sequence[str], faults: Mapping[int, Callable[[], An
         for at in [at for at in todo if told.get("tokens", 0) >= at]:
             await asyncio.to_thread(todo.pop(at))
     assert await process.wait() == 0
+    assert not todo
     return told
 
 

@@ -88,10 +88,13 @@ class Fleet:
         """
         before = self.memory_mb()
         own, verifiers = drafter or self.drafter, [verifier] if verifier else self.verifiers[:num_verifiers]
-        async with connected([own], verifiers, timeouts) as orchestrator:
-            generation = orchestrator.generate(replace(REQUEST, **changes))
-            seen = await watch(aiter(generation), faults, pace_s)
-        await asyncio.to_thread(self.mend)
+        try:
+            async with connected([own], verifiers, timeouts) as orchestrator:
+                generation = orchestrator.generate(replace(REQUEST, **changes))
+                seen = await watch(aiter(generation), faults, pace_s)
+        finally:
+            # The next test finds all of them, whatever became of this one.
+            await asyncio.to_thread(self.mend)
         after = self.memory_mb()
         row.seen, row.gap_s = seen.told, seen.gap_s
         row.text_equal = seen.token_ids == self.text[: len(seen.token_ids)]

@@ -63,6 +63,7 @@ async def watch(deltas: AsyncIterator[Delta], faults: Faults = MappingProxyType(
     except SpecgateError as error:
         seen.error, seen.gap_s = error, max(seen.gap_s, time.monotonic() - last_s)
     await asyncio.gather(*doing)
+    assert not todo, f"it ended before it was disturbed: {seen.told}"
     return seen
 
 

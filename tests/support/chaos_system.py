@@ -126,7 +126,10 @@ class System:
 
     def check_left(self, row: ChaosRow, before: dict[int, float]) -> None:
         """Fill in what is held, and how much more memory those hold that lived through it."""
-        row.left = left_at(self.endpoints())
+        endpoints = self.endpoints()
+        # Nobody who does not answer is known to hold nothing.
+        assert {role for _, role in endpoints} == {"drafter", "verifier"}
+        row.left = left_at(endpoints)
         after = self.memory_mb()
         row.grown_mb = sum(after[pid] - before[pid] for pid in before if pid in after)
         assert row.left == NOTHING_LEFT

@@ -64,12 +64,14 @@ class Budget:
 
         def counted(case: T) -> None:
             nonlocal failed
-            # What failed once is made smaller, however long that takes.
-            if failed or time.monotonic() < end_s:
+            # One case at the least; and what failed once is made smaller, however long that takes.
+            if failed or not counts.cases or time.monotonic() < end_s:
                 counts.cases += 1
-                failed = True
-                check(case)
-                failed = False
+                try:
+                    check(case)
+                except BaseException:
+                    failed = True
+                    raise
 
         for number in self.batches():
             seed(number)(SETTINGS(given(cases)(counted)))()

@@ -43,10 +43,12 @@ class Tally:
         self.tokens += len(token_ids)
         self.whole += ask.leaves_after is None
         self.left += ask.leaves_after is not None
-        full = ask.leaves_after is None and len(token_ids) != len(expected.token_ids)
-        if not full and tuple(token_ids) == expected.token_ids[: len(token_ids)]:
+        enough = len(expected.token_ids) if ask.leaves_after is None else ask.leaves_after + 1
+        is_short = len(token_ids) < enough
+        if not is_short and tuple(token_ids) == expected.token_ids[: len(token_ids)]:
             return
-        if expected.near_ties:
+        # A near tie makes another text, but none that breaks off.
+        if expected.near_ties and not is_short:
             self.near_ties += 1
         else:
             seed, length = ask.request.seed, ask.request.max_tokens

@@ -24,8 +24,10 @@ from orchestrator.terminal.results import write_json
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
 
 NUM_CLIENTS = 6
-SETTLES_WITHIN_S = 30.0
-NOTHING = Held()
+SETTLES_WITHIN_S = 60.0
+"""What was killed last is back by then too."""
+NOTHING = Held(replicas=3)
+"""What is held in the end: two verifiers and a drafter say so, and none is silent."""
 MAX_SAMPLES = 240
 """Of a file that is to be kept."""
 _SETTINGS = {"verifier.replicas": 2, "verifier.max_sessions": 8, "drafter.max_sessions": 16}
@@ -37,7 +39,7 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
     Raises:
         InvalidArgument: named services are not ours to kill; or the folder cannot be made.
         ServiceUnavailable: Ray is missing, or the system did not start.
-        InternalError: a text differed, or something was held when all was over. All is written before.
+        InternalError: see ``check_soak``. All is written before.
     """
     if models.verifier or models.drafter:
         raise InvalidArgument("soak", "starts its own services, and kills some; --verifier and --drafter name others'")
@@ -55,11 +57,13 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
 
 
 def check_soak(tally: Tally, log: Log) -> None:
-    """Raise InternalError where a text differed, or something was held when all was over."""
+    """Raise InternalError where nothing was answered, a text differed, or not all replicas held nothing in the end."""
+    if not tally.whole:
+        raise InternalError(f"nothing was answered: {dict(tally.failed)}")
     if tally.differing:
         raise InternalError(f"{len(tally.differing)} texts differed from the target's own: {tally.differing[0]}")
     if log.samples[-1].held != NOTHING:
-        raise InternalError(f"when all clients had left, {log.samples[-1].held} was still held")
+        raise InternalError(f"when all clients had left, it was not seen that nothing is held: {log.samples[-1].held}")
 
 
 def _keep(folder: Path, tally: Tally, log: Log) -> None:

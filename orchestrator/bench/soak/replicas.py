@@ -25,10 +25,11 @@ class ServedReplica(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What replicas hold at one moment: sessions, and tokens in pages that are in use."""
+    """What replicas hold at one moment: sessions, and tokens in pages that are in use; ``replicas`` told so."""
 
     sessions: int = 0
     kv_tokens: int = 0
+    replicas: int = 0
 
 
 def replicas_under(pid: int) -> list[ServedReplica]:
@@ -63,6 +64,6 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
 
 
 async def held_by(replicas: list[ServedReplica]) -> Held:
-    """Return what all drafters and verifiers hold together; those that do not answer hold nothing."""
+    """Return what all drafters and verifiers hold together; those that do not answer are left out."""
     told = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
-    return Held(sum(sessions.used for sessions, _ in told), sum(kv_tokens.used for _, kv_tokens in told))
+    return Held(sum(sessions.used for sessions, _ in told), sum(kv_tokens.used for _, kv_tokens in told), len(told))

@@ -8,9 +8,8 @@ import pytest
 
 from orchestrator.bench.soak.asks import Ask, Way, catalogue, draw
 from orchestrator.bench.soak.clients import Expected, Tally
-from orchestrator.bench.soak.command import check_soak, run_soak
+from orchestrator.bench.soak.command import NOTHING, check_soak, run_soak
 from orchestrator.bench.soak.options import SoakOptions
-from orchestrator.bench.soak.replicas import Held
 from orchestrator.bench.soak.samples import Log, Sample
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InternalError
@@ -33,22 +32,26 @@ def test_a_text_differs_by_a_token_or_by_its_length() -> None:
 
 def test_who_leaves_compares_what_came_until_then() -> None:
     assert counted(1, 2, leaves_after=1).differing == []
-    assert len(counted(1, 3, leaves_after=1).differing) == 1
+    assert len(counted(1, 3, leaves_after=1).differing) == len(counted(1, leaves_after=1).differing) == 1
 
 
 def test_a_near_tie_excuses_a_text() -> None:
     tally = counted(1, 2, 4, expected=Expected((1, 2, 3), near_ties=1))
     assert (tally.differing, tally.near_ties) == ([], 1)
+    assert len(counted(1, 2, expected=Expected((1, 2, 3), near_ties=1)).differing) == 1
 
 
-def test_a_soak_fails_for_a_text_that_differs_and_for_what_is_still_held() -> None:
-    log = Log(samples=[Sample(1.0, (), Held(), 1, 1)])
+def test_a_soak_fails_for_no_answer_for_a_text_that_differs_and_for_what_is_not_known_to_be_free() -> None:
+    log = Log(samples=[Sample(1.0, (), NOTHING, 1, 1)])
     check_soak(counted(1, 2, 3), log)
     with pytest.raises(InternalError, match="1 texts differed"):
         check_soak(counted(1, 2, 4), log)
-    log.samples.append(Sample(2.0, (), Held(sessions=1), 1, 1))
-    with pytest.raises(InternalError, match="sessions=1"):
-        check_soak(counted(1, 2, 3), log)
+    with pytest.raises(InternalError, match="nothing was answered"):
+        check_soak(Tally(), log)
+    for held in (NOTHING._replace(sessions=1), NOTHING._replace(replicas=2)):
+        log.samples.append(Sample(2.0, (), held, 1, 1))
+        with pytest.raises(InternalError, match="nothing is held"):
+            check_soak(counted(1, 2, 3), log)
 
 
 def test_every_kind_of_request_is_drawn_and_each_has_its_own_answer() -> None:
