@@ -36,12 +36,14 @@ def on_cluster(say: Say, *, insecure: bool = False) -> Iterator[bool]:
         _start(say, insecure=insecure)
     else:
         _join(head, say, insecure=insecure)
-    served_before = serve_controller() is not None
     try:
-        yield head is None
+        served_before = serve_controller() is not None
+        try:
+            yield head is None
+        finally:
+            if head is not None and not served_before:
+                _clear_away()
     finally:
-        if head is not None and not served_before:
-            _clear_away()
         ray.shutdown()
 
 
@@ -68,6 +70,7 @@ def _clear_away() -> None:
     # gone has nothing to be cleared away.
     with redirect_stdout(StringIO()), suppress(ServiceUnavailable):
         answer_within(LEAVE_S, _end_idle_serve)
+        # Here, where what Ray says of it is not shown; ``on_cluster`` shuts down what was not left this way.
         ray.shutdown()
 
 

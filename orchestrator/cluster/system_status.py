@@ -21,7 +21,7 @@ def system_status(app_name: str) -> SystemStatus:
     Raises:
         ServiceUnavailable: Serve does not run there or does not answer, or serves no such application.
     """
-    controller: Any = serve_controller()
+    controller: Any = answer_within(ANSWER_S, serve_controller)
     if controller is None:
         raise ServiceUnavailable("Ray Serve does not run on this cluster")
     asked = controller.get_serve_instance_details.remote()
@@ -34,7 +34,7 @@ def system_status(app_name: str) -> SystemStatus:
         replica for name, deployment in application["deployments"].items() for replica in _replicas(name, deployment)
     ]
     uptime_s = _since_s(application["last_deployed_time_s"])
-    return SystemStatus(tuple(replicas), tuple(map(_node, ray.nodes())), round(uptime_s, 1))
+    return SystemStatus(tuple(replicas), tuple(map(_node, answer_within(ANSWER_S, ray.nodes))), round(uptime_s, 1))
 
 
 def _replicas(deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:

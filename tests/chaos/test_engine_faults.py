@@ -203,6 +203,7 @@ async def _fails(stub: Stub, stage: int) -> None:
 async def test_ten_thousand_failures_leave_nothing(verifier: InProcess, stub: Stub, chaos: ChaosTable) -> None:
     with chaos.row(f"{NUM_REQUESTS} requests that fail or are cancelled, at five stages") as row:
         rng, places = random.Random(0), asyncio.Semaphore(AT_A_TIME)
+        alone = await finished(await opened(stub))
 
         async def one() -> None:
             async with places:
@@ -222,6 +223,8 @@ async def test_ten_thousand_failures_leave_nothing(verifier: InProcess, stub: St
         assert tasks_after <= tasks
         assert descriptors_after <= descriptors + 4
         assert row.grown_mb < 50
+        row.text_equal = await finished(await opened(stub)) == alone
+        assert row.text_equal
 
 
 async def test_a_newer_client_is_understood(verifier: InProcess, stub: Stub, chaos: ChaosTable) -> None:

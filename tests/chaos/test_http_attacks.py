@@ -93,21 +93,26 @@ def test_heads_beyond_limits(system: System, chaos: ChaosTable, name: str, heade
         assert system.asks("GET", "/healthz", 5.0) == 200
 
 
+OK = b"HTTP/1.1 200"
+
+
 def test_a_reader_of_a_byte_a_second(system: System, chaos: ChaosTable) -> None:
     with chaos.row("HTTP: 3 readers of a byte a second") as row:
         before, honest = system.memory_mb(), Honest()
         body = b'{"model":"chaos","prompt":"x","max_tokens":400,"stream":true,"ignore_eos":true,"logprobs":5}'
         request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
         with many(system.http, 3, request) as readers:
-            for _ in range(5):
-                for one in readers:
+            begun = [b""] * len(readers)
+            for _ in range(len(OK)):
+                for index, one in enumerate(readers):
                     one.settimeout(60.0)
-                    one.recv(1)
+                    begun[index] += one.recv(1)
                 time.sleep(1.0)
             honest.ask(system, 1)
         row.seen = "others are served"
         honest.check(row)
         system.check_left(row, before)
+        assert begun == [OK] * 3
 
 
 def test_a_request_id_comes_back(system: System, chaos: ChaosTable) -> None:

@@ -111,7 +111,9 @@ async def test_lost_packets(fleet: Fleet, hosts: TwoHosts, far: tuple[Service, S
         try:
             await over_the_cable(row, hosts, far, fleet.text, {})
         finally:
-            hosts.stop_losing()
+            num_lost = hosts.stop_losing()
+        row.seen = f"{num_lost} packets lost: {row.seen}"
+        assert num_lost
 
 
 async def test_an_unplugged_cable(

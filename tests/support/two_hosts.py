@@ -1,6 +1,7 @@
 """Two hosts on one machine: a network namespace each, and a cable that loses packets or is unplugged."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ ADDRESSES = {"a": "10.185.0.1", "b": "10.185.0.2"}
 LOSS = """table inet chaos {{
   chain input {{
     type filter hook input priority 0;
-    iifname "{cable}" numgen random mod 100 < {percent} drop
+    iifname "{cable}" numgen random mod 100 < {percent} counter drop
   }}
 }}
 """
@@ -48,10 +49,17 @@ class TwoHosts:
             rules = LOSS.format(cable=CABLE, percent=percent)
             subprocess.run([*self.on(side), "nft", "-f", "-"], input=rules, check=True, text=True)
 
-    def stop_losing(self) -> None:
-        """Let all packets through again."""
+    def stop_losing(self) -> int:
+        """Let all packets through again; return how many were lost."""
+        num_lost = 0
         for side in ADDRESSES:
-            subprocess.run([*self.on(side), "nft", "delete", "table", "inet", "chaos"], check=True)
+            told = self._nft(side, "--json", "list", "table", "inet", "chaos")
+            num_lost += sum(int(one) for one in re.findall(r'"packets": (\d+)', told))
+            self._nft(side, "delete", "table", "inet", "chaos")
+        return num_lost
+
+    def _nft(self, side: str, *arguments: str) -> str:
+        return subprocess.run([*self.on(side), "nft", *arguments], check=True, capture_output=True, text=True).stdout
 
     def lay(self) -> None:
         """Make both hosts and the cable."""

@@ -88,7 +88,10 @@ def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
         data = line.removeprefix(_DATA).strip()
         if not line.startswith(_DATA) or data == _DONE:
             continue
-        event = json.loads(data)
+        try:
+            event = json.loads(data)
+        except ValueError:
+            raise ServiceUnavailable("the stream broke off inside an event") from None
         if "error" in event:
             raise SpecgateError(event["error"]["message"])
         yield event

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -87,5 +88,7 @@ async def kill_now_and_then(log: Log, pid: int, every_s: float = KILL_EVERY_S) -
         number += 1
         found = [one for one in await asyncio.to_thread(replicas_under, pid) if one.role == role]
         if found:
-            os.kill(rng.choice(found).pid, signal.SIGKILL)
+            # It may have died by itself since.
+            with suppress(ProcessLookupError):
+                os.kill(rng.choice(found).pid, signal.SIGKILL)
             log.kills.append(Kill(log.now_s, role))
