@@ -1,12 +1,12 @@
 # Every target makes .venv by itself when it is missing or when the pins have changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-real chaos lint protos bench clean
+.PHONY: help demo test test-full test-real test-triton chaos lint protos bench clean
 
 PYTHON ?= python3
 export PYTHON
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both doors
 	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
@@ -24,6 +24,9 @@ test-real: .venv/.installed ## make real weights outside the repository, and tes
 	scripts/real_model
 	scripts/test -m real tests/real
 
+test-triton: .venv/.installed ## fetch Triton, and test our kernels in its interpreter and its compiler
+	scripts/test_triton
+
 chaos: .venv/.installed ## attack the services, the served system and the network; fuzz both doors: 40 minutes
 	scripts/chaos
 
@@ -37,7 +40,7 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos node_modules clients/node/node_modules build dist *.egg-info
+	rm -rf .venv .venv-protos .triton node_modules clients/node/node_modules build dist *.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

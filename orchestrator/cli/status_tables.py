@@ -18,6 +18,7 @@ def print_status(console: Console, status: SystemStatus) -> None:
         ("role", lambda one: one.role),
         ("replica", lambda one: one.name),
         ("node", lambda one: one.node),
+        ("card", lambda one: ", ".join(one.cards) or NONE),
         ("state", lambda one: one.state),
         ("endpoint", lambda one: "\n".join(one.endpoints) or NONE),
         ("up", lambda one: _duration(one.uptime_s)),
@@ -26,7 +27,7 @@ def print_status(console: Console, status: SystemStatus) -> None:
         ("running", lambda one: _queue(one, "running", "max_running")),
         ("waiting", lambda one: _queue(one, "waiting", "max_queued")),
     )
-    console.print(table_of(status.replicas, columns, num_names=5, style_of=lambda one: "red" if one.error else None))
+    console.print(table_of(status.replicas, columns, num_names=6, style_of=lambda one: "red" if one.error else None))
     for replica in status.replicas:
         if replica.error:
             console.print(f"{replica.role} {replica.name}: {replica.error}", style="red", markup=False, soft_wrap=True)

@@ -1,6 +1,7 @@
 """The two deployments of models: a replica runs one gRPC service, and gives out the right to its sessions."""
 
 import logging
+import os
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -66,13 +67,14 @@ class ServiceReplica:
             await lease.wait_ended()
 
     async def record_routing_stats(self) -> dict[str, Any]:
-        """Return where it listens, and its sessions and KV tokens, each as used and most.
+        """Return where it listens, its cards, and its sessions and KV tokens, each as used and most.
 
         Serve's name for what it asks a replica beside its requests: this one is answered also where all are taken.
         """
         sessions, kv_tokens = loads_of(self._replica.info())
         return {
             "endpoint": self._replica.endpoint,
+            "cards": _visible_cards(),
             "sessions": (sessions.used, sessions.max),
             "kv_tokens": (kv_tokens.used, kv_tokens.max),
         }
@@ -130,6 +132,11 @@ def scaling_options(replicas: int, autoscaling: Autoscaling | None, policy: str 
     if policy is not None:
         options["policy"] = {"policy_function": policy}
     return {"autoscaling_config": options}
+
+
+def _visible_cards() -> list[str]:
+    """Return the cards that Ray lets this process see; none where Ray hides none."""
+    return [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
 
 
 def _config(role: str, settings: ServiceSettings, drain_s: float) -> ServiceConfig:

@@ -85,7 +85,8 @@ def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaSta
         queue = Queue(*(told[name] for name in Queue.__slots__))
         return ReplicaStatus(**known, endpoints=tuple(told[door] for door in ("http", "grpc")), queue=queue)
     sessions, kv_tokens = (Load(*told[name]) for name in ("sessions", "kv_tokens"))
-    return ReplicaStatus(**known, endpoints=(told["endpoint"],), sessions=sessions, kv_tokens=kv_tokens)
+    known |= {"endpoints": (told["endpoint"],), "cards": tuple(told["cards"])}
+    return ReplicaStatus(**known, sessions=sessions, kv_tokens=kv_tokens)
 
 
 def _node(node: dict[str, Any]) -> NodeStatus:

@@ -40,6 +40,7 @@ class ReplicaStatus:
     """One verifier, drafter or gateway. ``error`` says why it tells no more; None is what it does not tell.
 
     ``state`` is Ray Serve's word for it, or ``grpc.health.v1``'s for a service that somebody else has started.
+    ``cards`` are those of its node that Ray shows it, by CUDA's names: replicas with the same one share it.
     """
 
     role: str
@@ -51,6 +52,7 @@ class ReplicaStatus:
     sessions: Load | None = None
     kv_tokens: Load | None = None
     queue: Queue | None = None
+    cards: tuple[str, ...] = ()
     error: str = ""
 
 

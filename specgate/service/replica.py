@@ -174,6 +174,7 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         loaded,
         kernels_for(config.attention, loaded),
         kv_tokens=config.kv_tokens,
+        memory_share=config.memory_share,
         page_size=CUDA_PAGE_SIZE if on_cuda else _cpu_page_size(config, loaded.context_length),
         max_sessions=config.max_sessions,
         max_guesses=config.run_ahead_rows,

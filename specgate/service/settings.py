@@ -37,6 +37,12 @@ class ModelSettings(BaseModel):
         le=1 << 40,
         description="Tokens that the KV pages hold in all; a service by itself takes what memory allows.",
     )
+    memory_share: float = Field(
+        1.0,
+        ge=0.01,
+        le=1,
+        description="Of a card's memory that is for this service, weights included; less where others share the card.",
+    )
     max_batch_tokens: int = Field(2048, ge=64, le=1 << 20, description="Tokens of all sessions in one forward pass.")
     prefill_chunk: int | None = Field(
         None,

@@ -18,6 +18,7 @@ def build(
     kernels: Sequence[Kernel],
     *,
     kv_tokens: int | None,
+    memory_share: float = 1.0,
     page_size: int,
     max_sessions: int,
     max_guesses: int = 0,
@@ -30,6 +31,7 @@ def build(
     Args:
         kernels: ways to compute attention, the most wanted first.
         kv_tokens: what the pages hold; None: as memory allows.
+        memory_share: of a card's memory, what is for this process.
         max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
         capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
         cpu_graphs: record forwards of few rows, on the CPU.
@@ -42,7 +44,7 @@ def build(
     to_check = kv_tokens_to_check(loaded, page_size)
     runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels)
     warm_up(loaded.model, progress)
-    runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions))
+    runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions, memory_share))
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
     if cpu_graphs and loaded.device.type == "cpu":

@@ -10,7 +10,7 @@ from specgate.errors import ResourceExhausted
 from specgate.runtime.engine.model_runner import ModelRunner
 
 CUDA_SHARE = 0.8
-"""Of a card's free memory; the rest is for activations and for the allocator's gaps."""
+"""Of a card's memory that is free and ours; the rest is for activations and for the allocator's gaps."""
 CPU_SHARE = 0.25
 """Of a machine's free memory, where draft, target and others live side by side."""
 COLD_FACTOR = 2
@@ -34,23 +34,29 @@ _CGROUPS = (
 )
 
 
-def fitting_kv_tokens(runner: ModelRunner, max_sessions: int) -> int:
+def fitting_kv_tokens(runner: ModelRunner, max_sessions: int, memory_share: float = 1.0) -> int:
     """Return how many tokens to make pages for. The runner has run at least one forward.
+
+    Args:
+        memory_share: of a card's memory, what is for this process. Free memory alone does not tell: another process
+            that loads at the same time counts on the same bytes.
 
     Raises:
         ResourceExhausted: not even one page fits.
     """
     wanted = COLD_FACTOR * max_sessions * runner.loaded.context_length
-    fitting = int(_spare_bytes(runner.device) / runner.kv_bytes_a_token)
+    spare_bytes = _spare_bytes(runner.device, memory_share)
+    fitting = int(spare_bytes / runner.kv_bytes_a_token)
     if fitting < runner.pool.page_size:
         need = runner.kv_bytes_a_token * runner.pool.page_size
-        raise ResourceExhausted(f"a KV page takes {need} bytes, and {_spare_bytes(runner.device):.0f} are to spare")
+        raise ResourceExhausted(f"a KV page takes {need} bytes, and {spare_bytes:.0f} are to spare")
     return min(wanted, fitting)
 
 
-def _spare_bytes(device: torch.device) -> float:
+def _spare_bytes(device: torch.device, memory_share: float) -> float:
     if device.type == "cuda":
-        return CUDA_SHARE * torch.cuda.mem_get_info(device)[0]
+        free, total = torch.cuda.mem_get_info(device)
+        return CUDA_SHARE * min(free, memory_share * total - torch.cuda.memory_reserved(device))
     return CPU_SHARE * _available_bytes()
 
 

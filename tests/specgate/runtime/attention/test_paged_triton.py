@@ -10,7 +10,7 @@ from specgate.runtime.attention.varlen_reference import varlen_attention
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytest.importorskip("triton")
-from specgate.runtime.attention.paged_triton import TritonAttention  # noqa: E402
+from specgate.runtime.attention.paged_triton import MAX_PARTS, TritonAttention, _num_parts  # noqa: E402
 
 
 class Case(NamedTuple):
@@ -33,6 +33,9 @@ CASES = {
     "window": Case((5, 1, 8, 1), (700, 3, 257, 900), left=99),
     "window over parts": Case((3, 1), (1000, 300), left=700),
     "small pages": Case((5, 2), (70, 33), page_size=16, columns=8),
+    "pages of 32": Case((5, 2), (200, 33), page_size=32, columns=8),
+    "pages of 64, as many as keys in a block": Case((5, 2), (300, 64), page_size=64, columns=8),
+    "pages of 128": Case((5, 2), (300, 129), page_size=128),
     "three query heads a key head": Case((6, 1), (513, 40), heads=9, kv_heads=3),
     "one key head": Case((2,), (300,), heads=8, kv_heads=1),
     "a width that is no power of two": Case((4, 1), (300, 20), head_dim=80),
@@ -40,6 +43,8 @@ CASES = {
     "a prompt": Case((200, 1), (333, 500)),
     "a prompt behind a window": Case((200, 1), (333, 500), left=40),
     "soft-cap": Case((5, 1), (700, 257), softcap=3.0),
+    "a prompt with a soft-cap behind a window": Case((70, 1), (150, 40), left=30, softcap=3.0),
+    "all at once": Case((1, 3), (600, 290), heads=9, kv_heads=3, page_size=16, left=400, softcap=3.0, columns=40),
     "rows before the first token": Case((6, 4), (2, 1)),
     "many parts": Case((2, 1), (3000, 5), columns=20),
 }
@@ -77,6 +82,14 @@ def test_parts_are_put_together_anew_in_every_call() -> None:
     for seed in range(3):
         served, expected = both(CASES["many parts"], torch.float32, seed, kernel)
         torch.testing.assert_close(served, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("programs", "max_k", "parts"),
+    [((1, 2, 4), 1024, 4), ((1, 2, 1), 1 << 17, MAX_PARTS), ((1, 2, 1), 256, 1), ((5, 2, 4), 1024, 1)],
+)
+def test_keys_are_shared_out_where_rows_are_few(programs: tuple[int, int, int], max_k: int, parts: int) -> None:
+    assert _num_parts(programs, max_k) == parts
 
 
 @pytest.mark.gpu

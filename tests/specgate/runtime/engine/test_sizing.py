@@ -32,9 +32,9 @@ def write_cgroup(folder: Path, limit: str, usage: int, inactive_file: int) -> No
         (folder / name).write_text(f"{text}\n", encoding="ascii")
 
 
-def runner(page_size: int = 256) -> Any:
+def runner(page_size: int = 256, device: str = "cpu") -> Any:
     return SimpleNamespace(
-        device=torch.device("cpu"),
+        device=torch.device(device),
         kv_bytes_a_token=BYTES_A_TOKEN,
         loaded=SimpleNamespace(context_length=CONTEXT_LENGTH),
         pool=SimpleNamespace(page_size=page_size),
@@ -72,3 +72,20 @@ def test_where_free_memory_is_not_told_it_is_a_share_of_all(machine: Path, monke
     told = {"SC_PHYS_PAGES": 16 * 1024, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf", told.__getitem__)
     assert fitting_kv_tokens(runner(), 16) == 16 * 1024
+
+
+@pytest.mark.parametrize(
+    ("memory_share", "free_mib", "spare_mib"),
+    [
+        (1.0, 50, 0.8 * 50),
+        # Of 80 MiB 60 are ours, 20 of them taken. Of another process's 20 nothing shows yet, or it has all of them.
+        (0.75, 60, 0.8 * 40),
+        (0.75, 35, 0.8 * 35),
+    ],
+)
+def test_on_a_card_no_process_counts_on_anothers_share(
+    memory_share: float, free_mib: int, spare_mib: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free_mib * MIB, 80 * MIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 20 * MIB)
+    assert fitting_kv_tokens(runner(device="cuda"), 64, memory_share) == int(spare_mib * 1024)
