@@ -107,7 +107,7 @@ async def open_pair(
     timeouts: Timeouts = Timeouts(),
     wrap_call: WrapCall | None = None,
 ) -> AsyncIterator[Pair]:
-    """Start the services that no flag names, connect to all of them, and end what was started; or load both models here.
+    """Start the services that no flag names, connect to all of them, and end what was started. Or load the models here.
 
     ``wrap_call`` is put around the call of every session; here there are no calls.
 

@@ -122,14 +122,18 @@ class ModelOptions(PairOptions):
             raise InvalidArgument("tls_ca", "is for services named by --verifier and --drafter; none is named")
 
     def check_has_services(self, what: str) -> None:
-        """Raise InvalidArgument for ``what`` needs services, where there are to be none."""
+        """Raise InvalidArgument where there are to be no services, and ``what`` starts some."""
         if self.in_process:
             raise InvalidArgument("in_process", f"does not go with {what}, which starts services of its own")
 
     @property
     def run_ahead(self) -> int:
-        """Outcomes that a drafter of our own drafts for ahead: none where target and draft take turns."""
-        return 0 if self.in_process else int(self.service.value("run_ahead"))
+        """Outcomes that a drafter of our own drafts for ahead; none in one process, nor on one card unless it is asked
+        for: there guesses take turns with the verification that they are to run ahead of.
+        """
+        on_one_card = str(self.service.value("device")).startswith("cuda") and not self.verifier
+        is_off = self.in_process or (on_one_card and "run_ahead" not in self.service.given)
+        return 0 if is_off else int(self.service.value("run_ahead"))
 
     @property
     def is_bundled_pair(self) -> bool:
