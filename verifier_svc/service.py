@@ -13,9 +13,10 @@ from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
 from specgate.service.silence import Silence, ended_by_silence
 from specgate.service.stream import Stopwatch, is_keep_alive, open_spec, round_of
-from specgate.types import FollowUps, Verdict, VerifyRequest
+from specgate.types import FollowUps, Verdict
 from specgate.v1 import types_pb2, verifier_service_pb2_grpc
 from specgate.v1 import verifier_service_pb2 as pb
+from verifier_svc.rounds import VerifyRounds
 from verifier_svc.verifier import VerifySession
 
 Outbox = asyncio.Queue[Verdict | BaseException | None]
@@ -65,21 +66,7 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
 
         Follow-ups are for the round that runs, which goes on with one of them by itself.
         """
-        loop, engine = asyncio.get_running_loop(), self._model.engine
-
-        def emit(verdict: Verdict) -> None:
-            # On the engine's thread, before its next forward: the last one is still this verdict's.
-            if verdict.num_emitted:
-                runner = engine.runner
-                verdict = replace(
-                    verdict,
-                    batch_sessions=runner.last_num_sequences,
-                    batch_rows=runner.last_num_rows,
-                    forward_us=engine.forward_age_us,
-                )
-            loop.call_soon_threadsafe(outbox.put_nowait, verdict)
-
-        running = asyncio.create_task(_reporting(outbox, silence, engine.run(session.prefill())))
+        rounds = VerifyRounds(self._model, session, outbox.put_nowait, silence.working)
         try:
             async for message in requests:
                 silence.heard()
@@ -89,23 +76,10 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
                     session.expect(self._follow_ups(message.follow_ups))
                     continue
                 stopwatch.start()
-                request = self._request(round_of(message))
-                session.interrupt()
-                await running
-                session.resume()
-                work = engine.run(session.verify(request, emit))
-                running = asyncio.create_task(_reporting(outbox, silence, work))
-            await running
+                await rounds.begin(verify_round_from_pb(round_of(message)))
+            await rounds.ended()
         finally:
-            await _cancel(running)
-
-    def _request(self, message: pb.VerifyRound) -> VerifyRequest:
-        request = verify_round_from_pb(message)
-        vocab_size = self._model.vocab_size
-        check_token_ids("proposal.draft_token_ids", request.proposal.draft_token_ids, vocab_size)
-        for distribution in request.proposal.draft_probs:
-            check_token_ids("proposal.draft_probs.token_ids", distribution.token_ids, vocab_size)
-        return request
+            await rounds.cancel()
 
     def _follow_ups(self, message: pb.FollowUps) -> FollowUps:
         follow_ups = follow_ups_from_pb(message)
@@ -117,15 +91,6 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
     ) -> types_pb2.GetModelInfoResponse:
         """Say what is loaded."""
         return model_info_to_pb(self._model.info())
-
-
-async def _reporting(outbox: Outbox, silence: Silence, work: Coroutine[Any, Any, None]) -> None:
-    """Run a round; its failure ends the stream at once, not when the next message arrives."""
-    try:
-        with silence.working():
-            await work
-    except Exception as error:
-        outbox.put_nowait(error)
 
 
 async def _ending(outbox: Outbox, work: Coroutine[Any, Any, None]) -> None:

@@ -31,6 +31,7 @@ DEMO_BUDGET_S = 30.0
 @takes_groups
 def demo(models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions) -> None:
     """Show the bundled pair at work: coloured tokens, the benchmark's table, and both doors, in under two minutes."""
+    models.check_has_services("demo")
     measured = bench_request(models, drafting, sampling, DEMO_TOKENS)
     shown = request_for(models, drafting, sampling, DEMO_TOKENS)
     failures = asyncio.run(_demo(models, [Prompt(shown, text) for text in DEMO_PROMPTS], measured))

@@ -15,7 +15,7 @@ from orchestrator.generation.pacing import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
-from orchestrator.services.discovery import KnownDrafters, ask_one, check_pair
+from orchestrator.services.discovery import Dialer, KnownDrafters, ask_one, check_pair
 from orchestrator.services.failover import FailoverVerifier
 from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
@@ -42,6 +42,7 @@ class Orchestrator:
         tls: ClientTlsFiles | None,
         timeouts: Timeouts,
         wrap_call: WrapCall | None,
+        dialer: Dialer | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.target_info: ModelInfo
@@ -49,7 +50,7 @@ class Orchestrator:
         self._drafters = drafters
         self._timeouts = timeouts
         self._channels = ChannelCache(tls)
-        self._dialer = GrpcDialer(self._channels, timeouts.open_s, wrap_call)
+        self._dialer = dialer or GrpcDialer(self._channels, timeouts.open_s, wrap_call)
         self._known_drafters: KnownDrafters
         self.learner = Learner(self.measured_costs, between_events, self._copies)
         self._running: WeakSet[Generation] = WeakSet()
@@ -64,11 +65,13 @@ class Orchestrator:
         tls: ClientTlsFiles | None = None,
         timeouts: Timeouts = Timeouts(),
         wrap_call: WrapCall | None = None,
+        dialer: Dialer | None = None,
     ) -> Self:
         """Ask one service of each pool what it serves, and check that the two fit.
 
         A drafter pool that is down is no error: the target decodes alone until one is there. The pools are closed
         with the orchestrator, also where this fails. ``wrap_call`` is put around the call of every session.
+        ``dialer`` opens sessions in another way than over gRPC: without ``tls`` and ``wrap_call``.
 
         Raises:
             ServiceUnavailable: no verifier answers.
@@ -76,7 +79,7 @@ class Orchestrator:
                 the component.
             InvalidArgument: an endpoint is not what it should be.
         """
-        orchestrator = cls(verifiers, drafters, tokenizer, tls, timeouts, wrap_call)
+        orchestrator = cls(verifiers, drafters, tokenizer, tls, timeouts, wrap_call, dialer)
         try:
             await orchestrator._meet_services()
         except BaseException:

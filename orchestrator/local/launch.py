@@ -13,7 +13,7 @@ from orchestrator.api.settings.settings import BUNDLED_TARGET
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.loading_bars import loading_bars
-from orchestrator.local.local_services import LocalService, OnLoading, Supervised, cores_for_pinning
+from orchestrator.local.local_services import LocalService, OnLoading, OnNotice, Supervised, cores_for_pinning
 from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool, grpc_health
@@ -107,9 +107,9 @@ async def open_pair(
     timeouts: Timeouts = Timeouts(),
     wrap_call: WrapCall | None = None,
 ) -> AsyncIterator[Pair]:
-    """Start the services that no flag names, connect to all of them, and end what was started.
+    """Start the services that no flag names, connect to all of them, and end what was started. Or load the models here.
 
-    ``wrap_call`` is put around the call of every session.
+    ``wrap_call`` is put around the call of every session; here there are no calls.
 
     Raises:
         InvalidArgument: the flags do not go together, or a service refuses them.
@@ -119,6 +119,10 @@ async def open_pair(
     if with_draft:
         models.check_draft()
         _check_tls(models)
+    if models.in_process:
+        async with _pair_here(models, _missing(models, with_draft, None, capacity), log, timeouts) as pair:
+            yield pair
+        return
     cores = _pinned_cores(models, log)
     async with AsyncExitStack() as stack:
         started = [supervise(service, log, stack) for service in _missing(models, with_draft, cores, capacity)]
@@ -136,6 +140,26 @@ async def open_pair(
         )
         async with await connecting as orchestrator:
             yield Pair(orchestrator, tokenizer, cores, endpoints["verifier"], endpoints["drafter"], wrap_call)
+
+
+@asynccontextmanager
+async def _pair_here(
+    models: ModelOptions, services: Sequence[LocalService], log: Console, timeouts: Timeouts
+) -> AsyncIterator[Pair]:
+    # It brings torch.
+    from orchestrator.local.in_process import InProcessPool, loaded
+
+    async with AsyncExitStack() as stack:
+        with loading_bars(log, [one.role for one in services]) as on_loading:
+            dialer = await stack.enter_async_context(loaded(services, on_loading, _notices_to(log)))
+            tokenizer = await _tokenizer(models.target_model)
+        drafters = InProcessPool() if len(services) > 1 else None
+        connecting = Orchestrator.connect(InProcessPool(), drafters, tokenizer, timeouts=timeouts, dialer=dialer)
+        yield Pair(await stack.enter_async_context(await connecting), tokenizer)
+
+
+def _notices_to(log: Console) -> OnNotice:
+    return lambda notice: log.print(notice, style="yellow", markup=False)
 
 
 def _check_tls(models: ModelOptions) -> None:
@@ -177,13 +201,13 @@ def local_service(models: ModelOptions, role: str, model: str, core: int | None,
     """Return what one service of our own is started with."""
     given = models.service.given_to(role)
     if role == "drafter":
-        given["run_ahead"] = models.service.value("run_ahead")
+        given["run_ahead"] = models.run_ahead
     return LocalService.of(role, model, cpu=core, **capacity.settings(given))
 
 
 def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Supervised:
     """Return a service that is started again when it dies, and ended with ``stack``."""
-    supervised = Supervised(service, on_notice=lambda notice: log.print(notice, style="yellow", markup=False))
+    supervised = Supervised(service, on_notice=_notices_to(log))
     stack.push_async_callback(supervised.stop)
     return supervised
 

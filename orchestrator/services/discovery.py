@@ -2,10 +2,10 @@
 
 import asyncio
 import re
+from typing import Protocol
 
-from orchestrator.decode.ports import Lease, Pool
+from orchestrator.decode.ports import Drafter, Lease, Pool, VerifierDialer
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.services.drafter_link import GrpcDrafter
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
@@ -21,7 +21,24 @@ ANSWER_SHARE = 1 / 3
 """Of the time for all, how much one service may take: a hung one leaves time for others."""
 
 
-async def ask_one(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
+class Dialer(VerifierDialer, Protocol):
+    """Opens sessions on services of both kinds, and asks what they serve."""
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter:
+        """See ``ports.DrafterDialer``."""
+        ...
+
+    async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
+        """Return what a service says of itself; ``role`` is "drafter" or "verifier".
+
+        Raises:
+            InvalidArgument: another kind of service answers there.
+            SpecgateError: none answers in ``timeout_s``, by default the time for an opening.
+        """
+        ...
+
+
+async def ask_one(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> ModelInfo:
     """Return what one service of ``pool`` says of itself; those that do not answer are passed over.
 
     Raises:
@@ -72,7 +89,7 @@ def tokenizer_of(served: ModelInfo, known: str) -> TextTokenizer | None:
     return None
 
 
-async def _ask(pool: Pool, dialer: GrpcDialer, role: str, timeout_s: float) -> ModelInfo:
+async def _ask(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> ModelInfo:
     lease = await pool.lease()
     try:
         info = await dialer.model_info(lease, role, timeout_s)
@@ -105,7 +122,7 @@ class KnownDrafters:
         info: what a drafter was found to serve beforehand, None while none was there.
     """
 
-    def __init__(self, dialer: GrpcDialer, target: ModelInfo, info: ModelInfo | None) -> None:
+    def __init__(self, dialer: Dialer, target: ModelInfo, info: ModelInfo | None) -> None:
         self.info = info
         self._dialer = dialer
         self._target = target
@@ -121,7 +138,7 @@ class KnownDrafters:
         """See ``ports.DrafterDialer``."""
         return self._context_lengths[lease.endpoint]
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter | None:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter | None:
         """See ``ports.DrafterDialer``."""
         if lease.endpoint not in self._context_lengths:
             await self._meet(lease)

@@ -14,6 +14,8 @@ from specgate.types import DraftMethod
 
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
+_OF_STREAMS = ("first_message_s", "session_idle_s")
+"""Settings of how long a client may say nothing."""
 
 
 def check_model(flag: str, model: str | None) -> None:
@@ -59,8 +61,18 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions(PairOptions):
-    """Services of our own on this machine, or services that are already there, and what reaches them."""
+    """Services of our own on this machine, or services that are already there, and what reaches them; or both models
+    in the command's own process.
+    """
 
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process",
+            help="Both models in this process, without services: for one card. No run-ahead.",
+            rich_help_panel=_MODELS,
+        ),
+    ] = False
     pin: Annotated[
         bool,
         typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
@@ -85,7 +97,21 @@ class ModelOptions(PairOptions):
             raise InvalidArgument("draft", f"{self.draft!r} is not for the method {self.service.method}")
         if self.pin and (threads := self.service.value("threads")) > 1:
             raise InvalidArgument("threads", f"{threads} do not go with --pin, which gives a service one core")
+        self._check_in_process()
         self._check_tls()
+
+    def _check_in_process(self) -> None:
+        if not self.in_process:
+            return
+        for name in ("verifier", "drafter", "pin", "tls_ca", "tls_certificate", "tls_key"):
+            if getattr(self, name):
+                raise InvalidArgument(name, "does not go with --in-process, where there are no services")
+        for name in _OF_STREAMS:
+            if name in self.service.given:
+                raise InvalidArgument(name, "does not go with --in-process, where there are no services")
+        if ahead := self.service.given.get("run_ahead"):
+            problem = f"{ahead} does not go with --in-process: guesses would take turns with what they run ahead of"
+            raise InvalidArgument("run_ahead", problem)
 
     def _check_tls(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -94,6 +120,20 @@ class ModelOptions(PairOptions):
             raise InvalidArgument("tls_ca", "is needed beside --tls-certificate")
         if self.tls_ca is not None and not self.verifier:
             raise InvalidArgument("tls_ca", "is for services named by --verifier and --drafter; none is named")
+
+    def check_has_services(self, what: str) -> None:
+        """Raise InvalidArgument where there are to be no services, and ``what`` starts some."""
+        if self.in_process:
+            raise InvalidArgument("in_process", f"does not go with {what}, which starts services of its own")
+
+    @property
+    def run_ahead(self) -> int:
+        """Outcomes that a drafter of our own drafts for ahead; none in one process, nor on one card unless it is asked
+        for: there guesses take turns with the verification that they are to run ahead of.
+        """
+        on_one_card = str(self.service.value("device")).startswith("cuda") and not self.verifier
+        is_off = self.in_process or (on_one_card and "run_ahead" not in self.service.given)
+        return 0 if is_off else int(self.service.value("run_ahead"))
 
     @property
     def is_bundled_pair(self) -> bool:

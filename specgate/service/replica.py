@@ -81,7 +81,9 @@ class Replica:
         """
         await self._server.start()
         try:
-            model = await asyncio.to_thread(self._load, on_loading, on_notice)
+            model = await asyncio.to_thread(
+                load_served, self._role, self._config, on_loading, on_notice, leases=self.leases, adapt=self._adapt
+            )
         except BaseException:
             await self._server.drain()
             raise
@@ -113,46 +115,67 @@ class Replica:
         if age_s > limit_s:
             raise EngineFailed(f"the {self._role}'s engine has had no heartbeat for {age_s:.0f} s")
 
-    def _load(self, on_loading: OnLoading, on_notice: OnNotice) -> Any:
-        """Load the model, check it on the serving path, start its engine. Returns a ServedModel, or a ServedText where
-        drafts come from no model.
-        """
-        if not self._config.has_model:
-            config = self._config
-            return ServedText(config.max_sessions, config.kv_tokens, self.leases, config.memory_bytes, config.silence)
-        import torch
 
-        from specgate.devices import pick_device
-        from specgate.runtime.engine.engine import Engine
-        from specgate.runtime.engine.forward_costs import measure_forwards
-        from specgate.runtime.engine.serving_path import why_slow
-        from specgate.runtime.loading import load, pick_dtype
-        from specgate.service.model import ServedModel
+def _die() -> None:
+    """Leave at once: with the device or its thread lost nothing can be served, and a supervisor starts anew."""
+    os._exit(ENGINE_LOST)
 
-        config = self._config
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
-        device = pick_device(config.device)
-        dtype = pick_dtype(config.dtype, device)
-        loaded = load(config.model, device, dtype, on_loading, config.skip_file)
-        runner = _build(self._role, loaded, config, on_loading)
-        self._adapt(runner)
-        if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
-            on_notice(slow)
-        forward_costs = measure_forwards(runner)
-        engine = Engine(runner, _limits(config, device.type), chains=device.type == "cuda", on_failure=_die)
-        engine.start()
-        return ServedModel(
-            self._role,
-            loaded,
-            engine,
-            config.max_sessions,
-            leases=self.leases,
-            run_ahead_rows=config.run_ahead_rows,
-            forward_costs=forward_costs,
-            draft_method=config.draft_method,
-            silence=config.silence,
-        )
+
+def load_served(
+    role: str,
+    config: ServiceConfig,
+    on_loading: OnLoading,
+    on_notice: OnNotice,
+    *,
+    leases: LeaseBook | None = None,
+    adapt: Callable[[Any], None] = lambda runner: None,
+    on_failure: Callable[[], None] | None = _die,
+) -> Any:
+    """Load the model, check it on the serving path, start its engine. Returns a ServedModel, or a ServedText where
+    drafts come from no model.
+
+    Args:
+        adapt: see ``Replica``.
+        on_failure: called on the engine's thread when it dies.
+
+    Raises:
+        InvalidArgument: the model cannot be served with this configuration.
+        ModelLoadError, UnsupportedArchitecture: the model cannot be served at all.
+    """
+    if not config.has_model:
+        return ServedText(config.max_sessions, config.kv_tokens, leases, config.memory_bytes, config.silence)
+    import torch
+
+    from specgate.devices import pick_device
+    from specgate.runtime.engine.engine import Engine
+    from specgate.runtime.engine.forward_costs import measure_forwards
+    from specgate.runtime.engine.serving_path import why_slow
+    from specgate.runtime.loading import load, pick_dtype
+    from specgate.service.model import ServedModel
+
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    device = pick_device(config.device)
+    dtype = pick_dtype(config.dtype, device)
+    loaded = load(config.model, device, dtype, on_loading, config.skip_file)
+    runner = _build(role, loaded, config, on_loading)
+    adapt(runner)
+    if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
+        on_notice(slow)
+    forward_costs = measure_forwards(runner)
+    engine = Engine(runner, _limits(config, device.type), chains=device.type == "cuda", on_failure=on_failure)
+    engine.start()
+    return ServedModel(
+        role,
+        loaded,
+        engine,
+        config.max_sessions,
+        leases=leases,
+        run_ahead_rows=config.run_ahead_rows,
+        forward_costs=forward_costs,
+        draft_method=config.draft_method,
+        silence=config.silence,
+    )
 
 
 def _server_options(config: ServiceConfig) -> ServerOptions:
@@ -199,8 +222,3 @@ def _limits(config: ServiceConfig, device_type: str) -> Any:
     chunk = config.prefill_chunk or (CPU_PREFILL_CHUNK if device_type == "cpu" else CUDA_PREFILL_CHUNK)
     # Half of a forward is left to those who decode, however long the prompts beside them.
     return Limits(limit, min(chunk, limit // 2), min(LONE_CHUNKS * chunk, limit))
-
-
-def _die() -> None:
-    """Leave at once: with the device or its thread lost nothing can be served, and a supervisor starts anew."""
-    os._exit(ENGINE_LOST)

@@ -45,6 +45,7 @@ def compare_gates(
 
     auto learns from its own rounds alone, from nothing in every case.
     """
+    models.check_has_services("compare-gates")
     gates.prepare()
     request = GenerationRequest(
         (),

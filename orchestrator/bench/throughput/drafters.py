@@ -40,7 +40,7 @@ async def on_demand_drafter(
     Raises:
         ServiceUnavailable: it does not start.
     """
-    if models.drafter or models.verifier or models.draft_model is None or models.service.value("run_ahead") == 0:
+    if models.drafter or models.verifier or models.draft_model is None or models.run_ahead == 0:
         yield None
         return
     service = drafter_service(pair, models, models.draft_model, capacity)

@@ -60,6 +60,7 @@ def tune_layers(
     Every second prompt is for the search, the others are for running what it found.
     """
     check_optuna()
+    models.check_has_services("tune layers")
     check_models(models)
     check_model("target", models.target)
     log = Console(stderr=True)

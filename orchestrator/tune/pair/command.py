@@ -53,6 +53,7 @@ def tune_pair(
     if context.invoked_subcommand is not None:
         _refuse_flags_before(context)
         return
+    models.check_has_services("tune")
     if models.verifier or models.drafter:
         raise InvalidArgument("verifier" if models.verifier else "drafter", "is started here; give --target, --draft")
     if "method" in models.service.given:

@@ -1,0 +1,268 @@
+"""Both models in this process, behind the two ports of the decode loop: no service, and no gRPC between them.
+
+It alone knows the packages of both services, and brings torch: who wants it imports it late.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from drafter_svc.run_ahead.budget import RunAheadBudget
+from drafter_svc.serving import DraftRounds, maker_of
+from orchestrator.decode.lookahead import Announced
+from orchestrator.decode.ports import Lease, OnAnnouncement
+from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
+from specgate.errors import ServiceUnavailable
+from specgate.rpc.convert_session import session_spec_from_pb, session_spec_to_pb
+from specgate.service.config import config_of
+from specgate.service.model import ServedModel
+from specgate.service.replica import load_served
+from specgate.service.stream import Stopwatch
+from specgate.types import (
+    NO_PROPOSAL,
+    Announcement,
+    DraftRequest,
+    FollowUps,
+    ModelInfo,
+    Proposal,
+    SessionSpec,
+    TokenIds,
+    Verdict,
+    VerifyRequest,
+)
+from verifier_svc.rounds import VerifyRounds
+from verifier_svc.verifier import VerifySession
+
+PLACE = "this process"
+CLOSING_S = 1.0
+"""A session ends behind the forward that runs; who closes it does not wait for one that never comes back."""
+S = TypeVar("S")
+
+
+class InProcessPool:
+    """The pool of what is loaded here: one of a kind, which says itself how much it holds."""
+
+    async def lease(self) -> Lease:
+        """See ``ports.Pool``."""
+        return Lease(PLACE)
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """See ``ports.Pool``: there is no other one to turn to."""
+
+    async def close(self) -> None:
+        """See ``ports.Pool``."""
+
+
+class InProcessDialer:
+    """Opens sessions on what is loaded here; see ``discovery.Dialer``.
+
+    Args:
+        served: by role; a ``ServedModel``, or a ``ServedText`` for a drafter without a model.
+    """
+
+    def __init__(self, served: Mapping[str, Any]) -> None:
+        self._served = served
+        self._maker_of = maker_of(served["drafter"]) if "drafter" in served else None
+
+    async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
+        """See ``discovery.Dialer``."""
+        info: ModelInfo = self._of(role).info()
+        return info
+
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "InProcessDrafter":
+        """See ``ports.DrafterDialer``."""
+        served = self._of("drafter")
+        spec = _as_read(spec, served.context_length)
+        session, ending = await _opened(served.open(spec, self._maker_of(spec) if self._maker_of else None))
+        # Guesses would take turns with the verification that they are to run ahead of.
+        rounds = partial(DraftRounds, served, session, RunAheadBudget(0))
+        return InProcessDrafter(rounds, ending, rejects=spec.rejects)
+
+    async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "InProcessVerifier":
+        """See ``ports.VerifierDialer``."""
+        served = self._of("verifier")
+        session, ending = await _opened(served.open(_as_read(spec, served.context_length), VerifySession))
+        return InProcessVerifier(served, session, ending)
+
+    def _of(self, role: str) -> Any:
+        if role not in self._served:
+            raise ServiceUnavailable(f"no {role} is loaded in {PLACE}")
+        return self._served[role]
+
+
+@asynccontextmanager
+async def loaded(
+    services: Sequence[LocalService],
+    on_loading: OnLoading,
+    on_notice: OnNotice,
+    adapt: Callable[[Any], None] = lambda runner: None,
+) -> AsyncIterator[InProcessDialer]:
+    """Load the models of these services, yield what opens sessions on them, and end their engines.
+
+    One after the other: what the first one took of a card's memory is not free for the second one.
+
+    Args:
+        adapt: see ``Replica``.
+
+    Raises:
+        InvalidArgument, ModelLoadError, UnsupportedArchitecture: a model cannot be served like this, or not at all.
+    """
+    served: dict[str, Any] = {}
+    try:
+        for service in services:
+            config = config_of(service.role, **service.settings.model_dump())
+            tell = partial(on_loading, service.role)
+            # With a dead engine the requests fail, and whoever made them lives on.
+            load = partial(load_served, service.role, config, adapt=adapt, on_failure=None)
+            served[service.role] = await asyncio.to_thread(load, tell, _naming(service.role, on_notice))
+        yield InProcessDialer(served)
+    finally:
+        for one in served.values():
+            one.engine.stop()
+
+
+def _naming(role: str, on_notice: OnNotice) -> OnNotice:
+    return lambda text: on_notice(f"{role}: {text}")
+
+
+def _as_read(spec: SessionSpec, context_length: int) -> SessionSpec:
+    """Return what a service would read of ``spec``, checked as it would be: its numbers are float32s there."""
+    return session_spec_from_pb(session_spec_to_pb(spec), context_length)
+
+
+async def _opened(opening: AbstractAsyncContextManager[S]) -> tuple[S, "_Ending"]:
+    stack = AsyncExitStack()
+    return await stack.enter_async_context(opening), _Ending(stack)
+
+
+class _Ending:
+    """Ends a session once, whoever asks for it, and as often as it is asked for."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.stack = stack
+        self._task: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Return when its pages are free, or after ``CLOSING_S``."""
+        if self._task is None:
+            self._task = asyncio.create_task(self.stack.aclose())
+        await asyncio.wait({self._task}, timeout=CLOSING_S)
+
+
+class InProcessDrafter:
+    """A session on the drafter of this process.
+
+    Args:
+        rounds: makes its rounds, given who hears what is announced.
+        ending: of the session.
+    """
+
+    def __init__(
+        self, rounds: Callable[[Callable[[Announcement], None]], DraftRounds], ending: _Ending, *, rejects: bool
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._rounds = rounds(self._hear)
+        self._ending = ending
+        self._announced = Announced(rejects=rejects)
+        self._on_announcement: OnAnnouncement = lambda: None
+        self._last: asyncio.Task[Proposal] = asyncio.create_task(self._warm())
+        ending.stack.push_async_callback(self._cancel)
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``."""
+        return self._announced.answer(request)
+
+    def expected(self, position: int) -> Collection[TokenIds]:
+        """See ``ports.Drafter``."""
+        return self._announced.expected(position)
+
+    def listen(self, on_announcement: OnAnnouncement) -> None:
+        """See ``ports.Drafter``."""
+        self._on_announcement = on_announcement
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``."""
+        self._announced.commit(request)
+        self._on_announcement()
+        answer = self._last = asyncio.create_task(self._answer(request, self._last))
+        if request.gamma == 0:
+            return NO_PROPOSAL
+        await asyncio.wait({answer})
+        if answer.cancelled():
+            raise ServiceUnavailable("the session was closed")
+        return answer.result()
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+        await self._ending.close()
+
+    async def _warm(self) -> Proposal:
+        await self._rounds.warm()
+        return NO_PROPOSAL
+
+    async def _answer(self, request: DraftRequest, before: asyncio.Task[Proposal]) -> Proposal:
+        # What one round fails with, all later ones do.
+        await before
+        stopwatch = Stopwatch()
+        stopwatch.start()
+        proposal = await self._rounds.draft(request)
+        proposal = replace(proposal, draft_us=stopwatch.lap_us())
+        self._rounds.prepare()
+        return proposal
+
+    def _hear(self, announcement: Announcement) -> None:
+        # Maybe on the engine's thread.
+        self._loop.call_soon_threadsafe(self._add, announcement)
+
+    def _add(self, announcement: Announcement) -> None:
+        self._announced.add(announcement)
+        self._on_announcement()
+
+    async def _cancel(self) -> None:
+        self._last.cancel()
+        await asyncio.gather(self._last, return_exceptions=True)
+
+
+class InProcessVerifier:
+    """A session on the verifier of this process."""
+
+    def __init__(self, served: ServedModel, session: VerifySession, ending: _Ending) -> None:
+        self._session = session
+        self._ending = ending
+        self._answers: asyncio.Queue[Verdict | Exception] = asyncio.Queue()
+        self._stopwatch = Stopwatch()
+        self._goes_on = False
+        """It has begun with the next round by itself."""
+        self._rounds = VerifyRounds(served, session, self._post)
+        ending.stack.push_async_callback(self._rounds.cancel)
+
+    async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
+        """See ``ports.Verifier``."""
+        if not self._goes_on:
+            self._stopwatch.start()
+            await self._rounds.begin(request)
+        last = self._goes_on = False
+        while not last:
+            answer = await self._answers.get()
+            if isinstance(answer, Exception):
+                raise answer
+            last, self._goes_on = answer.last, answer.follow_up > 0
+            yield answer
+
+    def expect(self, follow_ups: FollowUps) -> None:
+        """See ``ports.Verifier``."""
+        self._session.expect(follow_ups)
+
+    async def close(self) -> None:
+        """See ``ports.Verifier``."""
+        # Who waits for a verdict hears of it.
+        self._answers.put_nowait(ServiceUnavailable("the session was closed"))
+        await self._ending.close()
+
+    def _post(self, answer: Verdict | Exception) -> None:
+        if isinstance(answer, Verdict):
+            answer = replace(answer, verify_us=self._stopwatch.lap_us())
+        self._answers.put_nowait(answer)
