@@ -60,37 +60,33 @@ class InProcessDialer:
     """Opens sessions on what is loaded here; see ``discovery.Dialer``.
 
     Args:
-        served: by role; a ``ServedModel``, or a ``ServedText`` for a drafter without a model.
+        served: by role; a ``ServedModel``, or a ``ServedText`` for a drafter without a model. Without a drafter none is
+            asked for sessions.
     """
 
     def __init__(self, served: Mapping[str, Any]) -> None:
         self._served = served
-        self._maker_of = maker_of(served["drafter"]) if "drafter" in served else None
+        self._maker_of: Any = maker_of(served["drafter"]) if "drafter" in served else None
 
     async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
         """See ``discovery.Dialer``."""
-        info: ModelInfo = self._of(role).info()
+        info: ModelInfo = self._served[role].info()
         return info
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "InProcessDrafter":
         """See ``ports.DrafterDialer``."""
-        served = self._of("drafter")
+        served = self._served["drafter"]
         spec = _as_read(spec, served.context_length)
-        session, ending = await _opened(served.open(spec, self._maker_of(spec) if self._maker_of else None))
+        session, ending = await _opened(served.open(spec, self._maker_of(spec)))
         # Guesses would take turns with the verification that they are to run ahead of.
         rounds = partial(DraftRounds, served, session, RunAheadBudget(0))
         return InProcessDrafter(rounds, ending, rejects=spec.rejects)
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "InProcessVerifier":
         """See ``ports.VerifierDialer``."""
-        served = self._of("verifier")
+        served = self._served["verifier"]
         session, ending = await _opened(served.open(_as_read(spec, served.context_length), VerifySession))
         return InProcessVerifier(served, session, ending)
-
-    def _of(self, role: str) -> Any:
-        if role not in self._served:
-            raise ServiceUnavailable(f"no {role} is loaded in {PLACE}")
-        return self._served[role]
 
 
 @asynccontextmanager
