@@ -12,6 +12,7 @@ from specgate.rpc.convert_ahead import announcement_to_pb, follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
+from specgate.service.stream import open_spec
 from specgate.types import Announcement, ModelInfo, Proposal, SessionSpec
 from specgate.v1 import drafter_service_pb2 as drafting_pb
 from specgate.v1 import drafter_service_pb2_grpc, verifier_service_pb2_grpc
@@ -68,10 +69,11 @@ class FakeService:
 
     @asynccontextmanager
     async def _opened(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        opening = await anext(aiter(requests))
+        # A client may leave before it has said anything.
+        spec = await open_spec(requests)
         if self.refusal is not None:
             raise self.refusal
-        self.sessions.append(self.make(session_spec_from_pb(opening.open)))
+        self.sessions.append(self.make(session_spec_from_pb(spec)))
         self.num_open += 1
         try:
             yield self.sessions[-1]
