@@ -61,6 +61,9 @@ def compile_elementwise() -> None:
     pages = torch.ones(2, 16, 4, 64, dtype=torch.bfloat16, device=DEVICE)
     elementwise.rotated(rows, rows, rows[:, 0], rows[:, 0])
     elementwise.silu_times(rows)
+    for width in (576, 2048, 8192):
+        hidden = torch.ones(1, 3, width, dtype=torch.bfloat16, device=DEVICE)
+        elementwise.add_rms_norm(hidden, hidden, hidden[0, 0], 1e-5)
     elementwise.store(rows, rows, pages, pages, torch.arange(3, device=DEVICE))
 
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).resolve().parents[4]
-KERNELS = {"_attend", "_rotate", "_silu_times", "_store"}
+KERNELS = {"_add_rms_norm", "_attend", "_rotate", "_silu_times", "_store"}
 
 
 @pytest.mark.timeout(300)
