@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
-from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
+from specgate.runtime.batch_sampler import Answer, Barred, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
@@ -195,7 +195,8 @@ class VerifySession:
         """Say how the tokens behind the committed ones are chosen, the draft's tokens standing before them."""
         params, committed, num_prompt = self.spec.sampling, self.sequence.token_ids, len(self.spec.prompt_token_ids)
         prefix = Prefix(self.spec.prompt_token_ids, committed[num_prompt:], draft) if params.has_penalties else None
-        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, with_probs=True)
+        barred = Barred.at(len(committed), self.spec, self.vocab_size)
+        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, with_probs=True, barred=barred)
 
     def _decide(self, answer: Answer, proposal: Proposal, choosing: Choosing) -> Judgement:
         if (chosen := answer.chosen) is not None:

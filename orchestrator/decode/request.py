@@ -29,7 +29,8 @@ class GenerationRequest:
     ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone; under ``auto`` it is the most
     that may be chosen. ``gamma`` and ``gate_threshold`` None are the gate's own: 8 for ``auto`` (16 where the drafter
     copies) and 5 for the others; 0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no
-    threshold). Requests share what is cached of equal beginnings with those of the same ``cache_salt`` alone.
+    threshold). Requests share what is cached of equal beginnings with those of the same ``cache_salt`` alone. Nothing but
+    ``max_tokens`` ends the text before ``min_tokens``. ``include_stop``: the text has the stop string that ends it.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
@@ -48,11 +49,15 @@ class GenerationRequest:
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
     cache_salt: str = ""
+    min_tokens: int = 0
+    include_stop: bool = False
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         check_range("gamma", self.max_gamma, 0, MAX_GAMMA)
         check_range("gate_threshold", self.threshold, 0.0, 1.0)
         check_threshold(self.gate, self.gate_threshold)
+        check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         check_range("cache_salt (characters)", len(self.cache_salt), 0, MAX_CACHE_SALT)
         check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
         for text in self.stop:

@@ -13,7 +13,7 @@ import torch
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise, sampling
 from specgate.runtime.noise import Purpose
-from specgate.types import SamplingParams
+from specgate.types import SamplingParams, SessionSpec
 
 NEAR_TIE = 1e-4
 """Two best scores closer than this may change places under another batch shape."""
@@ -30,6 +30,21 @@ class Prefix(NamedTuple):
     draft: Sequence[int] = ()
 
 
+class Barred(NamedTuple):
+    """Token ids that may not be chosen before position ``until``."""
+
+    token_ids: tuple[int, ...]
+    until: int
+
+    @classmethod
+    def at(cls, position: int, spec: SessionSpec, vocab_size: int) -> "Barred | None":
+        """Return what ``min_tokens`` bars from ``position`` on; None: nothing."""
+        until = len(spec.prompt_token_ids) + spec.min_tokens
+        if position >= until or not spec.stop_token_ids:
+            return None
+        return cls(tuple(token_id for token_id in spec.stop_token_ids if token_id < vocab_size), until)
+
+
 class Choosing(NamedTuple):
     """How the rows that a task needs are chosen: row i at position ``position + i``.
 
@@ -37,6 +52,7 @@ class Choosing(NamedTuple):
         vocab_size: ids from here on do not exist for this session.
         prefix: needed where ``params`` has penalties.
         with_probs: return the raw probabilities of what was chosen.
+        barred: what may not be chosen yet.
     """
 
     params: SamplingParams
@@ -45,6 +61,12 @@ class Choosing(NamedTuple):
     vocab_size: int
     prefix: Prefix | None = None
     with_probs: bool = False
+    barred: Barred | None = None
+
+    @property
+    def weighs(self) -> bool:
+        """Return whether it is not the model's logits themselves that are chosen from."""
+        return self.prefix is not None or self.barred is not None or bool(self.params.logit_bias)
 
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share."""
@@ -147,14 +169,24 @@ def check_finite(logits: Sequence[torch.Tensor]) -> None:
 
 
 def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
-    """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature."""
+    """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature.
+
+    What is barred in a row has -inf there.
+    """
     logits, prefix = _within(logits, choosing), choosing.prefix
     counts = None if prefix is None else sampling.token_counts(prefix.prompt, prefix.output, prefix.draft, logits)
-    return sampling.adjust(logits, choosing.params, counts)
+    weighed = sampling.adjust(logits, choosing.params, counts)
+    return weighed if choosing.barred is None else _without(weighed, choosing.barred, choosing.position)
+
+
+def _without(logits: torch.Tensor, barred: Barred, position: int) -> torch.Tensor:
+    early, later = logits.tensor_split([max(0, barred.until - position)])
+    ids = noise.on_device(barred.token_ids, torch.int64, logits.device)
+    return torch.cat([early.index_fill(1, ids, -torch.inf), later])
 
 
 class _Law(NamedTuple):
-    """What rows that are chosen together have in common; ``unweighed``: no bias and no penalty in any of them."""
+    """What rows that are chosen together have in common; ``unweighed``: no bias, no penalty and nothing barred in any of them."""
 
     params: SamplingParams
     unweighed: bool
@@ -192,7 +224,7 @@ def _table(entries: list[_Entry]) -> torch.Tensor:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
     raw = weighed = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing]).float()
-    if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
+    if any(choosing.weighs for choosing in choosings):
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
     law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))

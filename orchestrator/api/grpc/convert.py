@@ -53,6 +53,7 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
         verification=verification_from_pb(params.verification) if names_verification else defaults.verification,
         logprobs=params.logprobs if params.HasField("logprobs") else None,
         cache_salt=params.cache_salt,
+        min_tokens=params.min_tokens,
     )
 
 

@@ -105,4 +105,7 @@ def _generation_request(
         verification=params.verification or defaults.verification,
         logprobs=params.num_top_logprobs,
         cache_salt=params.cache_salt or "",
+        min_tokens=params.min_tokens or 0,
+        include_stop=bool(params.include_stop_str_in_output),
+        skip_special_tokens=params.skip_special_tokens is not False,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orchestrator.api.http.logprobs import TokenText, chat_logprobs, completion_logprobs
+from orchestrator.api.http.metrics import usage
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.decode.request import Delta
 
@@ -85,7 +86,10 @@ class OpenAIAnswer:
             **self._extras(delta),
         }
         body = self._body(self.chunk_object, [choice])
-        return body | {"usage": None} if self._params.include_usage else body
+        return body | {"usage": self._usage_so_far()} if self._params.include_usage else body
+
+    def _usage_so_far(self) -> Mapping[str, int] | None:
+        return usage(len(self._prompt_token_ids), self.num_sent) if self._params.continuous_usage else None
 
     def _body(self, kind: str, choices: list[Body]) -> Body:
         return {**self._root, "object": kind, "choices": choices}

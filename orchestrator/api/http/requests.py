@@ -25,9 +25,12 @@ class StrictBody(BaseModel):
 
 
 class StreamOptions(StrictBody):
-    """``include_usage`` adds a last chunk that carries usage and metrics."""
+    """``include_usage`` adds a last chunk that carries usage and metrics; beside it ``continuous_usage_stats`` tells the
+    usage so far in every chunk.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: Literal[False] | None = None
 
 
@@ -59,6 +62,9 @@ class GenerateRequest(StrictBody):
     repetition_penalty: float | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKEN_IDS, fail_fast=True)] | None = None
     ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
     return_token_ids: bool | None = None
     cache_salt: str | None = None
 
@@ -70,9 +76,6 @@ class GenerateRequest(StrictBody):
 
     n: Literal[1] | None = None
     user: Name | None = None
-    min_tokens: Literal[0] | None = None
-    skip_special_tokens: Literal[True] | None = None
-    include_stop_str_in_output: Literal[False] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -94,6 +97,11 @@ class GenerateRequest(StrictBody):
     def include_usage(self) -> bool:
         """Whether a stream ends with usage and metrics."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether every chunk of a stream tells the usage so far."""
+        return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
     @property
     def length(self) -> tuple[str, int] | None:

@@ -101,6 +101,6 @@ class GenerationResponse(Response):
                     self._timing.delta()
                     yield delta
         self._told = {
-            "usage": usage(running.stats),
+            "usage": usage(running.stats.prompt_tokens, running.stats.completion_tokens),
             "metrics": metrics(self._request, running.stats, self._timing),
         }

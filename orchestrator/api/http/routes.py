@@ -91,6 +91,7 @@ def _add_models(app: FastAPI, request_queue: RequestQueue) -> None:
 
 
 def _add_health(app: FastAPI, readiness: Readiness) -> None:
+    @app.get("/health")
     @app.get("/healthz")
     async def healthz() -> Response:
         return JSONResponse({"status": "alive"})

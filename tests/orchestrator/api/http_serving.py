@@ -55,7 +55,7 @@ class Buggy(TextTokenizer):
         def flush(self) -> str:
             raise ValueError("a secret")
 
-    def incremental(self) -> IncrementalText:
+    def incremental(self, **_: Any) -> IncrementalText:
         return self._Text(self)
 
 
