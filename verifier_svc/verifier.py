@@ -25,6 +25,9 @@ from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejec
 
 Verifying = Generator[ForwardRequest, Answer, None]
 Emit = Callable[[Verdict], None]
+Tell = Callable[[tuple[TokenLogprobs, ...]], None]
+PROMPT_ROWS = 64
+"""Of a prompt whose log-probabilities are wanted, in one forward: logits take memory, and others wait meanwhile."""
 
 
 class Judgement(NamedTuple):
@@ -83,10 +86,24 @@ class VerifySession:
     def num_remaining(self) -> int:
         return self.spec.max_length - len(self.sequence)
 
-    def prefill(self) -> Verifying:
-        """Fill the KV up to the last committed token, which the first round needs as its input."""
+    def prefill(self, tell: Tell | None = None) -> Verifying:
+        """Fill the KV up to the last committed token, which the first round needs as its input.
+
+        Args:
+            tell: told the log-probabilities of the prompt's tokens, if the session asked for them, some at a time.
+        """
+        if tell is not None and self.spec.num_prompt_logprobs:
+            yield from self._read_prompt(tell)
         if (length := len(self.sequence) - 1) > self.sequence.num_cached:
             yield ForwardRequest(self.sequence, 0, length)
+
+    def _read_prompt(self, tell: Tell) -> Verifying:
+        """Run all rows of the prompt but the last, whatever is cached of it elsewhere: logits are not cached."""
+        prompt, end = self.spec.prompt_token_ids, self.spec.num_prompt_logprobs
+        for first in range(0, end, PROMPT_ROWS):
+            length = min(first + PROMPT_ROWS, end)
+            answer = yield ForwardRequest(self.sequence, length - first, length)
+            tell(_logprobs(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
@@ -187,7 +204,7 @@ class VerifySession:
             last=not goes_on,
             finish_reason=finish_reason,
             near_ties=near_ties,
-            logprobs=self._logprobs(answer.logits, emitted),
+            logprobs=_logprobs(answer.logits, emitted, self.spec.logprobs),
             accepted_confidences=confidences[:num_accepted],
         )
 
@@ -212,16 +229,18 @@ class VerifySession:
                 return emitted[: index + 1], FinishReason.STOP
         return emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
 
-    def _logprobs(self, logits: torch.Tensor, emitted: list[int]) -> tuple[TokenLogprobs, ...]:
-        if self.spec.logprobs is None:
-            return ()
-        raw = sampling.raw_log_probs(logits[: len(emitted)])
-        top = raw.topk(min(self.spec.logprobs, raw.shape[-1]), dim=-1)
-        likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return tuple(
-            TokenLogprobs(float(raw[i, token_id]), tuple(zip(ids, values, strict=True)))
-            for i, (token_id, (ids, values)) in enumerate(zip(emitted, likeliest, strict=True))
-        )
+
+def _logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: int | None) -> tuple[TokenLogprobs, ...]:
+    """Return what the rows say of these tokens, and of the likeliest ones."""
+    if num_top is None:
+        return ()
+    raw = sampling.raw_log_probs(logits[: len(token_ids)])
+    top = raw.topk(min(num_top, raw.shape[-1]), dim=-1)
+    own: list[float] = raw[range(len(token_ids)), list(token_ids)].tolist()
+    likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return tuple(
+        TokenLogprobs(logprob, tuple(zip(*row, strict=True))) for logprob, row in zip(own, likeliest, strict=True)
+    )
 
 
 def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:

@@ -6,9 +6,9 @@ loop between rounds; one that is slower than ``ReadPace`` allows is cut off.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
@@ -79,6 +79,41 @@ class RunningRequest:
         except Exception as error:
             end = error
         await self._buffer.put(end)
+
+
+class Turn:
+    """One request's place in the queue. Made by ``RequestQueue.reserved``."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        run: Callable[[Generation], AbstractAsyncContextManager[RunningRequest]],
+        leave: Callable[[], None],
+    ) -> None:
+        self._generation = generation
+        self._run = run
+        self._leave = leave
+        self._is_inside = True
+
+    @property
+    def stats(self) -> GenerationStats:
+        """Counted so far."""
+        return self._generation.stats
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[RunningRequest]:
+        """Wait for the turn; free everything when the block is left."""
+        try:
+            async with self._run(self._generation) as running:
+                yield running
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Give the place back. Safe to call twice."""
+        if self._is_inside:
+            self._is_inside = False
+            self._leave()
 
 
 class RequestQueue:
@@ -155,17 +190,20 @@ class RequestQueue:
             return encode(tokenizer)
         return await asyncio.get_running_loop().run_in_executor(self._encoding, encode, tokenizer)
 
-    def check_room(self) -> None:
-        """Raise what ``admitted`` would raise now for any request; before work is put into reading one.
+    def check_room(self, num_requests: int = 1) -> None:
+        """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.
 
         Raises:
-            TooManySessions: as many run and wait as may.
+            InvalidArgument: there is never room for so many; names ``n``.
+            TooManySessions: with them more would run and wait than may.
             ServiceUnavailable: the gateway is draining.
         """
         if self.draining:
             raise ServiceUnavailable("the gateway is draining")
         running, waiting = self._limits.max_running, self._limits.max_queued
-        if self._num_inside >= running + waiting:
+        if num_requests > running + waiting:
+            raise InvalidArgument("n", f"asks for {num_requests} choices; {running + waiting} may run and wait here")
+        if self._num_inside + num_requests > running + waiting:
             raise TooManySessions(f"{running} requests run and {waiting} wait; come back later")
 
     @asynccontextmanager
@@ -173,24 +211,46 @@ class RequestQueue:
         """Check the request, wait for its turn, and free everything when the block is left.
 
         Raises:
-            InvalidArgument: the request does not fit the target; before it waits.
+            InvalidArgument, TooManySessions, ServiceUnavailable: see ``reserved``.
+        """
+        with self.reserved([request]) as turns:
+            async with turns[0].taken() as running:
+                yield running
+
+    @contextmanager
+    def reserved(self, requests: Sequence[GenerationRequest]) -> Iterator[list["Turn"]]:
+        """Check requests that belong together, and make room for all of them or for none. Each waits for its own turn.
+
+        Nobody holds a turn while it waits for another one, so many cannot lock each other out. A place is given back
+        when its turn is over, all that are left when the block is.
+
+        Raises:
+            InvalidArgument: a request does not fit the target; or see ``check_room``.
             TooManySessions, ServiceUnavailable: see ``check_room``.
         """
-        self.check_room()
-        generation = self.orchestrator.generate(request)
-        self._num_inside += 1
+        self.check_room(len(requests))
+        turns = [Turn(self.orchestrator.generate(request), self._run, self._leave) for request in requests]
+        self._num_inside += len(turns)
         self._empty.clear()
         try:
-            async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
-                self._num_running += 1
-                try:
-                    yield running
-                finally:
-                    self._num_running -= 1
+            yield turns
         finally:
-            self._num_inside -= 1
-            if self._num_inside == 0:
-                self._empty.set()
+            for turn in turns:
+                turn.leave()
+
+    @asynccontextmanager
+    async def _run(self, generation: Generation) -> AsyncIterator[RunningRequest]:
+        async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
+            self._num_running += 1
+            try:
+                yield running
+            finally:
+                self._num_running -= 1
+
+    def _leave(self) -> None:
+        self._num_inside -= 1
+        if self._num_inside == 0:
+            self._empty.set()
 
     def _on_announcement(self) -> None:
         self.heard_at = time.monotonic()

@@ -121,6 +121,7 @@ def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
         cache_salt=spec.cache_salt,
         lease_token=spec.lease_token,
         min_tokens=spec.min_tokens,
+        prompt_logprobs=spec.prompt_logprobs,
     )
 
 
@@ -141,6 +142,7 @@ def session_spec_from_pb(pb: pb2.SessionSpec, max_sequence_tokens: int = MAX_SEQ
         cache_salt=pb.cache_salt,
         lease_token=pb.lease_token,
         min_tokens=pb.min_tokens,
+        prompt_logprobs=pb.prompt_logprobs if pb.HasField("prompt_logprobs") else None,
     )
 
 

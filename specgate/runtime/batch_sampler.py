@@ -186,7 +186,7 @@ def _without(logits: torch.Tensor, barred: Barred, position: int) -> torch.Tenso
 
 
 class _Law(NamedTuple):
-    """What rows that are chosen together have in common; ``unweighed``: no bias, no penalty and nothing barred in any of them."""
+    """What rows that are chosen together have in common; ``unweighed``: none of them has a bias, a penalty or a bar."""
 
     params: SamplingParams
     unweighed: bool

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import specgate
-from orchestrator.api.http.admission import admissible
+from orchestrator.api.http.admission import admissible, echoed_texts
 from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
@@ -54,9 +54,12 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
     async def generate(params: CompletionRequest | ChatRequest, kind: type[OpenAIAnswer]) -> Response:
-        request = await admissible(params, request_queue)
-        answer = kind(params, request.prompt_token_ids, token_text(request_queue.orchestrator.tokenizer))
-        return GenerationResponse(request_queue, params, request, answer)
+        requests = await admissible(params, request_queue)
+        tokenizer = request_queue.orchestrator.tokenizer
+        prompts = [request.prompt_token_ids for request in requests[:: params.num_copies]]
+        texts = echoed_texts(params, prompts, tokenizer)
+        answer = kind(params, list(zip(prompts, texts, strict=True)), token_text(tokenizer))
+        return GenerationResponse(request_queue, params, requests, answer)
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:

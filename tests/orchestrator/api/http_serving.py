@@ -71,7 +71,14 @@ def said_to(text: str, max_tokens: int) -> str:
 
 
 class Telling(FakeVerifier):
-    """Tells log-probabilities: token 7 is always the likeliest, then the emitted one."""
+    """Tells log-probabilities, also of the prompt: token 7 is always the likeliest, then the emitted one."""
+
+    @property
+    def prompt_logprobs(self) -> Iterator[list[TokenLogprobs]]:
+        num, num_top = self.spec.num_prompt_logprobs, self.spec.prompt_logprobs
+        ids = self.spec.prompt_token_ids[1 : num + 1]
+        told = [TokenLogprobs(-0.5 - i, ((7, -0.25), (one, -0.5 - i))[:num_top]) for i, one in enumerate(ids)]
+        return (told[first : first + 2] for first in range(0, num, 2))
 
     def _judge(self, *args: Any) -> Verdict:
         start = len(self.committed)

@@ -65,8 +65,8 @@ async def test_an_answer_can_be_sent_back(client: openai.AsyncOpenAI) -> None:
 
 async def test_errors(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as invalid:
-        await client.completions.create(model="fake", prompt="a", n=2)
-    assert (invalid.value.param, invalid.value.code) == ("n", "unsupported_value")
+        await client.completions.create(model="fake", prompt="a", best_of=2)
+    assert (invalid.value.param, invalid.value.code) == ("best_of", "unsupported_value")
     with pytest.raises(openai.NotFoundError):
         await client.completions.create(model="gpt-4", prompt="a")
 
