@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from functools import partial
+from typing import TypeVar
 
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
@@ -26,6 +28,7 @@ MAX_TOKEN_CHARACTERS = 256
 MAX_ENCODING = 2
 """Long prompts that are encoded at a time; others wait for their turn."""
 
+T = TypeVar("T")
 Encode = Callable[[TextTokenizer], tuple[int, ...]]
 """Makes a prompt's token ids with the target's tokenizer."""
 
@@ -185,10 +188,13 @@ class RequestQueue:
         limit = self.target_info.context_length * MAX_TOKEN_CHARACTERS
         if num_characters > limit:
             raise InvalidArgument(field, f"has {num_characters} characters; {limit} are the most")
-        tokenizer = self.tokenizer
+        return await self.beside(partial(encode, self.tokenizer), num_characters)
+
+    async def beside(self, work: Callable[[], T], num_characters: int) -> T:
+        """Return what ``work`` on so many characters or tokens returns: beside the event loop where they are many."""
         if num_characters <= SHORT_CHARACTERS:
-            return encode(tokenizer)
-        return await asyncio.get_running_loop().run_in_executor(self._encoding, encode, tokenizer)
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._encoding, work)
 
     def check_room(self, num_requests: int = 1) -> None:
         """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.

@@ -52,6 +52,17 @@ class TextTokenizer:
         flags = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
         return str(self._tokenizer.decode(list(token_ids), **flags))
 
+    def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the tokens as the vocabulary has them."""
+        return [str(token) for token in self._tokenizer.convert_ids_to_tokens(list(token_ids))]
+
+    def info(self) -> dict[str, Any]:
+        """Return what a client needs to imitate the tokenizer: its class, special tokens and chat template. No path."""
+        names = ("bos_token", "eos_token", "pad_token", "unk_token", "chat_template")
+        return {"tokenizer_class": type(self._tokenizer).__name__, "vocab_size": self.vocab_size} | {
+            name: getattr(self._tokenizer, name, None) for name in names
+        }
+
     def token_text(self, token_id: int) -> str:
         """Return one token alone, special ones too; a part of a character reads as U+FFFD."""
         return str(self._tokenizer.decode([token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.api.choices import check_num_choices, choices_of
-from orchestrator.api.http.chat import ChatRequest
+from orchestrator.api.http.chat import ChatRequest, Message
 from orchestrator.api.http.errors import ApiError, in_words_of
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
+from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
 
+Asked = CompletionRequest | ChatRequest | ResponsesRequest
 SAMPLING_FIELDS = (
     "temperature",
     "top_k",
@@ -25,7 +27,7 @@ SAMPLING_FIELDS = (
 )
 
 
-async def admissible(params: CompletionRequest | ChatRequest, request_queue: RequestQueue) -> list[GenerationRequest]:
+async def admissible(params: Asked, request_queue: RequestQueue) -> list[GenerationRequest]:
     """Return what the request queue is asked for: as many choices for each prompt, in order, as the client wants.
 
     Raises:
@@ -33,9 +35,7 @@ async def admissible(params: CompletionRequest | ChatRequest, request_queue: Req
         InvalidArgument: a value is out of its range; the field is named as the client names it.
         TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
     """
-    if params.model != request_queue.model_name:
-        problem = f"the model {params.model!r} is not served here; {request_queue.model_name!r} is"
-        raise ApiError(404, problem, param="model", code="model_not_found")
+    check_model(params.model, request_queue)
     try:
         num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
         check_num_choices(num_prompts, params.num_copies)
@@ -46,34 +46,57 @@ async def admissible(params: CompletionRequest | ChatRequest, request_queue: Req
         raise in_words_of(error, params.names) from None
 
 
-async def encode(params: CompletionRequest | ChatRequest, request_queue: RequestQueue) -> list[tuple[int, ...]]:
+def check_model(name: str | None, request_queue: RequestQueue) -> None:
+    """Raise ApiError, 404, unless ``name`` is the served model's, or not said."""
+    if name not in (None, request_queue.model_name):
+        problem = f"the model {name!r} is not served here; {request_queue.model_name!r} is"
+        raise ApiError(404, problem, param="model", code="model_not_found")
+
+
+async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, ...]]:
     """Return each prompt's token ids.
 
     Raises:
         InvalidArgument: see ``RequestQueue.encode``; or there is no chat template, or it refuses the messages.
     """
     field = params.prompt_field
-    if isinstance(params, ChatRequest):
+    if not isinstance(params, CompletionRequest):
         num_characters = sum(len(message.content) for message in params.messages)
-        return [await request_queue.encode(partial(_encode_chat, params), num_characters, field)]
-    return [await _encode_prompt(params, prompt, request_queue) for prompt in params.prompt]
+        encode = partial(
+            encode_chat,
+            params.messages,
+            add_generation_prompt=params.add_generation_prompt,
+            continue_final_message=params.continue_final_message,
+        )
+        return [await request_queue.encode(encode, num_characters, field)]
+    adds = params.add_special_tokens
+    return [
+        await encode_text(prompt, adds, request_queue) if isinstance(prompt, str) else tuple(prompt)
+        for prompt in params.prompt
+    ]
 
 
-async def _encode_prompt(
-    params: CompletionRequest, prompt: str | list[int], request_queue: RequestQueue
+async def encode_text(text: str, add_special_tokens: bool | None, request_queue: RequestQueue) -> tuple[int, ...]:
+    """Return the ids of a ``prompt``; special tokens are added unless that is refused. Raises: see ``encode``."""
+
+    def encode(tokenizer: TextTokenizer) -> tuple[int, ...]:
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens is not False)
+
+    return await request_queue.encode(encode, len(text), "prompt")
+
+
+def encode_chat(
+    messages: Sequence[Message],
+    tokenizer: TextTokenizer,
+    *,
+    add_generation_prompt: bool | None,
+    continue_final_message: bool | None,
 ) -> tuple[int, ...]:
-    if not isinstance(prompt, str):
-        return tuple(prompt)
-    adds = params.add_special_tokens is not False
-    encode = partial(TextTokenizer.encode, text=prompt, add_special_tokens=adds)
-    return await request_queue.encode(encode, len(prompt), params.prompt_field)
-
-
-def _encode_chat(params: ChatRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
-    continued = bool(params.continue_final_message)
-    begin = not continued if params.add_generation_prompt is None else params.add_generation_prompt
-    messages = [message.for_template() for message in params.messages]
-    return tokenizer.encode_chat(messages, add_generation_prompt=begin, continue_final_message=continued)
+    """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
+    continued = bool(continue_final_message)
+    begin = not continued if add_generation_prompt is None else add_generation_prompt
+    turns = [message.for_template() for message in messages]
+    return tokenizer.encode_chat(turns, add_generation_prompt=begin, continue_final_message=continued)
 
 
 def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: RequestQueue) -> int:
@@ -121,9 +144,7 @@ def _generation_request(
     )
 
 
-def echoed_texts(
-    params: CompletionRequest | ChatRequest, prompts: Sequence[Sequence[int]], tokenizer: TextTokenizer | None
-) -> list[str]:
+def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], tokenizer: TextTokenizer | None) -> list[str]:
     """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
     if not isinstance(params, CompletionRequest) or not params.echoes:
         return [""] * len(prompts)

@@ -27,6 +27,7 @@ class OpenAIAnswer:
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
     choice: ClassVar[type[Choice]]
+    ends_with_done: ClassVar[bool] = True
 
     def __init__(self, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenText) -> None:
         self._params = params
@@ -65,6 +66,10 @@ class OpenAIAnswer:
         """Yield what comes after the last delta's chunks: usage and metrics, where the client wants them."""
         if self._params.include_usage:
             yield self._body(self.chunk_object, []) | {"usage": self._usage(), "metrics": metrics}
+
+    def failure(self, error: Body) -> Body:
+        """Return the event of an ``error`` in mid-stream."""
+        return error
 
     def _usage(self) -> dict[str, int]:
         return usage(sum(len(token_ids) for token_ids, _ in self._prompts), self.num_sent)

@@ -17,6 +17,7 @@ MAX_PROMPT_TOKENS = 1 << 20
 MAX_NAME_CHARACTERS = 512
 
 Prompt = str | list[int]
+Stop = Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
 
 
@@ -55,7 +56,7 @@ class GenerateRequest(StrictBody):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: Annotated[dict[int, float], Field(max_length=MAX_LOGIT_BIAS)] | None = None
-    stop: Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)] | None = None
+    stop: Stop | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -81,7 +82,7 @@ class GenerateRequest(StrictBody):
     n: int | None = None
     user: Name | None = None
 
-    @field_validator("stop", mode="before")
+    @field_validator("stop", mode="before", json_schema_input_type=str | Stop | None)
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value

@@ -1,16 +1,15 @@
 """One request, run while its answer is sent."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.choices import Choices
-from orchestrator.api.http.answers import OpenAIAnswer
 from orchestrator.api.http.choice import Body
 from orchestrator.api.http.errors import error_body, in_words_of
 from orchestrator.api.http.metrics import Timing, metrics, total
@@ -21,6 +20,34 @@ from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import InvalidArgument, reason_of
 
 _log = logging.getLogger(__name__)
+
+
+class Answer(Protocol):
+    """What an endpoint makes of the deltas."""
+
+    ends_with_done: ClassVar[bool]
+    """Whether ``[DONE]`` is sent behind a complete stream."""
+
+    @property
+    def num_sent(self) -> int:
+        """Tokens in the answer so far, of all choices."""
+        ...
+
+    def whole(self, deltas: Sequence[Sequence[Delta]], metrics: Mapping[str, Any]) -> Body:
+        """Return the answer in one piece; ``deltas`` are each choice's."""
+        ...
+
+    def chunks(self, index: int, delta: Delta) -> Iterator[Body]:
+        """Yield the events that a delta of choice ``index`` completes."""
+        ...
+
+    def closing(self, metrics: Mapping[str, Any]) -> Iterator[Body]:
+        """Yield what comes after the last delta's events."""
+        ...
+
+    def failure(self, error: Body) -> Body:
+        """Return the event of an ``error`` in mid-stream."""
+        ...
 
 
 class GenerationResponse(Response):
@@ -37,7 +64,7 @@ class GenerationResponse(Response):
         request_queue: RequestQueue,
         params: GenerateRequest,
         requests: Sequence[GenerationRequest],
-        answer: OpenAIAnswer,
+        answer: Answer,
     ) -> None:
         super().__init__()
         self._request_queue = request_queue
@@ -74,7 +101,7 @@ class GenerationResponse(Response):
                     async for chunk in chunks:
                         await writer.write(chunk, self._answer.num_sent - num_sent)
                         num_sent = self._answer.num_sent
-                await writer.done()
+                await (writer.done() if self._answer.ends_with_done else writer.end())
             except ReaderLost as error:
                 _log.info("a stream was given up: %s", error)
             except Exception as error:
@@ -86,7 +113,7 @@ class GenerationResponse(Response):
         body = error_body(error)
         body["error"]["last_token_index"] = self._answer.num_sent - 1
         try:
-            await writer.write(body)
+            await writer.write(self._answer.failure(body))
             await writer.end()
         except ReaderLost as lost:
             _log.info("nobody was there to hear of %s: %s", reason_of(error), lost)

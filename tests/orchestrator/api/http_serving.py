@@ -4,12 +4,15 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import httpx2
+from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
+from orchestrator.api.http.openapi import document
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
@@ -90,6 +93,19 @@ class Telling(FakeVerifier):
         return replace(verdict, logprobs=told)
 
 
+@cache
+def described_body(path: str) -> Any:
+    """Return what checks a body by the schema that ``/openapi.json`` has for it."""
+    described = document()
+    schema = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return Draft202012Validator(schema | {"components": described["components"]})
+
+
+def check_described(path: str, body: dict[str, Any]) -> None:
+    """Fail where a body is not as ``/openapi.json`` says."""
+    described_body(path).validate(json.loads(json.dumps(body)))
+
+
 @dataclass(slots=True)
 class Site:
     """A room whose request queue is reached over HTTP."""
@@ -99,13 +115,15 @@ class Site:
     url: str
 
     async def post(self, path: str, **body: Any) -> Any:
-        """Return the answer's JSON; it must be a 200."""
+        """Return the answer's JSON; it must be a 200, and the body be as ``/openapi.json`` says."""
+        check_described(path, {"model": "fake"} | body)
         response = await self.client.post(path, json={"model": "fake"} | body)
         assert response.status_code == 200, response.text
         return response.json()
 
     async def stream(self, path: str, **body: Any) -> list[Any]:
         """Return the stream's events; the last one is what ``[DONE]`` says, where it says it."""
+        check_described(path, {"model": "fake", "stream": True} | body)
         async with self.client.stream("POST", path, json={"model": "fake", "stream": True} | body) as response:
             assert response.status_code == 200
             assert response.headers["content-type"] == "text/event-stream; charset=utf-8"

@@ -10,6 +10,7 @@ from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
 from tests.orchestrator.api.http_serving import MESSAGES, TURN, TURNS, Site, said_to, serving_http
+from tests.support.models import eager_logits
 from tests.support.orchestrating import connected, run
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, running
 
@@ -89,5 +90,12 @@ async def test_the_bundled_pair() -> None:
                 assert "".join([chunk.choices[0].text async for chunk in stream]) == plain.text
                 whole = await client.completions.create(model="pair", prompt=prompt, max_tokens=8, logprobs=2)
                 assert all(len(top) in (2, 3) for top in whole.choices[0].logprobs.top_logprobs)
+                echoed = await client.completions.create(
+                    model="pair", prompt=prompt, max_tokens=0, logprobs=0, extra_body={"echo": True}
+                )
+                logprobs = echoed.choices[0].logprobs.token_logprobs
+                raw = eager_logits(PAIR / "target", [ids])[0].float().log_softmax(-1)
+                assert (echoed.choices[0].text, logprobs[0]) == (prompt, None)
+                assert logprobs[1:] == pytest.approx(raw[range(len(ids) - 1), ids[1:]].tolist(), abs=1e-4)
                 with pytest.raises(openai.BadRequestError, match="chat template"):
                     await client.chat.completions.create(model="pair", messages=MESSAGES)
