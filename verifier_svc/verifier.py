@@ -102,7 +102,7 @@ class VerifySession:
         prompt, end = self.spec.prompt_token_ids, self.spec.num_prompt_logprobs
         for first in range(0, end, PROMPT_ROWS):
             length = min(first + PROMPT_ROWS, end)
-            answer = yield ForwardRequest(self.sequence, length - first, length)
+            answer = yield ForwardRequest(self.sequence, length - first, length, is_prompt=True)
             tell(_logprobs(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:

@@ -184,7 +184,7 @@ CASES: dict[str, tuple[Plan, SessionSpec]] = {
     "both": (Plan(2, stop_below=0.5, solo_below=0.4), make_spec(3)),
     "stop token": (Plan(2), make_spec(3, stop_token_ids=frozenset({2}))),
     "stop token, not yet": (Plan(3), make_spec(4, stop_token_ids=frozenset({2}), min_tokens=2)),
-    "stop token, not yet, run-ahead": (Plan(1, ahead=2), make_spec(3, stop_token_ids=frozenset({0}), min_tokens=2)),
+    "stop token, not yet, run-ahead": (Plan(1, ahead=2), make_spec(4, stop_token_ids=frozenset({2}), min_tokens=2)),
     "stop token, gate": (Plan(2, solo_below=0.5), make_spec(3, stop_token_ids=frozenset({0}))),
     "top-k": (Plan(2), make_spec(3, sampling=SamplingParams(temperature=0.7, top_k=2))),
     "penalties": (Plan(2), make_spec(3, sampling=PENALTIES)),

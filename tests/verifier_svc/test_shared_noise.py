@@ -74,7 +74,7 @@ def test_no_stop_token_before_the_least_number_of_tokens_and_one_text_for_a_seed
         make_spec(PROMPTS[0], SAMPLINGS[name], seed, stop_token_ids=stop, min_tokens=num)
         for seed, num in enumerate((0, 7, 7, 7, NUM_TOKENS))
     ]
-    texts = {}
+    texts: dict[int, list[int]] = {}
     for plan in (ALONE, PLANS["one by one"], PLANS["gamma 4"], PLANS["gamma 8, gate, short solo runs"]):
         generations = run_all([decode(case.pair, spec, plan) for spec in specs])
         for spec, generation in zip(specs, generations, strict=True):

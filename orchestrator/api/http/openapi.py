@@ -50,7 +50,7 @@ class ErrorBody(BaseModel):
 
 def document() -> dict[str, Any]:
     """Return the document."""
-    models = [*(model for _, model in POSTS.values()), ErrorBody]
+    models: list[type[BaseModel]] = [*(model for _, model in POSTS.values()), ErrorBody]
     _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
     return {
         "openapi": "3.1.0",

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from orchestrator.api.http.choice import Body
 from orchestrator.api.http.responses_request import ResponsesRequest
@@ -14,7 +14,7 @@ from specgate.types import FinishReason
 class ResponsesAnswer:
     """One message of the assistant's."""
 
-    ends_with_done = False
+    ends_with_done: ClassVar[bool] = False
 
     def __init__(self, params: ResponsesRequest, prompt_token_ids: Sequence[int]) -> None:
         self.num_sent = 0

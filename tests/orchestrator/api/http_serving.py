@@ -25,6 +25,7 @@ from tests.support.fakes import FakeVerifier
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 PROMPT = [5, 17, 3]
 MESSAGES = [{"role": "user", "content": "Hi"}]
 TURN = "<|turn|>"

@@ -95,6 +95,7 @@ async def test_the_bundled_pair() -> None:
                 )
                 logprobs = echoed.choices[0].logprobs.token_logprobs
                 raw = eager_logits(PAIR / "target", [ids])[0].float().log_softmax(-1)
+                assert logprobs is not None
                 assert (echoed.choices[0].text, logprobs[0]) == (prompt, None)
                 assert logprobs[1:] == pytest.approx(raw[range(len(ids) - 1), ids[1:]].tolist(), abs=1e-4)
                 with pytest.raises(openai.BadRequestError, match="chat template"):

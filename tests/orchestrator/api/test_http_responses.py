@@ -7,10 +7,9 @@ from typing import Any
 import openai
 import pytest
 
-from tests.orchestrator.api.http_serving import TURN, TURNS, Site, check_described, open_site, said_to
+from tests.orchestrator.api.http_serving import RESPONSES, TURN, TURNS, Site, check_described, open_site, said_to
 from tests.orchestrator.api.queues import PATIENT, dying_after
 
-RESPONSES = "/v1/responses"
 TEXT = said_to(TURNS, 20)
 
 
@@ -26,7 +25,7 @@ async def test_whole(client: openai.AsyncOpenAI) -> None:
     (message,) = response.output
     assert (message.type, message.role, message.status) == ("message", "assistant", "incomplete")
     assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
-    assert (response.temperature, response.top_p, response.store) == (0.0, 0.5, False)
+    assert (response.temperature, response.top_p, response.model_dump()["store"]) == (0.0, 0.5, False)
     assert (response.usage.output_tokens, response.usage.total_tokens) == (20, 20 + response.usage.input_tokens)
     response = await client.responses.create(model="fake", input="Hi", extra_body={"stop": TEXT[6], "gamma": 2})
     assert (response.status, response.incomplete_details) == ("completed", None)
