@@ -1,8 +1,8 @@
 """``POST /v1/responses``: what may be asked there. Plain text, and nothing is stored."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from orchestrator.api.http.chat import MAX_MESSAGES, Message, Nothing, TextFormat
 from orchestrator.api.http.requests import GenerateRequest, Name, StrictBody
@@ -33,17 +33,26 @@ class InputMessage(StrictBody):
     """One turn. Parts of text are joined by newlines. What an answer has beside them may be sent back with it."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[ResponseTextPart]
+    content: str
     type: Literal["message"] | None = None
 
     id: Name | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
     phase: None = None
 
+    @field_validator("content", mode="before", json_schema_input_type=str | list[ResponseTextPart])
+    @classmethod
+    def _join_parts(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return "\n".join(ResponseTextPart.model_validate(part).text for part in value)
+
     def as_message(self) -> Message:
         """Return it as a chat knows it."""
-        content = self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
-        return Message(role=self.role, content=content)
+        return Message(role=self.role, content=self.content)
+
+
+InputMessages = Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 
 
 class TextSettings(StrictBody):
@@ -58,7 +67,7 @@ class ResponsesRequest(GenerateRequest):
 
     prompt_field: ClassVar[str] = "input"
 
-    input: str | Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    input: InputMessages
     instructions: str | None = None
     max_output_tokens: int | None = None
 
@@ -84,6 +93,11 @@ class ResponsesRequest(GenerateRequest):
     add_generation_prompt: ClassVar[None] = None
     continue_final_message: ClassVar[None] = None
 
+    @field_validator("input", mode="before", json_schema_input_type=str | InputMessages)
+    @classmethod
+    def _text_or_messages(cls, value: Any) -> Any:
+        return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _check_fields(self) -> "ResponsesRequest":
         for name in NOT_HERE:
@@ -95,8 +109,6 @@ class ResponsesRequest(GenerateRequest):
     def messages(self) -> list[Message]:
         """The conversation, its instructions first."""
         first = [Message(role="system", content=self.instructions)] if self.instructions is not None else []
-        if isinstance(self.input, str):
-            return [*first, Message(role="user", content=self.input)]
         return [*first, *(one.as_message() for one in self.input)]
 
     @property

@@ -12,9 +12,12 @@ from tests.orchestrator.api.http_serving import (
     TOKENIZER,
     TURNS,
     Site,
+    Telling,
+    open_site,
     said,
     said_to,
 )
+from tests.support.fakes import Fault
 
 IDS = said(tuple(PROMPT), 10)
 TEXT, PROMPT_TEXT = TOKENIZER.decode(IDS), TOKENIZER.decode(PROMPT)
@@ -66,6 +69,16 @@ async def test_nothing_but_the_prompt(site: Site) -> None:
     for others in ({"echo": False}, {"max_tokens": -1}):
         response = await site.client.post(COMPLETIONS, json={"model": "fake"} | asked | others)
         assert (response.status_code, response.json()["error"]["param"]) == (400, "max_tokens")
+
+
+@pytest.mark.parametrize("num_verdicts", [0, 3])
+async def test_they_are_told_once_whenever_a_verifier_is_lost(num_verdicts: int) -> None:
+    faults = iter([{num_verdicts: Fault.DIE}])
+    async with open_site(lambda spec: Telling(spec, faults=next(faults, {}))) as site:
+        asked = {"prompt": PROMPT, "max_tokens": 10, "echo": True, "logprobs": 0, "gamma": 0}
+        (choice,) = (await site.post(COMPLETIONS, **asked))["choices"]
+        assert choice["logprobs"]["token_logprobs"] == [None, -0.5, -1.5] + [-1.5] * 10
+        assert [one.spec.num_prompt_logprobs for one in site.room.verifier.sessions] == [2, 0 if num_verdicts else 2]
 
 
 async def test_prompt_logprobs_by_token_id(site: Site) -> None:
