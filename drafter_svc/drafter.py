@@ -15,7 +15,8 @@ from drafter_svc.sources.model import Draft, DraftToken, Terms
 from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import Answer, Barred, Choosing, Prefix, adjusted
+from specgate.runtime.barred import Barred
+from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import ForwardRequest, forward

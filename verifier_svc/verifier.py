@@ -4,11 +4,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import torch
-
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
-from specgate.runtime.batch_sampler import Answer, Barred, Choosing, Prefix, adjusted
+from specgate.runtime.barred import Barred
+from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
@@ -22,6 +21,7 @@ from specgate.types import (
     check_range,
 )
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
+from verifier_svc.logprobs import logprobs_of
 
 Verifying = Generator[ForwardRequest, Answer, None]
 Emit = Callable[[Verdict], None]
@@ -103,7 +103,7 @@ class VerifySession:
         for first in range(0, end, PROMPT_ROWS):
             length = min(first + PROMPT_ROWS, end)
             answer = yield ForwardRequest(self.sequence, length - first, length, is_prompt=True)
-            tell(_logprobs(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
+            tell(logprobs_of(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
@@ -204,7 +204,7 @@ class VerifySession:
             last=not goes_on,
             finish_reason=finish_reason,
             near_ties=near_ties,
-            logprobs=_logprobs(answer.logits, emitted, self.spec.logprobs),
+            logprobs=logprobs_of(answer.logits, emitted, self.spec.logprobs),
             accepted_confidences=confidences[:num_accepted],
         )
 
@@ -228,19 +228,6 @@ class VerifySession:
             if token_id in self.spec.stop_token_ids:
                 return emitted[: index + 1], FinishReason.STOP
         return emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
-
-
-def _logprobs(logits: torch.Tensor, token_ids: Sequence[int], num_top: int | None) -> tuple[TokenLogprobs, ...]:
-    """Return what the rows say of these tokens, and of the likeliest ones."""
-    if num_top is None:
-        return ()
-    raw = sampling.raw_log_probs(logits[: len(token_ids)])
-    top = raw.topk(min(num_top, raw.shape[-1]), dim=-1)
-    own: list[float] = raw[range(len(token_ids)), list(token_ids)].tolist()
-    likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return tuple(
-        TokenLogprobs(logprob, tuple(zip(*row, strict=True))) for logprob, row in zip(own, likeliest, strict=True)
-    )
 
 
 def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from orchestrator.api.request_queue import RequestQueue, Turn
+from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.turns import Turn
 from orchestrator.decode.admission import RANDOM_SEED_BITS
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument

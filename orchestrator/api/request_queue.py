@@ -1,20 +1,20 @@
 """What both doors stand on: one orchestrator, so many requests at a time, so many more that wait, no more.
 
-A running request's deltas pass through a bounded buffer. A reader that is slower than the models stops the decode
-loop between rounds; one that is slower than ``ReadPace`` allows is cut off.
+A reader that is slower than ``ReadPace`` allows is cut off.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeVar
 
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
-from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.api.turns import RunningRequest, Turn
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.orchestrator import Orchestrator
@@ -31,92 +31,6 @@ MAX_ENCODING = 2
 T = TypeVar("T")
 Encode = Callable[[TextTokenizer], tuple[int, ...]]
 """Makes a prompt's token ids with the target's tokenizer."""
-
-
-class RunningRequest:
-    """One admitted request. Iterate ``deltas()`` once."""
-
-    def __init__(self, generation: Generation, limits: GatewaySettings, heard: Callable[[], None]) -> None:
-        self._heard = heard
-        self._generation = generation
-        self._buffer: asyncio.Queue[Delta | Exception | None] = asyncio.Queue(limits.output_buffer)
-        self._producer: asyncio.Task[None] | None = None
-
-    @property
-    def stats(self) -> GenerationStats:
-        """Counted so far; complete from the last delta on."""
-        return self._generation.stats
-
-    async def deltas(self) -> AsyncGenerator[Delta, None]:
-        """Yield what is committed; the last delta has a finish reason. Closing it early frees both sessions.
-
-        Raises:
-            SpecgateError: see ``Generation``; after the deltas before it.
-            ServiceUnavailable: the gateway was closed in mid-request.
-        """
-        self._producer = asyncio.create_task(self._produce())
-        try:
-            while (item := await self._buffer.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-        finally:
-            await self.aclose()
-        if self._generation.finish_reason is None:
-            raise ServiceUnavailable("the gateway was closed before the request was finished")
-
-    async def aclose(self) -> None:
-        """Free both sessions. Safe to call twice."""
-        if self._producer is not None:
-            self._producer.cancel()
-            await asyncio.wait((self._producer,))
-        await self._generation.aclose()
-
-    async def _produce(self) -> None:
-        end: Exception | None = None
-        try:
-            async with aclosing(self._generation.__aiter__()) as deltas:
-                async for delta in deltas:
-                    self._heard()
-                    await self._buffer.put(delta)
-        except Exception as error:
-            end = error
-        await self._buffer.put(end)
-
-
-class Turn:
-    """One request's place in the queue. Made by ``RequestQueue.reserved``."""
-
-    def __init__(
-        self,
-        generation: Generation,
-        run: Callable[[Generation], AbstractAsyncContextManager[RunningRequest]],
-        leave: Callable[[], None],
-    ) -> None:
-        self._generation = generation
-        self._run = run
-        self._leave = leave
-        self._is_inside = True
-
-    @property
-    def stats(self) -> GenerationStats:
-        """Counted so far."""
-        return self._generation.stats
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[RunningRequest]:
-        """Wait for the turn; free everything when the block is left."""
-        try:
-            async with self._run(self._generation) as running:
-                yield running
-        finally:
-            self.leave()
-
-    def leave(self) -> None:
-        """Give the place back. Safe to call twice."""
-        if self._is_inside:
-            self._is_inside = False
-            self._leave()
 
 
 class RequestQueue:

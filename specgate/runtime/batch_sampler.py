@@ -12,8 +12,9 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise, sampling
+from specgate.runtime.barred import Barred
 from specgate.runtime.noise import Purpose
-from specgate.types import SamplingParams, SessionSpec
+from specgate.types import SamplingParams
 
 NEAR_TIE = 1e-4
 """Two best scores closer than this may change places under another batch shape."""
@@ -28,21 +29,6 @@ class Prefix(NamedTuple):
     prompt: Sequence[int]
     output: Sequence[int]
     draft: Sequence[int] = ()
-
-
-class Barred(NamedTuple):
-    """Token ids that may not be chosen before position ``until``."""
-
-    token_ids: tuple[int, ...]
-    until: int
-
-    @classmethod
-    def at(cls, position: int, spec: SessionSpec, vocab_size: int) -> "Barred | None":
-        """Return what ``min_tokens`` bars from ``position`` on; None: nothing."""
-        until = len(spec.prompt_token_ids) + spec.min_tokens
-        if position >= until or not spec.stop_token_ids:
-            return None
-        return cls(tuple(token_id for token_id in spec.stop_token_ids if token_id < vocab_size), until)
 
 
 class Choosing(NamedTuple):
@@ -176,13 +162,7 @@ def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
     logits, prefix = _within(logits, choosing), choosing.prefix
     counts = None if prefix is None else sampling.token_counts(prefix.prompt, prefix.output, prefix.draft, logits)
     weighed = sampling.adjust(logits, choosing.params, counts)
-    return weighed if choosing.barred is None else _without(weighed, choosing.barred, choosing.position)
-
-
-def _without(logits: torch.Tensor, barred: Barred, position: int) -> torch.Tensor:
-    early, later = logits.tensor_split([max(0, barred.until - position)])
-    ids = noise.on_device(barred.token_ids, torch.int64, logits.device)
-    return torch.cat([early.index_fill(1, ids, -torch.inf), later])
+    return weighed if choosing.barred is None else choosing.barred.without(weighed, choosing.position)
 
 
 class _Law(NamedTuple):

@@ -91,7 +91,7 @@ async def test_the_bundled_pair() -> None:
                 whole = await client.completions.create(model="pair", prompt=prompt, max_tokens=8, logprobs=2)
                 assert all(len(top) in (2, 3) for top in whole.choices[0].logprobs.top_logprobs)
                 echoed = await client.completions.create(
-                    model="pair", prompt=prompt, max_tokens=0, logprobs=0, extra_body={"echo": True}
+                    model="pair", prompt=prompt, max_tokens=0, logprobs=0, echo=True
                 )
                 logprobs = echoed.choices[0].logprobs.token_logprobs
                 raw = eager_logits(PAIR / "target", [ids])[0].float().log_softmax(-1)
