@@ -201,7 +201,8 @@ class DraftSession:
         """Say how the next token is chosen."""
         prefix = self._prefix(sequence.token_ids)
         barred = Barred.at(len(sequence), self.spec, self.vocab_size)
-        return Choosing(self._sampling, self.spec.seed, len(sequence), self.vocab_size, prefix, with_probs, barred)
+        length, seed = len(sequence), self.spec.seed
+        return Choosing(self._sampling, seed, length, self.vocab_size, prefix, with_probs, barred=barred)
 
     def _prefix(self, token_ids: Sequence[int], drafted: Sequence[int] = ()) -> Prefix | None:
         if not self._sampling.has_penalties:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.api.http.chat import MAX_MESSAGES, Message, Nothing, TextFormat
+from orchestrator.api.http.chat import MAX_MESSAGES, Message, Nothing
 from orchestrator.api.http.requests import GenerateRequest, Name, StrictBody
 from specgate.errors import InvalidArgument
 
@@ -55,10 +55,16 @@ class InputMessage(StrictBody):
 InputMessages = Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 
 
-class TextSettings(StrictBody):
+class ResponseTextFormat(StrictBody):
     """Plain text: the one format there is."""
 
-    format: TextFormat | None = None
+    type: Literal["text"]
+
+
+class TextSettings(StrictBody):
+    """How the text is written."""
+
+    format: ResponseTextFormat | None = None
     verbosity: Literal["medium"] | None = None
 
 
