@@ -15,6 +15,7 @@ from drafter_svc.sources.model import Draft, DraftToken, Terms
 from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
+from specgate.runtime.barred import Barred
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
@@ -199,7 +200,9 @@ class DraftSession:
     def _choosing(self, sequence: KVSequence, with_probs: bool) -> Choosing:
         """Say how the next token is chosen."""
         prefix = self._prefix(sequence.token_ids)
-        return Choosing(self._sampling, self.spec.seed, len(sequence), self.vocab_size, prefix, with_probs)
+        barred = Barred.at(len(sequence), self.spec, self.vocab_size)
+        length, seed = len(sequence), self.spec.seed
+        return Choosing(self._sampling, seed, length, self.vocab_size, prefix, with_probs, barred=barred)
 
     def _prefix(self, token_ids: Sequence[int], drafted: Sequence[int] = ()) -> Prefix | None:
         if not self._sampling.has_penalties:
@@ -212,7 +215,8 @@ class DraftSession:
         """Return what the target may choose where these logits are from: at the draft's first token and after it."""
         start = len(draft.sequence) - len(draft.tokens)
         prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
-        choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix)
+        barred = Barred.at(start, self.spec, self.vocab_size)
+        choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix, barred=barred)
         rejects, beta = self.spec.rejects, self.sharpness.beta
         return guesses.candidates(adjusted(logits, choosing), choosing, rejects=rejects, sharpness=beta)
 

@@ -8,17 +8,19 @@ from dataclasses import replace
 from specgate.errors import ServiceUnavailable
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
-from specgate.types import Verdict, VerifyRequest
+from specgate.types import TokenLogprobs, Verdict, VerifyRequest
 from verifier_svc.verifier import Verifying, VerifySession
 
-Post = Callable[[Verdict | Exception], None]
+PromptLogprobs = tuple[TokenLogprobs, ...]
+Post = Callable[[Verdict | PromptLogprobs | Exception], None]
 
 
 class VerifyRounds:
     """The rounds of one session, its prefill before them.
 
     Args:
-        post: given each verdict in order, and what a round failed with; on the event loop.
+        post: given what the prompt's tokens are told, if the session asked for that, each verdict in order, and what a
+            round failed with; on the event loop.
         working: what the engine's work stands within.
     """
 
@@ -34,7 +36,7 @@ class VerifyRounds:
         self._post = post
         self._working = working
         self._loop = asyncio.get_running_loop()
-        self._running = self._start(session.prefill())
+        self._running = self._start(session.prefill(self._tell))
 
     async def begin(self, request: VerifyRequest) -> None:
         """Start a round. One that runs is waited for, its solo run ends at the next token.
@@ -69,6 +71,9 @@ class VerifyRounds:
                 await self._model.engine.run(work)
         except Exception as error:
             self._post(error)
+
+    def _tell(self, logprobs: PromptLogprobs) -> None:
+        self._loop.call_soon_threadsafe(self._post, logprobs)
 
     def _emit(self, verdict: Verdict) -> None:
         # On the engine's thread, before its next forward: the last one is still this verdict's.

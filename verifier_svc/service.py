@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from specgate.rpc.convert import verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert import prompt_logprobs_to_pb, verdict_to_pb, verify_round_from_pb
 from specgate.rpc.convert_ahead import follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
@@ -16,11 +16,11 @@ from specgate.service.stream import Stopwatch, is_keep_alive, open_spec, round_o
 from specgate.types import FollowUps, Verdict
 from specgate.v1 import types_pb2, verifier_service_pb2_grpc
 from specgate.v1 import verifier_service_pb2 as pb
-from verifier_svc.rounds import VerifyRounds
+from verifier_svc.rounds import PromptLogprobs, VerifyRounds
 from verifier_svc.verifier import VerifySession
 
-Outbox = asyncio.Queue[Verdict | BaseException | None]
-"""Verdicts in order; an exception or None ends the stream."""
+Outbox = asyncio.Queue[Verdict | PromptLogprobs | BaseException | None]
+"""What the prompt's tokens are told, then verdicts, in order; an exception or None ends the stream."""
 
 
 class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
@@ -50,7 +50,10 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
             while (item := await outbox.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
-                await context.write(verdict_to_pb(replace(item, verify_us=stopwatch.lap_us())))
+                if isinstance(item, Verdict):
+                    await context.write(verdict_to_pb(replace(item, verify_us=stopwatch.lap_us())))
+                else:
+                    await context.write(prompt_logprobs_to_pb(item))
         finally:
             await _cancel(reader)
 

@@ -4,10 +4,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import torch
-
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
+from specgate.runtime.barred import Barred
 from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import ForwardRequest, forward
@@ -22,9 +21,13 @@ from specgate.types import (
     check_range,
 )
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
+from verifier_svc.logprobs import logprobs_of
 
 Verifying = Generator[ForwardRequest, Answer, None]
 Emit = Callable[[Verdict], None]
+Tell = Callable[[tuple[TokenLogprobs, ...]], None]
+PROMPT_ROWS = 64
+"""Of a prompt whose log-probabilities are wanted, in one forward: logits take memory, and others wait meanwhile."""
 
 
 class Judgement(NamedTuple):
@@ -83,10 +86,24 @@ class VerifySession:
     def num_remaining(self) -> int:
         return self.spec.max_length - len(self.sequence)
 
-    def prefill(self) -> Verifying:
-        """Fill the KV up to the last committed token, which the first round needs as its input."""
+    def prefill(self, tell: Tell | None = None) -> Verifying:
+        """Fill the KV up to the last committed token, which the first round needs as its input.
+
+        Args:
+            tell: told the log-probabilities of the prompt's tokens, if the session asked for them, some at a time.
+        """
+        if tell is not None and self.spec.num_prompt_logprobs:
+            yield from self._read_prompt(tell)
         if (length := len(self.sequence) - 1) > self.sequence.num_cached:
             yield ForwardRequest(self.sequence, 0, length)
+
+    def _read_prompt(self, tell: Tell) -> Verifying:
+        """Run all rows of the prompt but the last, whatever is cached of it elsewhere: logits are not cached."""
+        prompt, end = self.spec.prompt_token_ids, self.spec.num_prompt_logprobs
+        for first in range(0, end, PROMPT_ROWS):
+            length = min(first + PROMPT_ROWS, end)
+            answer = yield ForwardRequest(self.sequence, length - first, length, is_prompt=True)
+            tell(logprobs_of(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
         """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
@@ -187,7 +204,7 @@ class VerifySession:
             last=not goes_on,
             finish_reason=finish_reason,
             near_ties=near_ties,
-            logprobs=self._logprobs(answer.logits, emitted),
+            logprobs=logprobs_of(answer.logits, emitted, self.spec.logprobs),
             accepted_confidences=confidences[:num_accepted],
         )
 
@@ -195,7 +212,8 @@ class VerifySession:
         """Say how the tokens behind the committed ones are chosen, the draft's tokens standing before them."""
         params, committed, num_prompt = self.spec.sampling, self.sequence.token_ids, len(self.spec.prompt_token_ids)
         prefix = Prefix(self.spec.prompt_token_ids, committed[num_prompt:], draft) if params.has_penalties else None
-        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, with_probs=True)
+        barred = Barred.at(len(committed), self.spec, self.vocab_size)
+        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, with_probs=True, barred=barred)
 
     def _decide(self, answer: Answer, proposal: Proposal, choosing: Choosing) -> Judgement:
         if (chosen := answer.chosen) is not None:
@@ -210,17 +228,6 @@ class VerifySession:
             if token_id in self.spec.stop_token_ids:
                 return emitted[: index + 1], FinishReason.STOP
         return emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
-
-    def _logprobs(self, logits: torch.Tensor, emitted: list[int]) -> tuple[TokenLogprobs, ...]:
-        if self.spec.logprobs is None:
-            return ()
-        raw = sampling.raw_log_probs(logits[: len(emitted)])
-        top = raw.topk(min(self.spec.logprobs, raw.shape[-1]), dim=-1)
-        likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return tuple(
-            TokenLogprobs(float(raw[i, token_id]), tuple(zip(ids, values, strict=True)))
-            for i, (token_id, (ids, values)) in enumerate(zip(emitted, likeliest, strict=True))
-        )
 
 
 def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:

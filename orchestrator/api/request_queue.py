@@ -1,18 +1,20 @@
 """What both doors stand on: one orchestrator, so many requests at a time, so many more that wait, no more.
 
-A running request's deltas pass through a bounded buffer. A reader that is slower than the models stops the decode
-loop between rounds; one that is slower than ``ReadPace`` allows is cut off.
+A reader that is slower than ``ReadPace`` allows is cut off.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from functools import partial
+from typing import TypeVar
 
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
-from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.api.turns import RunningRequest, Turn
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.orchestrator import Orchestrator
@@ -26,59 +28,9 @@ MAX_TOKEN_CHARACTERS = 256
 MAX_ENCODING = 2
 """Long prompts that are encoded at a time; others wait for their turn."""
 
+T = TypeVar("T")
 Encode = Callable[[TextTokenizer], tuple[int, ...]]
 """Makes a prompt's token ids with the target's tokenizer."""
-
-
-class RunningRequest:
-    """One admitted request. Iterate ``deltas()`` once."""
-
-    def __init__(self, generation: Generation, limits: GatewaySettings, heard: Callable[[], None]) -> None:
-        self._heard = heard
-        self._generation = generation
-        self._buffer: asyncio.Queue[Delta | Exception | None] = asyncio.Queue(limits.output_buffer)
-        self._producer: asyncio.Task[None] | None = None
-
-    @property
-    def stats(self) -> GenerationStats:
-        """Counted so far; complete from the last delta on."""
-        return self._generation.stats
-
-    async def deltas(self) -> AsyncGenerator[Delta, None]:
-        """Yield what is committed; the last delta has a finish reason. Closing it early frees both sessions.
-
-        Raises:
-            SpecgateError: see ``Generation``; after the deltas before it.
-            ServiceUnavailable: the gateway was closed in mid-request.
-        """
-        self._producer = asyncio.create_task(self._produce())
-        try:
-            while (item := await self._buffer.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-        finally:
-            await self.aclose()
-        if self._generation.finish_reason is None:
-            raise ServiceUnavailable("the gateway was closed before the request was finished")
-
-    async def aclose(self) -> None:
-        """Free both sessions. Safe to call twice."""
-        if self._producer is not None:
-            self._producer.cancel()
-            await asyncio.wait((self._producer,))
-        await self._generation.aclose()
-
-    async def _produce(self) -> None:
-        end: Exception | None = None
-        try:
-            async with aclosing(self._generation.__aiter__()) as deltas:
-                async for delta in deltas:
-                    self._heard()
-                    await self._buffer.put(delta)
-        except Exception as error:
-            end = error
-        await self._buffer.put(end)
 
 
 class RequestQueue:
@@ -150,22 +102,28 @@ class RequestQueue:
         limit = self.target_info.context_length * MAX_TOKEN_CHARACTERS
         if num_characters > limit:
             raise InvalidArgument(field, f"has {num_characters} characters; {limit} are the most")
-        tokenizer = self.tokenizer
-        if num_characters <= SHORT_CHARACTERS:
-            return encode(tokenizer)
-        return await asyncio.get_running_loop().run_in_executor(self._encoding, encode, tokenizer)
+        return await self.beside(partial(encode, self.tokenizer), num_characters)
 
-    def check_room(self) -> None:
-        """Raise what ``admitted`` would raise now for any request; before work is put into reading one.
+    async def beside(self, work: Callable[[], T], num_characters: int) -> T:
+        """Return what ``work`` on so many characters or tokens returns: beside the event loop where they are many."""
+        if num_characters <= SHORT_CHARACTERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._encoding, work)
+
+    def check_room(self, num_requests: int = 1) -> None:
+        """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.
 
         Raises:
-            TooManySessions: as many run and wait as may.
+            InvalidArgument: there is never room for so many; names ``n``.
+            TooManySessions: with them more would run and wait than may.
             ServiceUnavailable: the gateway is draining.
         """
         if self.draining:
             raise ServiceUnavailable("the gateway is draining")
         running, waiting = self._limits.max_running, self._limits.max_queued
-        if self._num_inside >= running + waiting:
+        if num_requests > running + waiting:
+            raise InvalidArgument("n", f"asks for {num_requests} choices; {running + waiting} may run and wait here")
+        if self._num_inside + num_requests > running + waiting:
             raise TooManySessions(f"{running} requests run and {waiting} wait; come back later")
 
     @asynccontextmanager
@@ -173,24 +131,46 @@ class RequestQueue:
         """Check the request, wait for its turn, and free everything when the block is left.
 
         Raises:
-            InvalidArgument: the request does not fit the target; before it waits.
+            InvalidArgument, TooManySessions, ServiceUnavailable: see ``reserved``.
+        """
+        with self.reserved([request]) as turns:
+            async with turns[0].taken() as running:
+                yield running
+
+    @contextmanager
+    def reserved(self, requests: Sequence[GenerationRequest]) -> Iterator[list["Turn"]]:
+        """Check requests that belong together, and make room for all of them or for none. Each waits for its own turn.
+
+        Nobody holds a turn while it waits for another one, so many cannot lock each other out. A place is given back
+        when its turn is over, all that are left when the block is.
+
+        Raises:
+            InvalidArgument: a request does not fit the target; or see ``check_room``.
             TooManySessions, ServiceUnavailable: see ``check_room``.
         """
-        self.check_room()
-        generation = self.orchestrator.generate(request)
-        self._num_inside += 1
+        self.check_room(len(requests))
+        turns = [Turn(self.orchestrator.generate(request), self._run, self._leave) for request in requests]
+        self._num_inside += len(turns)
         self._empty.clear()
         try:
-            async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
-                self._num_running += 1
-                try:
-                    yield running
-                finally:
-                    self._num_running -= 1
+            yield turns
         finally:
-            self._num_inside -= 1
-            if self._num_inside == 0:
-                self._empty.set()
+            for turn in turns:
+                turn.leave()
+
+    @asynccontextmanager
+    async def _run(self, generation: Generation) -> AsyncIterator[RunningRequest]:
+        async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
+            self._num_running += 1
+            try:
+                yield running
+            finally:
+                self._num_running -= 1
+
+    def _leave(self) -> None:
+        self._num_inside -= 1
+        if self._num_inside == 0:
+            self._empty.set()
 
     def _on_announcement(self) -> None:
         self.heard_at = time.monotonic()

@@ -36,6 +36,8 @@ def make_spec(request: GenerationRequest, target: ModelInfo, *, has_text: bool) 
         tokenizer_fingerprint=target.tokenizer_fingerprint,
         logprobs=request.logprobs,
         cache_salt=request.cache_salt,
+        min_tokens=request.min_tokens,
+        prompt_logprobs=request.prompt_logprobs,
     )
     if spec.max_length > target.context_length:
         raise InvalidArgument(

@@ -18,11 +18,24 @@ class OutputText:
     Tokens are looked at one by one, so that neither the text nor the last token depends on how many came in one
     verdict. The completion ends with the token that completes a stop string, its text before that string; where one
     token completes several, before the leftmost. Without a tokenizer (``decoder`` None) the text is empty.
+
+    Args:
+        min_tokens: that complete no stop string, whatever they read as.
+        include_stop: end the text behind the stop string.
     """
 
-    def __init__(self, decoder: IncrementalText | None, stop: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        decoder: IncrementalText | None,
+        stop: tuple[str, ...] = (),
+        *,
+        min_tokens: int = 0,
+        include_stop: bool = False,
+    ) -> None:
         self._decoder = decoder
         self._stop = stop
+        self._num_early = min_tokens
+        self._include_stop = include_stop
         self._held = ""
         self.stopped = False
         """Whether a stop string was found: nothing follows."""
@@ -35,6 +48,7 @@ class OutputText:
             return Pushed(self._decoder.step(token_ids), len(token_ids))
         text = ""
         for index, token_id in enumerate(token_ids):
+            self._num_early -= 1
             text += self._release(self._decoder.step((token_id,)))
             if self.stopped:
                 return Pushed(text, index + 1)
@@ -52,11 +66,14 @@ class OutputText:
     def _release(self, new_text: str) -> str:
         if not new_text:
             return ""
-        text = self._held + new_text
-        found = [start for stop in self._stop if (start := text.find(stop)) >= 0]
-        if found:
+        text, num_held = self._held + new_text, len(self._held)
+        # What is held may have a whole stop string of an early token in it: only the new text completes one.
+        starts = [(text.find(stop, max(0, num_held + 1 - len(stop))), len(stop)) for stop in self._stop]
+        found = [(start, start + length) for start, length in starts if start >= 0]
+        if found and self._num_early < 0:
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            start, end = min(found)
+            return text[: end if self._include_stop else start]
         cut = len(text) - _longest_start(text, self._stop)
         self._held = text[cut:]
         return text[:cut]

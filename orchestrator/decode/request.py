@@ -31,6 +31,8 @@ class GenerationRequest:
     copies) and 5 for the others; 0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no
     threshold). Requests share what is cached of equal beginnings with those of the same ``cache_salt`` alone.
 
+    Nothing ends the text before ``min_tokens``. ``include_stop``: the text has the stop string that ends it.
+
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
     """
@@ -48,11 +50,16 @@ class GenerationRequest:
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
     cache_salt: str = ""
+    min_tokens: int = 0
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         check_range("gamma", self.max_gamma, 0, MAX_GAMMA)
         check_range("gate_threshold", self.threshold, 0.0, 1.0)
         check_threshold(self.gate, self.gate_threshold)
+        check_range("min_tokens", self.min_tokens, 0, max(0, self.max_tokens))
         check_range("cache_salt (characters)", len(self.cache_salt), 0, MAX_CACHE_SALT)
         check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
         for text in self.stop:
@@ -172,6 +179,9 @@ class Delta:
 
     ``text`` is what became readable; a multi-byte character waits for its last token, and text that may be the
     start of a stop string waits until it is not. ``sources`` has one entry a token.
+
+    ``prompt_logprobs``, where they were asked for, are in the first delta: one entry for each token of the prompt but
+    the first, which has nothing before it.
     """
 
     token_ids: tuple[int, ...]
@@ -179,3 +189,4 @@ class Delta:
     text: str = ""
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()

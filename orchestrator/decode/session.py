@@ -172,6 +172,7 @@ class Session:
             text=ending.text,
             logprobs=verdict.logprobs[: len(kept)],
             finish_reason=ending.finish_reason,
+            prompt_logprobs=verdict.prompt_logprobs,
         )
 
     def _end(self, tokens: tuple[int, ...]) -> Ending:

@@ -1,7 +1,7 @@
 """Text at the edge of the system: a HuggingFace tokenizer, and decoding one token at a time."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from specgate.errors import InvalidArgument
@@ -47,11 +47,21 @@ class TextTokenizer:
         """Return the ids of ``text``; with the special tokens that the tokenizer puts around a text by itself."""
         return tuple(self._tokenizer(text, add_special_tokens=add_special_tokens, verbose=False)["input_ids"])
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of ``token_ids`` without special tokens, and not tidied up."""
-        return str(
-            self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of ``token_ids``, by default without special tokens, and not tidied up."""
+        flags = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+        return str(self._tokenizer.decode(list(token_ids), **flags))
+
+    def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the tokens as the vocabulary has them."""
+        return [str(token) for token in self._tokenizer.convert_ids_to_tokens(list(token_ids))]
+
+    def info(self) -> dict[str, Any]:
+        """Return what a client needs to imitate the tokenizer: its class, special tokens and chat template. No path."""
+        names = ("bos_token", "eos_token", "pad_token", "unk_token", "chat_template")
+        return {"tokenizer_class": type(self._tokenizer).__name__, "vocab_size": self.vocab_size} | {
+            name: getattr(self._tokenizer, name, None) for name in names
+        }
 
     def token_text(self, token_id: int) -> str:
         """Return one token alone, special ones too; a part of a character reads as U+FFFD."""
@@ -95,9 +105,9 @@ class TextTokenizer:
         """Whether the model was taught to answer."""
         return bool(self._tokenizer.chat_template)
 
-    def incremental(self) -> "IncrementalText":
+    def incremental(self, *, skip_special_tokens: bool = True) -> "IncrementalText":
         """Return a decoder for one completion."""
-        return IncrementalText(self)
+        return IncrementalText(self, skip_special_tokens=skip_special_tokens)
 
     @property
     def backend(self) -> Any:
@@ -112,8 +122,9 @@ class IncrementalText:
     the one exception: there ``decode`` takes back what was readable before them, which a stream cannot.
     """
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: TextTokenizer, *, skip_special_tokens: bool = True) -> None:
+        self._decode = partial(tokenizer.decode, skip_special_tokens=skip_special_tokens)
+        self._skips = skip_special_tokens
         self._backend = tokenizer.backend
         self._stream = self._new_stream()
         self._token_ids: list[int] = []
@@ -125,7 +136,7 @@ class IncrementalText:
             return None
         from tokenizers.decoders import DecodeStream
 
-        return DecodeStream(skip_special_tokens=True)
+        return DecodeStream(skip_special_tokens=self._skips)
 
     def step(self, token_ids: Iterable[int]) -> str:
         """Return the text that became readable."""
@@ -144,10 +155,10 @@ class IncrementalText:
         # DecodeStream raises a bare Exception where a decoder took back text. A new one goes on from here.
         except Exception:
             self._stream = self._new_stream()
-            return self._tokenizer.decode(self._token_ids[self._num_read :])
+            return self._decode(self._token_ids[self._num_read :])
 
     def _whole_rest(self) -> str:
-        whole, emitted = self._tokenizer.decode(self._token_ids), "".join(self._emitted)
+        whole, emitted = self._decode(self._token_ids), "".join(self._emitted)
         return whole[len(emitted) :] if whole.startswith(emitted) and not whole.endswith(REPLACEMENT) else ""
 
     def _emit(self, text: str) -> None:
@@ -158,8 +169,8 @@ class IncrementalText:
         """Return what is left at the end of the completion; bytes that are no character read as U+FFFD."""
         if self._num_read == len(self._token_ids):
             return ""
-        whole, emitted = self._tokenizer.decode(self._token_ids), "".join(self._emitted)
+        whole, emitted = self._decode(self._token_ids), "".join(self._emitted)
         unread = self._token_ids[self._num_read :]
-        text = whole[len(emitted) :] if whole.startswith(emitted) else self._tokenizer.decode(unread)
+        text = whole[len(emitted) :] if whole.startswith(emitted) else self._decode(unread)
         self._emit(text)
         return text

@@ -134,8 +134,7 @@ class Orchestrator:
             InvalidArgument: the request does not fit the target; the message names the field.
         """
         spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
-        decoder = self.tokenizer.incremental() if self.tokenizer is not None else None
-        output = OutputText(decoder, request.stop)
+        output = self._output(request)
         observer = self.learner.observer(request)
         session = Session(spec, output, on_record=observer)
         drafter = self._drafter(request, session)
@@ -144,6 +143,12 @@ class Orchestrator:
         generation = Generation(session, drafter, verifier, policy, on_close=observer.leave if observer else _nothing)
         self._running.add(generation)
         return generation
+
+    def _output(self, request: GenerationRequest) -> OutputText:
+        decoder = None
+        if self.tokenizer is not None:
+            decoder = self.tokenizer.incremental(skip_special_tokens=request.skip_special_tokens)
+        return OutputText(decoder, request.stop, min_tokens=request.min_tokens, include_stop=request.include_stop)
 
     def _drafter(self, request: GenerationRequest, session: Session) -> ReattachingDrafter | NoDrafter:
         if self._drafters is None or request.max_gamma == 0:

@@ -33,7 +33,7 @@ from specgate.types import (
     Verdict,
     VerifyRequest,
 )
-from verifier_svc.rounds import VerifyRounds
+from verifier_svc.rounds import PromptLogprobs, VerifyRounds
 from verifier_svc.verifier import VerifySession
 
 PLACE = "this process"
@@ -228,7 +228,7 @@ class InProcessVerifier:
     def __init__(self, served: ServedModel, session: VerifySession, ending: _Ending) -> None:
         self._session = session
         self._ending = ending
-        self._answers: asyncio.Queue[Verdict | Exception] = asyncio.Queue()
+        self._answers: asyncio.Queue[Verdict | PromptLogprobs | Exception] = asyncio.Queue()
         self._stopwatch = Stopwatch()
         self._goes_on = False
         """It has begun with the next round by itself."""
@@ -241,11 +241,17 @@ class InProcessVerifier:
             self._stopwatch.start()
             await self._rounds.begin(request)
         last = self._goes_on = False
+        prompt_logprobs: PromptLogprobs = ()
         while not last:
             answer = await self._answers.get()
             if isinstance(answer, Exception):
                 raise answer
+            if isinstance(answer, tuple):
+                prompt_logprobs += answer
+                continue
             last, self._goes_on = answer.last, answer.follow_up > 0
+            if prompt_logprobs:
+                answer, prompt_logprobs = replace(answer, prompt_logprobs=prompt_logprobs), ()
             yield answer
 
     def expect(self, follow_ups: FollowUps) -> None:
@@ -258,7 +264,7 @@ class InProcessVerifier:
         self._answers.put_nowait(ServiceUnavailable("the session was closed"))
         await self._ending.close()
 
-    def _post(self, answer: Verdict | Exception) -> None:
+    def _post(self, answer: Verdict | PromptLogprobs | Exception) -> None:
         if isinstance(answer, Verdict):
             answer = replace(answer, verify_us=self._stopwatch.lap_us())
         self._answers.put_nowait(answer)

@@ -12,12 +12,12 @@ from orchestrator.decode.ports import Lease
 from orchestrator.services.drafter_link import GrpcDrafter
 from orchestrator.services.streams import ChannelCache, SessionStream, answered_by, check_round
 from specgate.errors import InvalidArgument, SpecgateError
-from specgate.rpc.convert import verdict_from_pb, verify_round_to_pb
+from specgate.rpc.convert import prompt_logprobs_from_pb, verdict_from_pb, verify_round_to_pb
 from specgate.rpc.convert_ahead import follow_ups_to_pb
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.request_id import outgoing
 from specgate.rpc.status import from_rpc_error
-from specgate.types import FollowUps, ModelInfo, SessionSpec, Verdict, VerifyRequest
+from specgate.types import FollowUps, ModelInfo, SessionSpec, TokenLogprobs, Verdict, VerifyRequest
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
@@ -51,7 +51,8 @@ class GrpcDialer:
         """See ``ports.VerifierDialer``."""
         opening = verifier_service_pb2.VerifyRequest(open=_spec_to_pb(spec, lease))
         call = self._stub(lease, "verifier").Verify(metadata=outgoing())
-        return GrpcVerifier(await self._opened(call, opening, f"the verifier at {lease.endpoint}"))
+        stream = await self._opened(call, opening, f"the verifier at {lease.endpoint}")
+        return GrpcVerifier(stream, spec.num_prompt_logprobs)
 
     async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
         """Return what the service says of itself; ``role`` is "drafter" or "verifier".
@@ -86,10 +87,15 @@ def _spec_to_pb(spec: SessionSpec, lease: Lease) -> types_pb2.SessionSpec:
 
 
 class GrpcVerifier:
-    """A session on a verifier."""
+    """A session on a verifier.
 
-    def __init__(self, stream: SessionStream) -> None:
+    Args:
+        num_prompt_logprobs: that it tells before its first verdict, which carries them here.
+    """
+
+    def __init__(self, stream: SessionStream, num_prompt_logprobs: int = 0) -> None:
         self._stream = stream
+        self._num_prompt_logprobs = num_prompt_logprobs
         self._goes_on = False
         """It has begun with the next round by itself."""
         self._expecting: asyncio.Task[None] | None = None
@@ -99,13 +105,27 @@ class GrpcVerifier:
         if not self._goes_on:
             await self._stream.write(verifier_service_pb2.VerifyRequest(round=verify_round_to_pb(request)))
         last = self._goes_on = False
+        prompt_logprobs = await self._read_prompt_logprobs()
         while not last:
             answer = await self._stream.read()
             with answered_by(self._stream.peer):
                 check_round(answer.round, request.round)
                 verdict = verdict_from_pb(answer, len(request.proposal))
             last, self._goes_on = verdict.last, verdict.follow_up > 0
+            if prompt_logprobs:
+                verdict, prompt_logprobs = replace(verdict, prompt_logprobs=prompt_logprobs), ()
             yield verdict
+
+    async def _read_prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
+        read: list[TokenLogprobs] = []
+        while num_left := self._num_prompt_logprobs - len(read):
+            answer = await self._stream.read()
+            with answered_by(self._stream.peer):
+                if not (part := prompt_logprobs_from_pb(answer, num_left)):
+                    raise InvalidArgument("prompt_logprobs", f"{num_left} of {self._num_prompt_logprobs} are missing")
+            read += part
+        self._num_prompt_logprobs = 0
+        return tuple(read)
 
     def expect(self, follow_ups: FollowUps) -> None:
         """See ``ports.Verifier``."""

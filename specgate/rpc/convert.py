@@ -5,6 +5,7 @@ Token ids are not held against a vocabulary here: the services know it (``valida
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from specgate.errors import InvalidArgument
@@ -239,6 +240,17 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
     for confidence in verdict.accepted_confidences:
         check_range("accepted_confidences", confidence, 0.0, MAX_CONFIDENCE)
     return verdict
+
+
+def prompt_logprobs_to_pb(logprobs: Sequence[TokenLogprobs]) -> verifier_service_pb2.VerifyResponse:
+    """Return the wire's message of some tokens of the prompt."""
+    return verifier_service_pb2.VerifyResponse(prompt_logprobs=map(token_logprobs_to_pb, logprobs))
+
+
+def prompt_logprobs_from_pb(pb: verifier_service_pb2.VerifyResponse, most: int) -> tuple[TokenLogprobs, ...]:
+    """Return what a message tells of the prompt's next tokens, ``most`` at the most; nothing where it is a verdict."""
+    check_length("prompt_logprobs", pb.prompt_logprobs, 0, most)
+    return tuple(map(token_logprobs_from_pb, pb.prompt_logprobs))
 
 
 def draft_method_to_pb(method: DraftMethod) -> pb2.DraftMethod:

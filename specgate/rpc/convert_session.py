@@ -120,6 +120,8 @@ def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
         logprobs=spec.logprobs,
         cache_salt=spec.cache_salt,
         lease_token=spec.lease_token,
+        min_tokens=spec.min_tokens,
+        prompt_logprobs=spec.prompt_logprobs,
     )
 
 
@@ -139,6 +141,8 @@ def session_spec_from_pb(pb: pb2.SessionSpec, max_sequence_tokens: int = MAX_SEQ
         logprobs=pb.logprobs if pb.HasField("logprobs") else None,
         cache_salt=pb.cache_salt,
         lease_token=pb.lease_token,
+        min_tokens=pb.min_tokens,
+        prompt_logprobs=pb.prompt_logprobs if pb.HasField("prompt_logprobs") else None,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise, sampling
+from specgate.runtime.barred import Barred
 from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
 
@@ -37,6 +38,7 @@ class Choosing(NamedTuple):
         vocab_size: ids from here on do not exist for this session.
         prefix: needed where ``params`` has penalties.
         with_probs: return the raw probabilities of what was chosen.
+        barred: what may not be chosen yet.
     """
 
     params: SamplingParams
@@ -45,6 +47,12 @@ class Choosing(NamedTuple):
     vocab_size: int
     prefix: Prefix | None = None
     with_probs: bool = False
+    barred: Barred | None = None
+
+    @property
+    def weighs(self) -> bool:
+        """Return whether it is not the model's logits themselves that are chosen from."""
+        return self.prefix is not None or self.barred is not None or bool(self.params.logit_bias)
 
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share."""
@@ -147,14 +155,18 @@ def check_finite(logits: Sequence[torch.Tensor]) -> None:
 
 
 def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
-    """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature."""
+    """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature.
+
+    What is barred in a row has -inf there.
+    """
     logits, prefix = _within(logits, choosing), choosing.prefix
     counts = None if prefix is None else sampling.token_counts(prefix.prompt, prefix.output, prefix.draft, logits)
-    return sampling.adjust(logits, choosing.params, counts)
+    weighed = sampling.adjust(logits, choosing.params, counts)
+    return weighed if choosing.barred is None else choosing.barred.without(weighed, choosing.position)
 
 
 class _Law(NamedTuple):
-    """What rows that are chosen together have in common; ``unweighed``: no bias and no penalty in any of them."""
+    """What rows that are chosen together have in common; ``unweighed``: none of them has a bias, a penalty or a bar."""
 
     params: SamplingParams
     unweighed: bool
@@ -192,7 +204,7 @@ def _table(entries: list[_Entry]) -> torch.Tensor:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
     raw = weighed = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing]).float()
-    if any(choosing.prefix is not None or choosing.params.logit_bias for choosing in choosings):
+    if any(choosing.weighs for choosing in choosings):
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
     law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))

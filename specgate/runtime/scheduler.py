@@ -34,6 +34,8 @@ class ForwardRequest(NamedTuple):
 
     ``most_steps``: so many tokens may be chosen one behind the other, each from the logits of the one before, if the
     engine can. All but the last one are then the sequence's, and the answer has a row for each.
+
+    ``is_prompt``: it takes turns with prompts, however few its rows are.
     """
 
     sequence: KVSequence
@@ -41,6 +43,7 @@ class ForwardRequest(NamedTuple):
     length: int
     choose: "Choosing | None" = None
     most_steps: int = 1
+    is_prompt: bool = False
 
 
 class Rows(NamedTuple):
@@ -223,7 +226,7 @@ class _Step:
 
 
 def _decodes(need: ForwardRequest) -> bool:
-    return _pending(need) <= max(DECODE_ROWS, need.num_logits)
+    return not need.is_prompt and _pending(need) <= max(DECODE_ROWS, need.num_logits)
 
 
 def _pending(need: ForwardRequest) -> int:

@@ -183,7 +183,8 @@ class Verdict:
     counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how many sessions
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
     took; each 0 where the verifier does not tell. ``follow_up`` is the number, from 1, of the follow-up that the
-    verifier has gone on with; 0 where it waits to be asked.
+    verifier has gone on with; 0 where it waits to be asked. ``prompt_logprobs`` are what was told before the session's
+    first verdict.
     """
 
     round: int
@@ -201,6 +202,7 @@ class Verdict:
     forward_us: int = 0
     accepted_confidences: tuple[float, ...] = ()
     follow_up: int = 0
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def num_emitted(self) -> int:

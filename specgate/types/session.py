@@ -47,7 +47,9 @@ class SessionSpec:
     """What a session is opened with, on either service.
 
     ``output_token_ids`` is empty on a first attempt; after a failover it holds what was already emitted, and
-    counts for penalties, limits and positions just as if this service had emitted it.
+    counts for penalties, limits and positions just as if this service had emitted it. ``min_tokens`` are emitted before
+    one of ``stop_token_ids`` may be chosen. ``prompt_logprobs`` are told by a verifier before its first verdict, unless
+    there are ``output_token_ids``.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -62,6 +64,8 @@ class SessionSpec:
     logprobs: int | None = None
     cache_salt: str = ""
     lease_token: str = ""
+    min_tokens: int = 0
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -71,11 +75,21 @@ class SessionSpec:
         check_range("output_token_ids (length)", len(self.output_token_ids), 0, self.max_tokens)
         check_range("stop_token_ids (length)", len(self.stop_token_ids), 0, MAX_STOP_TOKEN_IDS)
         check_range("logprobs", self.logprobs or 0, 0, MAX_LOGPROBS)
+        check_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_LOGPROBS)
+        check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
+        if self.min_tokens and 0 < self.vocab_size <= len(self.stop_token_ids):
+            raise InvalidArgument("min_tokens", "every token is a stop token; there is none to emit before them")
 
     @property
     def rejects(self) -> bool:
         """Whether proposals are judged by rejection: not by agreement, which is also what greedy comes to."""
         return self.verification is Verification.REJECTION and not self.sampling.greedy
+
+    @property
+    def num_prompt_logprobs(self) -> int:
+        """Tokens of the prompt whose log-probabilities a verifier tells: all but the first, which has none."""
+        wanted = self.prompt_logprobs is not None and not self.output_token_ids
+        return len(self.prompt_token_ids) - 1 if wanted else 0
 
     @property
     def committed_token_ids(self) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class SamplingParams(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ...) -> None: ...
 
 class SessionSpec(_message.Message):
-    __slots__ = ("prompt_token_ids", "output_token_ids", "sampling", "seed", "verification", "max_tokens", "stop_token_ids", "vocab_size", "tokenizer_fingerprint", "logprobs", "cache_salt", "lease_token")
+    __slots__ = ("prompt_token_ids", "output_token_ids", "sampling", "seed", "verification", "max_tokens", "stop_token_ids", "vocab_size", "tokenizer_fingerprint", "logprobs", "cache_salt", "lease_token", "min_tokens", "prompt_logprobs")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,8 @@ class SessionSpec(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     output_token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: SamplingParams
@@ -97,7 +99,9 @@ class SessionSpec(_message.Message):
     logprobs: int
     cache_salt: str
     lease_token: str
-    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., verification: _Optional[_Union[Verification, str]] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., lease_token: _Optional[str] = ...) -> None: ...
+    min_tokens: int
+    prompt_logprobs: int
+    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., verification: _Optional[_Union[Verification, str]] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., lease_token: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
 
 class KeepAlive(_message.Message):
     __slots__ = ()

@@ -7,7 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from specgate.errors import SpecgateError
-from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb, verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert import (
+    draft_response_to_pb,
+    draft_round_from_pb,
+    prompt_logprobs_to_pb,
+    verdict_to_pb,
+    verify_round_from_pb,
+)
 from specgate.rpc.convert_ahead import announcement_to_pb, follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.server import Server
@@ -95,6 +101,8 @@ class FakeService:
     async def Verify(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         async with self._opened(requests) as verifier:
             yield verifying_pb.VerifyResponse(opened=True)
+            for told in getattr(verifier, "prompt_logprobs", ()):
+                yield prompt_logprobs_to_pb(told)
             async for message in requests:
                 if message.HasField("follow_ups"):
                     verifier.expect(follow_ups_from_pb(message.follow_ups))

@@ -7,15 +7,23 @@ from hypothesis import strategies as st
 
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.requests import CompletionRequest
-from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, MESSAGES, PROMPT
+from orchestrator.api.http.responses_request import ResponsesRequest
+from orchestrator.api.http.tokenization import DetokenizeRequest, TokenizeRequest
+from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, MESSAGES, PROMPT, RESPONSES
 
 VALID: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"model": "fake", "prompt": PROMPT, "max_tokens": 3},
     CHAT: {"model": "fake", "messages": MESSAGES, "max_tokens": 3},
+    RESPONSES: {"model": "fake", "input": "Hi", "max_output_tokens": 3},
+    "/tokenize": {"prompt": "Hi"},
+    "/detokenize": {"tokens": PROMPT},
 }
 FIELDS = {
     COMPLETIONS: (*CompletionRequest.model_fields, "unknown", ""),
     CHAT: (*ChatRequest.model_fields, "unknown", ""),
+    RESPONSES: (*ResponsesRequest.model_fields, "unknown", ""),
+    "/tokenize": (*TokenizeRequest.model_fields, "unknown", ""),
+    "/detokenize": (*DetokenizeRequest.model_fields, "unknown", ""),
 }
 INTEGERS = st.sampled_from((-(2**63), -1, 0, 1, 2, 16, 20, 21, 64, 65, 511, 512, 2**31, 2**32, 2**63, 2**64, 10**30))
 FLOATS = st.sampled_from(
@@ -63,11 +71,11 @@ class HttpCase(NamedTuple):
 @st.composite
 def mutated_bodies(draw: Any) -> HttpCase:
     """A valid body with a few fields changed, added or left out."""
-    path = draw(st.sampled_from((COMPLETIONS, CHAT)))
+    path = draw(st.sampled_from((COMPLETIONS, CHAT, *VALID)))
     body = VALID[path] | draw(st.dictionaries(st.sampled_from(FIELDS[path]), VALUES, max_size=4))
     for name in draw(st.lists(st.sampled_from(tuple(VALID[path])), max_size=1)):
         body.pop(name)
-    if draw(st.booleans()):
+    if "stream" in FIELDS[path] and draw(st.booleans()):
         body["stream"] = True
     return HttpCase(path, json.dumps(body).encode())
 

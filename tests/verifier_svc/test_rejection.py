@@ -162,6 +162,8 @@ def law_of_known(spec: SessionSpec) -> dict[Text, float]:
                 scores[i] = scores[i] / factor if scores[i] > 0 else scores[i] * factor
             scores[i] -= params.frequency_penalty * text.count(i) + params.presence_penalty * (i in text)
             scores[i] = (scores[i] + params.logit_bias.get(i, 0.0)) / params.temperature
+            if i in spec.stop_token_ids and len(text) < spec.min_tokens:
+                scores[i] = -torch.inf
         kth = sorted(scores, reverse=True)[params.top_k - 1] if params.top_k else min(scores)
         kept = torch.tensor([score if score >= kth else -torch.inf for score in scores], dtype=torch.float64)
         return kept.softmax(0).tolist()
@@ -181,6 +183,8 @@ CASES: dict[str, tuple[Plan, SessionSpec]] = {
     "draft confidence": (Plan(3, stop_below=0.5), make_spec(4)),
     "both": (Plan(2, stop_below=0.5, solo_below=0.4), make_spec(3)),
     "stop token": (Plan(2), make_spec(3, stop_token_ids=frozenset({2}))),
+    "stop token, not yet": (Plan(3), make_spec(4, stop_token_ids=frozenset({2}), min_tokens=2)),
+    "stop token, not yet, run-ahead": (Plan(1, ahead=2), make_spec(4, stop_token_ids=frozenset({2}), min_tokens=2)),
     "stop token, gate": (Plan(2, solo_below=0.5), make_spec(3, stop_token_ids=frozenset({0}))),
     "top-k": (Plan(2), make_spec(3, sampling=SamplingParams(temperature=0.7, top_k=2))),
     "penalties": (Plan(2), make_spec(3, sampling=PENALTIES)),

@@ -67,6 +67,26 @@ def test_one_text_for_a_seed(name: str, case: Case) -> None:
     assert len({tuple(generation.token_ids) for generation in expected}) == len(PROMPTS)
 
 
+@pytest.mark.parametrize("name", ["plain", "greedy", "all"])
+def test_no_stop_token_before_the_least_number_of_tokens_and_one_text_for_a_seed(name: str, case: Case) -> None:
+    stop = frozenset(range(0, VOCAB_SIZE, 2))
+    specs = [
+        make_spec(PROMPTS[0], SAMPLINGS[name], seed, stop_token_ids=stop, min_tokens=num)
+        for seed, num in enumerate((0, 7, 7, 7, NUM_TOKENS))
+    ]
+    texts: dict[int, list[int]] = {}
+    for plan in (ALONE, PLANS["one by one"], PLANS["gamma 4"], PLANS["gamma 8, gate, short solo runs"]):
+        generations = run_all([decode(case.pair, spec, plan) for spec in specs])
+        for spec, generation in zip(specs, generations, strict=True):
+            assert not stop.intersection(generation.token_ids[: spec.min_tokens])
+            if not generation.near_ties:
+                assert texts.setdefault(spec.seed, generation.token_ids) == generation.token_ids
+    assert all(spec.min_tokens <= len(texts[spec.seed]) for spec in specs)
+    # Without the bar they end sooner, behind it at once.
+    assert len(texts[0]) < 7
+    assert min(len(texts[seed]) for seed in (1, 2, 3)) < NUM_TOKENS
+
+
 def test_drafts_are_used_and_solo_runs_are_interrupted(case: Case) -> None:
     """The plans above do what their names say, or the equality of texts would mean little."""
     spec = make_spec(PROMPTS[0], SAMPLINGS["plain"])

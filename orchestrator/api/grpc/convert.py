@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from orchestrator.api.choices import check_num_choices
 from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import MAX_STOP_STRINGS, Delta, GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
@@ -53,6 +54,8 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
         verification=verification_from_pb(params.verification) if names_verification else defaults.verification,
         logprobs=params.logprobs if params.HasField("logprobs") else None,
         cache_salt=params.cache_salt,
+        min_tokens=params.min_tokens,
+        prompt_logprobs=params.prompt_logprobs if params.HasField("prompt_logprobs") else None,
     )
 
 
@@ -72,8 +75,15 @@ def _gate_threshold(params: pb.GenerationParams, gate: Gate, defaults: Defaults)
     return defaults.gate_threshold if gate is defaults.gate else None
 
 
-def delta_to_pb(delta: Delta, stats: GenerationStats) -> pb.GenerateStreamResponse:
-    """Return the wire's message; ``stats`` go with the last delta alone."""
+def num_choices(params: pb.GenerationParams) -> int:
+    """Return how many choices are wanted. Raises InvalidArgument: none, or too many."""
+    n = params.n if params.HasField("n") else 1
+    check_num_choices(1, n)
+    return n
+
+
+def delta_to_pb(delta: Delta, stats: GenerationStats, index: int = 0) -> pb.GenerateStreamResponse:
+    """Return the wire's message for choice ``index``; ``stats`` go with its last delta alone."""
     return pb.GenerateStreamResponse(
         text=delta.text,
         token_ids=delta.token_ids,
@@ -81,6 +91,8 @@ def delta_to_pb(delta: Delta, stats: GenerationStats) -> pb.GenerateStreamRespon
         logprobs=map(token_logprobs_to_pb, delta.logprobs),
         finish_reason=finish_reason_to_pb(delta.finish_reason),
         stats=stats_to_pb(stats) if delta.finish_reason is not None else None,
+        prompt_logprobs=map(token_logprobs_to_pb, delta.prompt_logprobs),
+        index=index,
     )
 
 
@@ -93,6 +105,7 @@ def deltas_to_pb(deltas: Sequence[Delta], stats: GenerationStats) -> pb.Generate
         logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.logprobs],
         finish_reason=finish_reason_to_pb(deltas[-1].finish_reason),
         stats=stats_to_pb(stats),
+        prompt_logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.prompt_logprobs],
     )
 
 

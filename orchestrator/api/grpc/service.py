@@ -6,10 +6,11 @@ from typing import Any
 
 import grpc
 
-from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, request_from_pb
+from orchestrator.api.choices import Choices, choices_of
+from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
-from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import InvalidArgument, SpecgateError
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
@@ -30,13 +31,14 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
         """Write the deltas as they are committed."""
-        generation_request = await self._read(request)
+        choices = Choices(self._request_queue, await self._read(request))
         num_sent, pace = 0, self._request_queue.read_pace()
-        async with self._request_queue.admitted(generation_request) as running, aclosing(running.deltas()) as deltas:
+        async with aclosing(choices.deltas()) as deltas:
             try:
-                async for delta in deltas:
+                async for index, delta in deltas:
                     # gRPC itself would wait for ever for a client that reads nothing.
-                    await pace.write(context.write(delta_to_pb(delta, running.stats)), len(delta.token_ids))
+                    response = delta_to_pb(delta, choices.stats[index], index)
+                    await pace.write(context.write(response), len(delta.token_ids))
                     num_sent += len(delta.token_ids)
             except grpc.aio.BaseError:
                 # The client is gone.
@@ -46,19 +48,25 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         """Answer when all is done."""
-        async with self._request_queue.admitted(await self._read(request)) as running:
-            deltas = [delta async for delta in running.deltas()]
-            return deltas_to_pb(deltas, running.stats)
+        requests = await self._read(request)
+        choices = Choices(self._request_queue, requests)
+        deltas: list[list[Delta]] = [[] for _ in requests]
+        async for index, delta in choices.deltas():
+            deltas[index].append(delta)
+        first, *others = map(deltas_to_pb, deltas, choices.stats)
+        first.others.extend(others)
+        return first
 
-    async def _read(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> GenerationRequest:
-        """Check what arrived, cheap things first, and encode the prompt."""
-        self._request_queue.check_room()
+    async def _read(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> list[GenerationRequest]:
+        """Check what arrived, cheap things first, and encode the prompt; return a request for each choice."""
+        n = num_choices(request.params)
+        self._request_queue.check_room(n)
         generation_request = request_from_pb(request.params, self._request_queue.defaults)
         token_ids = await self._prompt(request)
         if not request.params.HasField("max_tokens"):
             max_tokens = self._request_queue.default_max_tokens(len(token_ids))
             generation_request = replace(generation_request, max_tokens=max_tokens)
-        return replace(generation_request, prompt_token_ids=token_ids)
+        return choices_of([replace(generation_request, prompt_token_ids=token_ids)], n)
 
     async def _prompt(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> tuple[int, ...]:
         target = self._request_queue.target_info

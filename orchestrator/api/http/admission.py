@@ -1,16 +1,20 @@
 """From a client's request to a ``GenerationRequest``: encode the prompt, fill in defaults, refuse in its own words."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.api.http.chat import ChatRequest
+from orchestrator.api.choices import check_num_choices, choices_of
+from orchestrator.api.http.chat import ChatRequest, Message
 from orchestrator.api.http.errors import ApiError, in_words_of
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
+from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
 
+Asked = CompletionRequest | ChatRequest | ResponsesRequest
 SAMPLING_FIELDS = (
     "temperature",
     "top_k",
@@ -23,50 +27,76 @@ SAMPLING_FIELDS = (
 )
 
 
-async def admissible(params: CompletionRequest | ChatRequest, request_queue: RequestQueue) -> GenerationRequest:
-    """Return what the request queue is asked for.
+async def admissible(params: Asked, request_queue: RequestQueue) -> list[GenerationRequest]:
+    """Return what the request queue is asked for: as many choices for each prompt, in order, as the client wants.
 
     Raises:
         ApiError: 404 for another model's name, 400 where prompt and answer pass the context length.
         InvalidArgument: a value is out of its range; the field is named as the client names it.
         TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
     """
-    if params.model != request_queue.model_name:
-        problem = f"the model {params.model!r} is not served here; {request_queue.model_name!r} is"
-        raise ApiError(404, problem, param="model", code="model_not_found")
-    request_queue.check_room()
+    check_model(params.model, request_queue)
     try:
-        prompt = await encode(params, request_queue)
-        max_tokens = _length(params, len(prompt), request_queue)
-        return _generation_request(params, prompt, max_tokens, request_queue)
+        num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
+        check_num_choices(num_prompts, params.num_copies)
+        request_queue.check_room(num_prompts * params.num_copies)
+        prompts = await encode(params, request_queue)
+        return choices_of([_generation_request(params, prompt, request_queue) for prompt in prompts], params.num_copies)
     except InvalidArgument as error:
         raise in_words_of(error, params.names) from None
 
 
-async def encode(params: CompletionRequest | ChatRequest, request_queue: RequestQueue) -> tuple[int, ...]:
-    """Return the prompt's token ids.
+def check_model(name: str | None, request_queue: RequestQueue) -> None:
+    """Raise ApiError, 404, unless ``name`` is the served model's, or not said."""
+    if name not in (None, request_queue.model_name):
+        problem = f"the model {name!r} is not served here; {request_queue.model_name!r} is"
+        raise ApiError(404, problem, param="model", code="model_not_found")
+
+
+async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, ...]]:
+    """Return each prompt's token ids.
 
     Raises:
         InvalidArgument: see ``RequestQueue.encode``; or there is no chat template, or it refuses the messages.
     """
     field = params.prompt_field
-    if isinstance(params, ChatRequest):
+    if not isinstance(params, CompletionRequest):
         num_characters = sum(len(message.content) for message in params.messages)
-        return await request_queue.encode(partial(_encode_chat, params), num_characters, field)
-    if isinstance(params.prompt, str):
-        return await request_queue.encode(partial(_encode_text, params), len(params.prompt), field)
-    return tuple(params.prompt)
+        encode = partial(
+            encode_chat,
+            params.messages,
+            add_generation_prompt=params.add_generation_prompt,
+            continue_final_message=params.continue_final_message,
+        )
+        return [await request_queue.encode(encode, num_characters, field)]
+    adds = params.add_special_tokens
+    return [
+        await encode_text(prompt, adds, request_queue) if isinstance(prompt, str) else tuple(prompt)
+        for prompt in params.prompt
+    ]
 
 
-def _encode_chat(params: ChatRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
-    continued = bool(params.continue_final_message)
-    begin = not continued if params.add_generation_prompt is None else params.add_generation_prompt
-    messages = [message.for_template() for message in params.messages]
-    return tokenizer.encode_chat(messages, add_generation_prompt=begin, continue_final_message=continued)
+async def encode_text(text: str, add_special_tokens: bool | None, request_queue: RequestQueue) -> tuple[int, ...]:
+    """Return the ids of a ``prompt``; special tokens are added unless that is refused. Raises: see ``encode``."""
+
+    def encode(tokenizer: TextTokenizer) -> tuple[int, ...]:
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens is not False)
+
+    return await request_queue.encode(encode, len(text), "prompt")
 
 
-def _encode_text(params: CompletionRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
-    return tokenizer.encode(str(params.prompt), add_special_tokens=params.add_special_tokens is not False)
+def encode_chat(
+    messages: Sequence[Message],
+    tokenizer: TextTokenizer,
+    *,
+    add_generation_prompt: bool | None,
+    continue_final_message: bool | None,
+) -> tuple[int, ...]:
+    """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
+    continued = bool(continue_final_message)
+    begin = not continued if add_generation_prompt is None else add_generation_prompt
+    turns = [message.for_template() for message in messages]
+    return tokenizer.encode_chat(turns, add_generation_prompt=begin, continue_final_message=continued)
 
 
 def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: RequestQueue) -> int:
@@ -84,8 +114,10 @@ def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: Requ
 
 
 def _generation_request(
-    params: GenerateRequest, prompt: tuple[int, ...], max_tokens: int, request_queue: RequestQueue
+    params: GenerateRequest, prompt: tuple[int, ...], request_queue: RequestQueue
 ) -> GenerationRequest:
+    # One token is decoded in any case; where none is asked for it is left out of the answer.
+    max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
     defaults = request_queue.defaults
     said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
     gate = defaults.gate if params.gate is None else params.gate
@@ -105,4 +137,17 @@ def _generation_request(
         verification=params.verification or defaults.verification,
         logprobs=params.num_top_logprobs,
         cache_salt=params.cache_salt or "",
+        min_tokens=params.min_tokens or 0,
+        prompt_logprobs=params.num_prompt_logprobs,
+        include_stop=bool(params.include_stop_str_in_output),
+        skip_special_tokens=params.skip_special_tokens is not False,
     )
+
+
+def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], tokenizer: TextTokenizer | None) -> list[str]:
+    """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
+    if not isinstance(params, CompletionRequest) or not params.echoes:
+        return [""] * len(prompts)
+    decode = tokenizer.decode if tokenizer is not None else lambda _: ""
+    given = zip(params.prompt, prompts, strict=True)
+    return [prompt if isinstance(prompt, str) else decode(token_ids) for prompt, token_ids in given]

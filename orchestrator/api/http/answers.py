@@ -5,110 +5,88 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orchestrator.api.http.logprobs import TokenText, chat_logprobs, completion_logprobs
+from orchestrator.api.http.choice import Body, ChatChoice, Choice, CompletionChoice
+from orchestrator.api.http.logprobs import TokenText, prompt_logprobs
+from orchestrator.api.http.metrics import usage
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.decode.request import Delta
 
-Body = dict[str, Any]
+Prompt = tuple[Sequence[int], str]
+"""Its token ids, and what a text begins with that begins with it."""
 
 
 class OpenAIAnswer:
-    """One request's answer. Its subclasses say what a choice looks like.
+    """One request's answer: ``n`` choices for each of its prompts, in that order.
 
     Args:
         params: what the client asked for, extras included.
-        prompt_token_ids: told where token ids are.
         text_of: names tokens beside their log-probabilities.
     """
 
     id_prefix: ClassVar[str]
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
+    choice: ClassVar[type[Choice]]
+    ends_with_done: ClassVar[bool] = True
 
-    def __init__(self, params: GenerateRequest, prompt_token_ids: Sequence[int], text_of: TokenText) -> None:
+    def __init__(self, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenText) -> None:
         self._params = params
-        self._prompt_token_ids = prompt_token_ids
+        self._prompts = prompts
         self._text_of = text_of
+        copies = [prompt for prompt in prompts for _ in range(params.num_copies)]
+        self._choices = [self.choice(index, params, *prompt, text_of) for index, prompt in enumerate(copies)]
+        self._has_begun = False
         self._root = {
             "id": self.id_prefix + secrets.token_hex(12),
             "created": int(time.time()),
             "model": params.model,
         }
-        self._held: list[Delta] = []
-        self.num_sent = 0
-        """Tokens in the chunks so far."""
 
-    def whole(self, deltas: Sequence[Delta], usage: Mapping[str, int], metrics: Mapping[str, Any]) -> Body:
-        """Return the answer in one piece."""
-        delta = _joined(deltas)
-        choice = {
-            "index": 0,
-            **self._whole_content(delta.text),
-            "logprobs": self._logprobs(delta),
-            "finish_reason": delta.finish_reason,
-            **self._extras(delta),
-        }
-        body = self._body(self.whole_object, [choice]) | {"usage": usage, "metrics": metrics}
-        return self._with_prompt(body)
+    @property
+    def num_sent(self) -> int:
+        """Tokens in the answer so far, of all choices."""
+        return sum(choice.num_sent for choice in self._choices)
 
-    def opening(self) -> Iterator[Body]:
-        """Yield what comes before the first delta's chunk."""
-        if self._params.return_token_ids:
-            yield self._with_prompt(self._chunk(Delta((), ())))
+    def whole(self, deltas: Sequence[Sequence[Delta]], metrics: Mapping[str, Any]) -> Body:
+        """Return the answer in one piece; ``deltas`` are each choice's."""
+        choices = [choice.whole(own) for choice, own in zip(self._choices, deltas, strict=True)]
+        body = self._body(self.whole_object, choices) | {"usage": self._usage(), "metrics": metrics}
+        return self._with_prompts(body) | self._prompt_extras(deltas)
 
-    def chunks(self, delta: Delta) -> Iterator[Body]:
-        """Yield the chunks that ``delta`` completes; what has no text yet waits for the next one, or for the end."""
-        self._held.append(delta)
-        tells_ids = self._params.return_token_ids and delta.token_ids
-        if delta.text or tells_ids:
-            yield self._release()
-        if delta.finish_reason is not None:
-            yield self._release(delta.finish_reason)
+    def chunks(self, index: int, delta: Delta) -> Iterator[Body]:
+        """Yield the chunks that a delta of choice ``index`` completes."""
+        for choice in self._choices[index].chunks(delta):
+            body = self._body(self.chunk_object, [choice])
+            if self._params.include_usage:
+                body["usage"] = self._usage() if self._params.continuous_usage else None
+            yield body if self._has_begun else self._with_prompts(body)
+            self._has_begun = True
 
-    def closing(self, usage: Mapping[str, int], metrics: Mapping[str, Any]) -> Iterator[Body]:
+    def closing(self, metrics: Mapping[str, Any]) -> Iterator[Body]:
         """Yield what comes after the last delta's chunks: usage and metrics, where the client wants them."""
         if self._params.include_usage:
-            yield self._body(self.chunk_object, []) | {"usage": usage, "metrics": metrics}
+            yield self._body(self.chunk_object, []) | {"usage": self._usage(), "metrics": metrics}
 
-    def _release(self, finish_reason: str | None = None) -> Body:
-        delta = _joined(self._held)
-        self._held.clear()
-        self.num_sent += len(delta.token_ids)
-        return self._chunk(delta, finish_reason)
+    def failure(self, error: Body) -> Body:
+        """Return the event of an ``error`` in mid-stream."""
+        return error
 
-    def _chunk(self, delta: Delta, finish_reason: str | None = None) -> Body:
-        choice = {
-            "index": 0,
-            **self._chunk_content(delta.text),
-            "logprobs": self._logprobs(delta),
-            "finish_reason": finish_reason,
-            **self._extras(delta),
-        }
-        body = self._body(self.chunk_object, [choice])
-        return body | {"usage": None} if self._params.include_usage else body
+    def _usage(self) -> dict[str, int]:
+        return usage(sum(len(token_ids) for token_ids, _ in self._prompts), self.num_sent)
 
     def _body(self, kind: str, choices: list[Body]) -> Body:
         return {**self._root, "object": kind, "choices": choices}
 
-    def _extras(self, delta: Delta) -> Body:
-        extras: Body = {}
-        if self._params.return_token_ids:
-            extras["token_ids"] = delta.token_ids
-        if self._params.return_sources:
-            extras["sources"] = delta.sources
-        return extras
+    def _with_prompts(self, body: Body) -> Body:
+        """Add the prompt's token ids where they are asked for; of several prompts a list of lists."""
+        if not self._params.return_token_ids:
+            return body
+        token_ids = [token_ids for token_ids, _ in self._prompts]
+        return body | {"prompt_token_ids": token_ids[0] if len(token_ids) == 1 else token_ids}
 
-    def _with_prompt(self, body: Body) -> Body:
-        return body | {"prompt_token_ids": self._prompt_token_ids} if self._params.return_token_ids else body
-
-    def _whole_content(self, text: str) -> Body:
-        raise NotImplementedError
-
-    def _chunk_content(self, text: str) -> Body:
-        raise NotImplementedError
-
-    def _logprobs(self, delta: Delta) -> Body | None:
-        raise NotImplementedError
+    def _prompt_extras(self, deltas: Sequence[Sequence[Delta]]) -> Body:
+        """Return what a whole answer tells of its one prompt."""
+        return {}
 
 
 class CompletionAnswer(OpenAIAnswer):
@@ -116,53 +94,19 @@ class CompletionAnswer(OpenAIAnswer):
 
     id_prefix = "cmpl-"
     whole_object = chunk_object = "text_completion"
-
-    def __init__(self, params: GenerateRequest, prompt_token_ids: Sequence[int], text_of: TokenText) -> None:
-        super().__init__(params, prompt_token_ids, text_of)
-        self._offset = 0
-
-    def _whole_content(self, text: str) -> Body:
-        return {"text": text}
-
-    def _chunk_content(self, text: str) -> Body:
-        return {"text": text}
-
-    def _logprobs(self, delta: Delta) -> Body | None:
-        told = completion_logprobs(delta, self._text_of, self._offset)
-        if told is not None:
-            self._offset += sum(map(len, told["tokens"]))
-        return told
+    choice = CompletionChoice
 
 
 class ChatAnswer(OpenAIAnswer):
-    """``chat.completion`` and its chunks: the first one names the role."""
+    """``chat.completion`` and its chunks."""
 
     id_prefix = "chatcmpl-"
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
+    choice = ChatChoice
 
-    def opening(self) -> Iterator[Body]:
-        """See ``OpenAIAnswer``."""
-        first = self._chunk(Delta((), ()))
-        first["choices"][0]["delta"] = {"role": "assistant", "content": ""}
-        yield self._with_prompt(first)
-
-    def _whole_content(self, text: str) -> Body:
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
-
-    def _chunk_content(self, text: str) -> Body:
-        return {"delta": {"content": text} if text else {}}
-
-    def _logprobs(self, delta: Delta) -> Body | None:
-        return chat_logprobs(delta, self._text_of)
-
-
-def _joined(deltas: Sequence[Delta]) -> Delta:
-    """Return all of ``deltas`` as one."""
-    return Delta(
-        token_ids=tuple(token_id for delta in deltas for token_id in delta.token_ids),
-        sources=tuple(source for delta in deltas for source in delta.sources),
-        text="".join(delta.text for delta in deltas),
-        logprobs=tuple(one for delta in deltas for one in delta.logprobs),
-        finish_reason=deltas[-1].finish_reason if deltas else None,
-    )
+    def _prompt_extras(self, deltas: Sequence[Sequence[Delta]]) -> Body:
+        if self._params.prompt_logprobs is None:
+            return {}
+        told = [one for delta in deltas[0] for one in delta.prompt_logprobs]
+        return {"prompt_logprobs": prompt_logprobs(self._prompts[0][0], told, self._text_of)}

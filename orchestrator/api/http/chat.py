@@ -13,6 +13,13 @@ Nothing = Annotated[list[None], Field(max_length=0)] | None
 """A list where an empty one says as little as none."""
 
 
+class TextPart(StrictBody):
+    """A part of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
 class Message(StrictBody):
     """One turn. Parts of text are joined by newlines. Null fields are those of an answer that is sent back."""
 
@@ -26,7 +33,7 @@ class Message(StrictBody):
     tool_calls: Nothing = None
     annotations: Nothing = None
 
-    @field_validator("content", mode="before")
+    @field_validator("content", mode="before", json_schema_input_type=str | list[TextPart])
     @classmethod
     def _join_parts(cls, value: Any) -> Any:
         if not isinstance(value, list):
@@ -50,13 +57,16 @@ class TextFormat(StrictBody):
     type: Literal["text"]
 
 
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+
+
 class ChatRequest(GenerateRequest):
     """A conversation to go on with. ``add_generation_prompt`` and ``continue_final_message`` are vLLM's."""
 
     prompt_field = "messages"
     logprobs_field = "top_logprobs"
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    messages: Messages
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

@@ -1,6 +1,8 @@
 """Log-probabilities in the two shapes that OpenAI's endpoints have for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from orchestrator.decode.request import Delta
@@ -36,21 +38,23 @@ def _chat_entry(text: str, logprob: float) -> dict[str, Any]:
     return {"token": text, "logprob": max(logprob, LOWEST), "bytes": as_bytes}
 
 
-def completion_logprobs(delta: Delta, text_of: TokenText, offset: int) -> dict[str, Any] | None:
+def completion_logprobs(
+    token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None], text_of: TokenText, offset: int
+) -> dict[str, Any] | None:
     """Return the ``logprobs`` of a completion's choice, None where none were asked for.
 
     Args:
+        logprobs: one a token; None: of a token with nothing before it.
         offset: of the first token in the answer, counted in characters of the tokens before it.
     """
-    if not delta.logprobs:
+    if not logprobs:
         return None
-    tokens = [text_of(token_id) for token_id in delta.token_ids]
-    offsets = [offset + sum(map(len, tokens[:index])) for index in range(len(tokens))]
+    tokens = [text_of(token_id) for token_id in token_ids]
     return {
         "tokens": tokens,
-        "token_logprobs": [max(one.logprob, LOWEST) for one in delta.logprobs],
-        "top_logprobs": [_by_text(token, one, text_of) for token, one in zip(tokens, delta.logprobs, strict=True)],
-        "text_offset": offsets,
+        "token_logprobs": [one and max(one.logprob, LOWEST) for one in logprobs],
+        "top_logprobs": [one and _by_text(token, one, text_of) for token, one in zip(tokens, logprobs, strict=True)],
+        "text_offset": list(accumulate(map(len, tokens[:-1]), initial=offset)),
     }
 
 
@@ -61,3 +65,27 @@ def _by_text(token: str, logprobs: TokenLogprobs, text_of: TokenText) -> dict[st
         text = text_of(token_id)
         told[text] = max(logprob, told.get(text, LOWEST))
     return told
+
+
+def trimmed(logprobs: Sequence[TokenLogprobs], num_top: int | None) -> list[TokenLogprobs]:
+    """Return them with no more than ``num_top`` of the likeliest tokens each."""
+    return [replace(one, top=one.top[:num_top]) for one in logprobs]
+
+
+def prompt_logprobs(
+    token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], text_of: TokenText
+) -> list[dict[str, Any] | None]:
+    """Return vLLM's ``prompt_logprobs``: of each token of the prompt, by token id, its own and those of the likeliest.
+
+    The first one has none. ``rank`` is null where a token is not among the likeliest ones that were asked for.
+    """
+    return [None, *(_by_id(token_id, one, text_of) for token_id, one in zip(token_ids[1:], logprobs, strict=True))]
+
+
+def _by_id(token_id: int, logprobs: TokenLogprobs, text_of: TokenText) -> dict[str, Any]:
+    ranked = {one: (rank, logprob) for rank, (one, logprob) in enumerate(logprobs.top, 1)}
+    told = {token_id: (None, logprobs.logprob)} | ranked
+    return {
+        str(one): {"logprob": max(logprob, LOWEST), "rank": rank, "decoded_token": text_of(one)}
+        for one, (rank, logprob) in told.items()
+    }

@@ -1,7 +1,10 @@
 """What an answer tells of its own making: ``usage`` as OpenAI has it, ``metrics`` as vLLM does, and counts of ours."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import reduce
+from operator import add
 from typing import Any
 
 from orchestrator.decode.request import GenerationRequest, GenerationStats
@@ -13,13 +16,13 @@ class Timing:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._came = clock()
-        self._let_in = self._came
+        self._let_in: float | None = None
         self._first: float | None = None
         self._last = self._came
 
     def let_in(self) -> None:
-        """The request's turn has come."""
-        self._let_in = self._clock()
+        """The turn of the request, or of its first choice, has come."""
+        self._let_in = self._clock() if self._let_in is None else self._let_in
 
     def delta(self) -> None:
         """A delta was read."""
@@ -32,11 +35,12 @@ class Timing:
         ``tokens_per_second`` is taken from the request's turn to its last delta, so prefill is in it.
         """
         first = self._last if self._first is None else self._first
-        decoding, whole = self._last - first, self._last - self._let_in
+        let_in = self._came if self._let_in is None else self._let_in
+        decoding, whole = self._last - first, self._last - let_in
         return {
-            "time_to_first_token_ms": _ms(first - self._let_in),
+            "time_to_first_token_ms": _ms(first - let_in),
             "generation_time_ms": _ms(decoding),
-            "queue_time_ms": _ms(self._let_in - self._came),
+            "queue_time_ms": _ms(let_in - self._came),
             "mean_itl_ms": _ms(decoding / (num_tokens - 1)) if num_tokens > 1 else None,
             "tokens_per_second": round(num_tokens / whole, 3) if whole > 0 else None,
         }
@@ -46,13 +50,20 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def usage(stats: GenerationStats) -> dict[str, int]:
+def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
     """Return OpenAI's token counts."""
     return {
-        "prompt_tokens": stats.prompt_tokens,
-        "completion_tokens": stats.completion_tokens,
-        "total_tokens": stats.prompt_tokens + stats.completion_tokens,
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
     }
+
+
+def total(stats: Sequence[GenerationStats]) -> GenerationStats:
+    """Return the statistics of several choices as one; the seed is that of the first."""
+    names = [field.name for field in fields(GenerationStats)]
+    summed = {name: reduce(add, [getattr(one, name) for one in stats]) for name in names}
+    return GenerationStats(**summed | {"seed": stats[0].seed})
 
 
 def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) -> dict[str, Any]:

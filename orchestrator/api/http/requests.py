@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from orchestrator.api.choices import MAX_CHOICES
 from orchestrator.decode.request import MAX_STOP_STRINGS
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
@@ -15,6 +16,8 @@ from specgate.types import MAX_LOGIT_BIAS, MAX_STOP_TOKEN_IDS, Verification
 MAX_PROMPT_TOKENS = 1 << 20
 MAX_NAME_CHARACTERS = 512
 
+Prompt = str | list[int]
+Stop = Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
 
 
@@ -25,9 +28,13 @@ class StrictBody(BaseModel):
 
 
 class StreamOptions(StrictBody):
-    """``include_usage`` adds a last chunk that carries usage and metrics."""
+    """``include_usage`` adds a last chunk that carries usage and metrics.
+
+    Beside it ``continuous_usage_stats`` tells the usage so far in every chunk.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: Literal[False] | None = None
 
 
@@ -49,7 +56,7 @@ class GenerateRequest(StrictBody):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: Annotated[dict[int, float], Field(max_length=MAX_LOGIT_BIAS)] | None = None
-    stop: Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)] | None = None
+    stop: Stop | None = None
     seed: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -59,8 +66,12 @@ class GenerateRequest(StrictBody):
     repetition_penalty: float | None = None
     stop_token_ids: Annotated[list[int], Field(max_length=MAX_STOP_TOKEN_IDS, fail_fast=True)] | None = None
     ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
     return_token_ids: bool | None = None
     cache_salt: str | None = None
+    prompt_logprobs: int | None = None
 
     gamma: int | None = None
     gate: Gate | None = None
@@ -68,13 +79,10 @@ class GenerateRequest(StrictBody):
     verification: Verification | None = None
     return_sources: bool | None = None
 
-    n: Literal[1] | None = None
+    n: int | None = None
     user: Name | None = None
-    min_tokens: Literal[0] | None = None
-    skip_special_tokens: Literal[True] | None = None
-    include_stop_str_in_output: Literal[False] | None = None
 
-    @field_validator("stop", mode="before")
+    @field_validator("stop", mode="before", json_schema_input_type=str | Stop | None)
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
@@ -88,12 +96,41 @@ class GenerateRequest(StrictBody):
     def _check_stream_options(self) -> "GenerateRequest":
         if self.stream_options is not None and not self.stream:
             raise InvalidArgument("stream_options", "needs stream: true")
+        if self.prompt_logprobs is not None and self.stream:
+            raise InvalidArgument("prompt_logprobs", "are not told in streams; echo and logprobs are")
         return self
+
+    @property
+    def num_copies(self) -> int:
+        """Choices for each prompt."""
+        return 1 if self.n is None else self.n
 
     @property
     def include_usage(self) -> bool:
         """Whether a stream ends with usage and metrics."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the text begins with the prompt."""
+        return False
+
+    @property
+    def emits_nothing(self) -> bool:
+        """Whether the prompt is all that is asked about."""
+        asks_of_prompt = self.echoes or self.prompt_logprobs is not None
+        return asks_of_prompt and self.length is not None and self.length[1] == 0
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """How many of the likeliest tokens are needed at each token of the prompt, None where nothing is."""
+        wanted = (self.prompt_logprobs, self.num_top_logprobs if self.echoes else None)
+        return max((num for num in wanted if num is not None), default=None)
+
+    @property
+    def continuous_usage(self) -> bool:
+        """Whether every chunk of a stream tells the usage so far."""
+        return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
     @property
     def length(self) -> tuple[str, int] | None:
@@ -117,34 +154,44 @@ class GenerateRequest(StrictBody):
 
 
 class CompletionRequest(GenerateRequest):
-    """``POST /v1/completions``. The prompt is one text or one list of token ids, alone or in a list of one."""
+    """``POST /v1/completions``. The prompt is a text or a list of token ids, or a list of either: a choice for each."""
 
     prompt_field = "prompt"
 
-    prompt: str | Annotated[list[int], Field(fail_fast=True)]
+    prompt: list[Prompt]
     logprobs: int | None = None
     add_special_tokens: bool | None = None
 
     best_of: Literal[1] | None = None
-    echo: Literal[False] | None = None
+    echo: bool | None = None
     suffix: Literal[""] | None = None
 
-    @field_validator("prompt", mode="plain")
+    @field_validator("prompt", mode="plain", json_schema_input_type=Prompt | list[str] | list[list[int]])
     @classmethod
-    def _one_prompt(cls, value: Any) -> str | list[int]:
-        if isinstance(value, list) and value and isinstance(value[0], str | list):
-            if len(value) > 1:
-                raise ValueError(f"{len(value)} prompts; send one at a time")
-            value = value[0]
-        if isinstance(value, str):
-            return value
-        if not isinstance(value, list) or not all(type(token_id) is int for token_id in value[:MAX_PROMPT_TOKENS]):
-            raise ValueError("must be a text or a list of token ids")
-        if len(value) > MAX_PROMPT_TOKENS:
-            raise ValueError(f"{len(value)} token ids; {MAX_PROMPT_TOKENS} is the most")
-        return value
+    def _prompts(cls, value: Any) -> list[Prompt]:
+        several = isinstance(value, list) and value and isinstance(value[0], str | list)
+        if several and len(value) > MAX_CHOICES:
+            raise ValueError(f"{len(value)} prompts; {MAX_CHOICES} choices are the most")
+        prompts: list[Any] = value if several else [value]
+        return [_checked(prompt, type(prompts[0])) for prompt in prompts]
 
     @property
     def num_top_logprobs(self) -> int | None:
         """See ``GenerateRequest``."""
         return self.logprobs
+
+    @property
+    def echoes(self) -> bool:
+        """See ``GenerateRequest``."""
+        return bool(self.echo)
+
+
+def _checked(prompt: Any, kind: type) -> Prompt:
+    """Return a prompt. Raises ValueError: it is none, or not of the same kind as the others."""
+    if isinstance(prompt, str) and kind is str:
+        return prompt
+    if kind is str or not isinstance(prompt, list) or any(type(one) is not int for one in prompt[:MAX_PROMPT_TOKENS]):
+        raise ValueError("must be a text or a list of token ids, or a list of texts or of such lists")
+    if len(prompt) > MAX_PROMPT_TOKENS:
+        raise ValueError(f"{len(prompt)} token ids; {MAX_PROMPT_TOKENS} is the most")
+    return prompt

@@ -1,17 +1,18 @@
 """One request, run while its answer is sent."""
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.api.http.answers import Body, OpenAIAnswer
+from orchestrator.api.choices import Choices
+from orchestrator.api.http.choice import Body
 from orchestrator.api.http.errors import error_body, in_words_of
-from orchestrator.api.http.metrics import Timing, metrics, usage
+from orchestrator.api.http.metrics import Timing, metrics, total
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.sse import EventWriter, ReaderLost, unless_reader_leaves
 from orchestrator.api.request_queue import RequestQueue
@@ -21,29 +22,63 @@ from specgate.errors import InvalidArgument, reason_of
 _log = logging.getLogger(__name__)
 
 
+class Answer(Protocol):
+    """What an endpoint makes of the deltas."""
+
+    ends_with_done: ClassVar[bool]
+    """Whether ``[DONE]`` is sent behind a complete stream."""
+
+    @property
+    def num_sent(self) -> int:
+        """Tokens in the answer so far, of all choices."""
+        ...
+
+    def whole(self, deltas: Sequence[Sequence[Delta]], metrics: Mapping[str, Any]) -> Body:
+        """Return the answer in one piece; ``deltas`` are each choice's."""
+        ...
+
+    def chunks(self, index: int, delta: Delta) -> Iterator[Body]:
+        """Yield the events that a delta of choice ``index`` completes."""
+        ...
+
+    def closing(self, metrics: Mapping[str, Any]) -> Iterator[Body]:
+        """Yield what comes after the last delta's events."""
+        ...
+
+    def failure(self, error: Body) -> Body:
+        """Return the event of an ``error`` in mid-stream."""
+        ...
+
+
 class GenerationResponse(Response):
-    """Asks the request queue for ``request`` when it is sent; gives everything back when it ends or the client leaves.
+    """Asks the request queue for ``requests``, a choice each, when it is sent.
+
+    It gives everything back when it ends or the client leaves.
 
     What fails before the first delta is raised, so that it can still become a status; what fails later ends a stream
     with an error event, whose ``last_token_index`` counts the answer's tokens from 0 and is -1 before the first.
     """
 
     def __init__(
-        self, request_queue: RequestQueue, params: GenerateRequest, request: GenerationRequest, answer: OpenAIAnswer
+        self,
+        request_queue: RequestQueue,
+        params: GenerateRequest,
+        requests: Sequence[GenerationRequest],
+        answer: Answer,
     ) -> None:
         super().__init__()
         self._request_queue = request_queue
-        self._request = request
+        self._requests = requests
         self._answer = answer
         self._params = params
         self._timing = Timing()
-        self._told: dict[str, Any] = {}
+        self._choices = Choices(request_queue, requests, on_turn=self._timing.let_in)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI.
 
         Raises:
-            SpecgateError: see ``RequestQueue.admitted`` and ``RunningRequest.deltas``.
+            SpecgateError: see ``Choices.deltas``.
         """
         work = self._send_stream(send) if self._params.stream else self._send_whole(scope, receive, send)
         try:
@@ -52,8 +87,11 @@ class GenerationResponse(Response):
             raise in_words_of(error, self._params.names) from None
 
     async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
-        deltas = [delta async for delta in self._deltas()]
-        await JSONResponse(self._answer.whole(deltas, **self._told))(scope, receive, send)
+        deltas: list[list[Delta]] = [[] for _ in self._requests]
+        async for index, delta in self._choices.deltas():
+            self._timing.delta()
+            deltas[index].append(delta)
+        await JSONResponse(self._answer.whole(deltas, self._metrics()))(scope, receive, send)
 
     async def _send_stream(self, send: Send) -> None:
         async with EventWriter(send, self._request_queue.read_pace()) as writer:
@@ -63,7 +101,7 @@ class GenerationResponse(Response):
                     async for chunk in chunks:
                         await writer.write(chunk, self._answer.num_sent - num_sent)
                         num_sent = self._answer.num_sent
-                await writer.done()
+                await (writer.done() if self._answer.ends_with_done else writer.end())
             except ReaderLost as error:
                 _log.info("a stream was given up: %s", error)
             except Exception as error:
@@ -75,32 +113,19 @@ class GenerationResponse(Response):
         body = error_body(error)
         body["error"]["last_token_index"] = self._answer.num_sent - 1
         try:
-            await writer.write(body)
+            await writer.write(self._answer.failure(body))
             await writer.end()
         except ReaderLost as lost:
             _log.info("nobody was there to hear of %s: %s", reason_of(error), lost)
 
     async def _chunks(self) -> AsyncGenerator[Body, None]:
-        opened = False
-        async with aclosing(self._deltas()) as deltas:
-            async for delta in deltas:
-                if not opened:
-                    opened = True
-                    for chunk in self._answer.opening():
-                        yield chunk
-                for chunk in self._answer.chunks(delta):
+        async with aclosing(self._choices.deltas()) as deltas:
+            async for index, delta in deltas:
+                self._timing.delta()
+                for chunk in self._answer.chunks(index, delta):
                     yield chunk
-        for chunk in self._answer.closing(**self._told):
+        for chunk in self._answer.closing(self._metrics()):
             yield chunk
 
-    async def _deltas(self) -> AsyncGenerator[Delta, None]:
-        async with self._request_queue.admitted(self._request) as running:
-            self._timing.let_in()
-            async with aclosing(running.deltas()) as deltas:
-                async for delta in deltas:
-                    self._timing.delta()
-                    yield delta
-        self._told = {
-            "usage": usage(running.stats),
-            "metrics": metrics(self._request, running.stats, self._timing),
-        }
+    def _metrics(self) -> dict[str, Any]:
+        return metrics(self._requests[0], total(self._choices.stats), self._timing)

@@ -9,23 +9,27 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import specgate
-from orchestrator.api.http.admission import admissible
+from orchestrator.api.http.admission import admissible, echoed_texts
 from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.headers import with_few_headers
 from orchestrator.api.http.logprobs import token_text
+from orchestrator.api.http.openapi import document
 from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
+from orchestrator.api.http.responses_answer import ResponsesAnswer
+from orchestrator.api.http.responses_request import ResponsesRequest
+from orchestrator.api.http.tokenization import add_tokenization
 from orchestrator.api.readiness import Probe, Readiness
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
 
 
 def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI:
-    """Return the application over ``request_queue``. It has no pages of its own: its API is OpenAI's, described there.
+    """Return the application over ``request_queue``. It has no pages, and describes itself at ``/openapi.json``.
 
     Args:
         probe: see ``Readiness``.
@@ -33,7 +37,9 @@ def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI
     app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
     _add_error_handlers(app)
     _add_generation(app, request_queue)
+    _add_responses(app, request_queue)
     _add_models(app, request_queue)
+    add_tokenization(app, request_queue)
     _add_health(app, Readiness(request_queue, probe))
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
     app.middleware_stack = RequestIdMiddleware(with_few_headers(app.build_middleware_stack()))
@@ -54,9 +60,12 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
     async def generate(params: CompletionRequest | ChatRequest, kind: type[OpenAIAnswer]) -> Response:
-        request = await admissible(params, request_queue)
-        answer = kind(params, request.prompt_token_ids, token_text(request_queue.orchestrator.tokenizer))
-        return GenerationResponse(request_queue, params, request, answer)
+        requests = await admissible(params, request_queue)
+        tokenizer = request_queue.orchestrator.tokenizer
+        prompts = [request.prompt_token_ids for request in requests[:: params.num_copies]]
+        texts = echoed_texts(params, prompts, tokenizer)
+        answer = kind(params, list(zip(prompts, texts, strict=True)), token_text(tokenizer))
+        return GenerationResponse(request_queue, params, requests, answer)
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -67,6 +76,16 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
     async def chat_completions(request: Request) -> Response:
         request_queue.check_room()
         return await generate(await read_model(request, ChatRequest), ChatAnswer)
+
+
+def _add_responses(app: FastAPI, request_queue: RequestQueue) -> None:
+    @app.post("/v1/responses")
+    async def responses(request: Request) -> Response:
+        request_queue.check_room()
+        params = await read_model(request, ResponsesRequest)
+        requests = await admissible(params, request_queue)
+        answer = ResponsesAnswer(params, requests[0].prompt_token_ids)
+        return GenerationResponse(request_queue, params, requests, answer)
 
 
 def _add_models(app: FastAPI, request_queue: RequestQueue) -> None:
@@ -91,6 +110,7 @@ def _add_models(app: FastAPI, request_queue: RequestQueue) -> None:
 
 
 def _add_health(app: FastAPI, readiness: Readiness) -> None:
+    @app.get("/health")
     @app.get("/healthz")
     async def healthz() -> Response:
         return JSONResponse({"status": "alive"})
@@ -99,6 +119,12 @@ def _add_health(app: FastAPI, readiness: Readiness) -> None:
     async def readyz() -> Response:
         await readiness.check()
         return JSONResponse({"status": "ready"})
+
+    described = document()
+
+    @app.get("/openapi.json")
+    async def openapi() -> Response:
+        return JSONResponse(described)
 
     @app.get("/version")
     async def version() -> Response:

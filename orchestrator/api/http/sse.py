@@ -44,11 +44,14 @@ class EventWriter:
     async def write(self, event: Mapping[str, Any], num_tokens: int = 0) -> None:
         """Send ``event``, which carries so many tokens, as JSON; returns once the connection has room for more.
 
+        One that has a ``type`` is called so, too.
+
         Raises:
             ReaderLost: it was not taken.
         """
         text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-        await self._write(f"data: {text}\n\n".encode(), num_tokens)
+        name = f"event: {event['type']}\n" if "type" in event else ""
+        await self._write(f"{name}data: {text}\n\n".encode(), num_tokens)
 
     async def done(self) -> None:
         """Say that the answer is complete, and end the response. Raises ReaderLost."""

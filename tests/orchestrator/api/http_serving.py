@@ -4,12 +4,15 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import httpx2
+from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
+from orchestrator.api.http.openapi import document
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.request_queue import RequestQueue
@@ -22,6 +25,7 @@ from tests.support.fakes import FakeVerifier
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 PROMPT = [5, 17, 3]
 MESSAGES = [{"role": "user", "content": "Hi"}]
 TURN = "<|turn|>"
@@ -55,7 +59,7 @@ class Buggy(TextTokenizer):
         def flush(self) -> str:
             raise ValueError("a secret")
 
-    def incremental(self) -> IncrementalText:
+    def incremental(self, **_: Any) -> IncrementalText:
         return self._Text(self)
 
 
@@ -71,7 +75,14 @@ def said_to(text: str, max_tokens: int) -> str:
 
 
 class Telling(FakeVerifier):
-    """Tells log-probabilities: token 7 is always the likeliest, then the emitted one."""
+    """Tells log-probabilities, also of the prompt: token 7 is always the likeliest, then the emitted one."""
+
+    @property
+    def prompt_logprobs(self) -> Iterator[list[TokenLogprobs]]:
+        num, num_top = self.spec.num_prompt_logprobs, self.spec.prompt_logprobs
+        ids = self.spec.prompt_token_ids[1 : num + 1]
+        told = [TokenLogprobs(-0.5 - i, ((7, -0.25), (one, -0.5 - i))[:num_top]) for i, one in enumerate(ids)]
+        return (told[first : first + 2] for first in range(0, num, 2))
 
     def _judge(self, *args: Any) -> Verdict:
         start = len(self.committed)
@@ -83,6 +94,19 @@ class Telling(FakeVerifier):
         return replace(verdict, logprobs=told)
 
 
+@cache
+def described_body(path: str) -> Any:
+    """Return what checks a body by the schema that ``/openapi.json`` has for it."""
+    described = document()
+    schema = described["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return Draft202012Validator(schema | {"components": described["components"]})
+
+
+def check_described(path: str, body: dict[str, Any]) -> None:
+    """Fail where a body is not as ``/openapi.json`` says."""
+    described_body(path).validate(json.loads(json.dumps(body)))
+
+
 @dataclass(slots=True)
 class Site:
     """A room whose request queue is reached over HTTP."""
@@ -92,13 +116,15 @@ class Site:
     url: str
 
     async def post(self, path: str, **body: Any) -> Any:
-        """Return the answer's JSON; it must be a 200."""
+        """Return the answer's JSON; it must be a 200, and the body be as ``/openapi.json`` says."""
+        check_described(path, {"model": "fake"} | body)
         response = await self.client.post(path, json={"model": "fake"} | body)
         assert response.status_code == 200, response.text
         return response.json()
 
     async def stream(self, path: str, **body: Any) -> list[Any]:
         """Return the stream's events; the last one is what ``[DONE]`` says, where it says it."""
+        check_described(path, {"model": "fake", "stream": True} | body)
         async with self.client.stream("POST", path, json={"model": "fake", "stream": True} | body) as response:
             assert response.status_code == 200
             assert response.headers["content-type"] == "text/event-stream; charset=utf-8"

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from orchestrator.api.choices import seed_of_choice
 from orchestrator.api.grpc.service import SERVICE, GrpcApi
 from orchestrator.api.settings.listen import Listen, TlsSettings
 from orchestrator.decode.request import GenerationRequest
@@ -21,7 +22,7 @@ from specgate.rpc.status import from_rpc_error
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
-from tests.orchestrator.api.http_serving import Buggy, ascii_tokenizer
+from tests.orchestrator.api.http_serving import Buggy, Telling, ascii_tokenizer
 from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_api, open_room
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fakes import FakeVerifier
@@ -95,6 +96,30 @@ async def test_a_stream_and_a_whole_answer_say_the_same() -> None:
         assert whole.finish_reason == types_pb2.FINISH_REASON_LENGTH
         assert whole.stats.completion_tokens == 40
         await room.freed()
+
+
+async def test_choices_with_seeds_of_their_own_and_what_the_prompt_is_worth() -> None:
+    async with entered(Telling) as (room, _, client):
+        text = expected(GenerationRequest(PROMPT, max_tokens=40))
+        responses = await all_of(client.stream(n=3, prompt_logprobs=1, min_tokens=4))
+        for index in range(3):
+            own = [response for response in responses if response.index == index]
+            assert tokens(own) == text
+            assert [response.HasField("stats") for response in own] == [False] * (len(own) - 1) + [True]
+            assert own[-1].stats.seed == seed_of_choice(7, index)
+            assert [one.logprob for one in own[0].prompt_logprobs] == [-0.5, -1.5]
+        whole = await client.whole(n=3, prompt_logprobs=0)
+        assert len(whole.others) == 2
+        for answer in (whole, *whole.others):
+            assert tuple(answer.token_ids) == text
+            assert len(answer.prompt_logprobs) == 2
+        assert {session.spec.min_tokens for session in room.verifier.sessions} == {0, 4}
+        for n in (0, 17):
+            error = await error_of(client.whole(n=n))
+            assert isinstance(error, InvalidArgument)
+            assert error.field == "n"
+        await room.freed()
+        assert room.request_queue.num_inside == 0
 
 
 async def test_text_in_text_out(byte_level: TextTokenizer) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,20 @@ from orchestrator.api.readiness import FRESH_S, HEARD_S, Readiness
 from orchestrator.api.settings.settings import Defaults
 from orchestrator.policy.gates import Gate
 from specgate.errors import ServiceUnavailable
-from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, MESSAGES, PROMPT, TOKENIZER, TURN, TURNS, Site, said
+from tests.orchestrator.api.http_serving import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    PROMPT,
+    TOKENIZER,
+    TURN,
+    TURNS,
+    Site,
+    Telling,
+    open_site,
+    said,
+)
+from tests.support.fakes import FakeModel
 
 IDS = said((5, 17, 3), 60)
 TEXT = TOKENIZER.decode(IDS)
@@ -123,6 +137,29 @@ async def test_stop_string(site: Site) -> None:
         assert (choice["text"], choice["finish_reason"]) == (TEXT[: TEXT.index(end)], "stop")
 
 
+async def test_stop_string_in_the_answer_and_not_before_the_least_number_of_tokens(site: Site) -> None:
+    end = TEXT[20:23]
+    asked = {"prompt": PROMPT, "max_tokens": 40, "stop": [end, "no such text"]}
+    answer = await site.post(COMPLETIONS, **asked, include_stop_str_in_output=True, min_tokens=22)
+    assert answer["choices"][0]["text"] == TEXT[:23]
+    # The token that completes it is one of those that end nothing.
+    answer = await site.post(COMPLETIONS, **asked, min_tokens=23)
+    assert answer["choices"][0]["text"] == TEXT[:40]
+    assert [session.spec.min_tokens for session in site.room.verifier.sessions] == [22, 23]
+
+
+async def test_special_tokens_where_they_are_asked_for() -> None:
+    speaks = partial(Telling, model=FakeModel(eos_rate=0.3))
+    async with open_site(speaks) as site:
+        asked = {"prompt": PROMPT, "max_tokens": 40, "ignore_eos": True}
+        texts = [
+            (await site.post(COMPLETIONS, **asked, skip_special_tokens=skips))["choices"][0]["text"]
+            for skips in (True, False)
+        ]
+    assert "<|end|>" in texts[1]
+    assert texts[1].replace("<|end|>", "") == texts[0]
+
+
 async def test_log_probabilities(site: Site) -> None:
     likeliest = TOKENIZER.token_text(7)
     answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=12, logprobs=1)
@@ -192,7 +229,8 @@ async def test_ready_while_a_verifier_answers(site: Site) -> None:
     response = await site.client.get("/readyz")
     assert (response.status_code, response.json()["error"]["code"]) == (503, "service_unavailable")
     assert response.headers["retry-after"] == "1"
-    assert (await site.client.get("/healthz")).status_code == 200
+    for path in ("/healthz", "/health"):
+        assert (await site.client.get(path)).status_code == 200
 
 
 async def test_many_who_ask_are_one_look_at_the_verifiers_and_none_where_one_was_just_heard(site: Site) -> None:

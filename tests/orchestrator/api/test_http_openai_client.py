@@ -10,6 +10,7 @@ from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
 from tests.orchestrator.api.http_serving import MESSAGES, TURN, TURNS, Site, said_to, serving_http
+from tests.support.models import eager_logits
 from tests.support.orchestrating import connected, run
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, running
 
@@ -65,8 +66,8 @@ async def test_an_answer_can_be_sent_back(client: openai.AsyncOpenAI) -> None:
 
 async def test_errors(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as invalid:
-        await client.completions.create(model="fake", prompt="a", n=2)
-    assert (invalid.value.param, invalid.value.code) == ("n", "unsupported_value")
+        await client.completions.create(model="fake", prompt="a", best_of=2)
+    assert (invalid.value.param, invalid.value.code) == ("best_of", "unsupported_value")
     with pytest.raises(openai.NotFoundError):
         await client.completions.create(model="gpt-4", prompt="a")
 
@@ -89,5 +90,13 @@ async def test_the_bundled_pair() -> None:
                 assert "".join([chunk.choices[0].text async for chunk in stream]) == plain.text
                 whole = await client.completions.create(model="pair", prompt=prompt, max_tokens=8, logprobs=2)
                 assert all(len(top) in (2, 3) for top in whole.choices[0].logprobs.top_logprobs)
+                echoed = await client.completions.create(
+                    model="pair", prompt=prompt, max_tokens=0, logprobs=0, echo=True
+                )
+                logprobs = echoed.choices[0].logprobs.token_logprobs
+                raw = eager_logits(PAIR / "target", [ids])[0].float().log_softmax(-1)
+                assert logprobs is not None
+                assert (echoed.choices[0].text, logprobs[0]) == (prompt, None)
+                assert logprobs[1:] == pytest.approx(raw[range(len(ids) - 1), ids[1:]].tolist(), abs=1e-4)
                 with pytest.raises(openai.BadRequestError, match="chat template"):
                     await client.chat.completions.create(model="pair", messages=MESSAGES)

@@ -66,6 +66,19 @@ async def test_usage_and_metrics_come_last(site: Site, path: str, prompt: dict[s
     assert all(chunk["usage"] is None for chunk in chunks)
 
 
+async def test_usage_so_far_in_every_chunk(site: Site) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, last, _ = await site.stream(COMPLETIONS, prompt=PROMPT, max_tokens=20, stream_options=options)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    told = [len(chunk["choices"][0]["text"]) for chunk in chunks]
+    assert counts == [sum(told[: index + 1]) for index in range(len(told))]
+    assert {chunk["usage"]["prompt_tokens"] for chunk in (*chunks, last)} == {3}
+    assert (counts[-1], last["usage"]["completion_tokens"], last["choices"]) == (20, 20, [])
+    # Without the other option there is no usage at all, as with vLLM.
+    chunks = await site.stream(COMPLETIONS, prompt="a", stream_options={"continuous_usage_stats": True})
+    assert all("usage" not in chunk for chunk in chunks[:-1])
+
+
 async def test_extras_of_all_tokens_are_in_the_chunks(site: Site) -> None:
     extras = {"return_token_ids": True, "return_sources": True, "logprobs": 0}
     chunks = await site.stream(COMPLETIONS, prompt=PROMPT, max_tokens=40, **extras)

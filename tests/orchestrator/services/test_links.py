@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,16 @@ from orchestrator.services.drafter_link import GrpcDrafter
 from orchestrator.services.links import GrpcDialer, GrpcVerifier, WrapCall
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
-from specgate.types import ALWAYS_SOLO, DraftRequest, FollowUp, FollowUps, Proposal, Verdict, VerifyRequest
+from specgate.types import (
+    ALWAYS_SOLO,
+    DraftRequest,
+    FollowUp,
+    FollowUps,
+    Proposal,
+    TokenLogprobs,
+    Verdict,
+    VerifyRequest,
+)
 from tests.orchestrator.api.queues import eventually
 from tests.orchestrator.services.support import dialing
 from tests.support.decoding import make_spec, target_alone
@@ -98,6 +108,35 @@ async def test_a_round_that_the_verifier_went_on_with_is_read_and_not_sent(diale
         assert [request.round for request in service.sessions[0].requests] == [1, 2, 3]
         await verifier.close()
         await eventually(lambda: not service.num_open)
+
+
+class TellsOfItsPrompt(FakeVerifier):
+    """Tells log-probabilities of three tokens, in two messages."""
+
+    prompt_logprobs = ((TokenLogprobs(-1.0), TokenLogprobs(-2.0)), (TokenLogprobs(-3.0),))
+
+
+async def test_the_first_verdict_brings_what_was_told_of_the_prompt(dialer: GrpcDialer) -> None:
+    spec = replace(SPEC, prompt_token_ids=(5, 6, 7, 8), prompt_logprobs=0)
+    async with serving("verifier", TellsOfItsPrompt) as service:
+        verifier = await dialer.open_verifier(Lease(service.endpoint), spec)
+        (first,) = await collect(verifier, VerifyRequest(1, 4, Proposal()))
+        (second,) = await collect(verifier, VerifyRequest(2, 5, Proposal()))
+        assert [one.logprob for one in first.prompt_logprobs] == [-1.0, -2.0, -3.0]
+        assert second.prompt_logprobs == ()
+        await verifier.close()
+
+
+@pytest.mark.parametrize("num_prompt_tokens", [2, 3, 5])
+async def test_too_much_or_too_little_told_of_the_prompt_is_nonsense(
+    dialer: GrpcDialer, num_prompt_tokens: int
+) -> None:
+    spec = replace(SPEC, prompt_token_ids=(5,) * num_prompt_tokens, prompt_logprobs=0)
+    async with serving("verifier", TellsOfItsPrompt) as service:
+        verifier = await dialer.open_verifier(Lease(service.endpoint), spec)
+        with pytest.raises(InternalError, match="answered nonsense"):
+            await collect(verifier, VerifyRequest(1, num_prompt_tokens, Proposal()))
+        await verifier.close()
 
 
 async def test_follow_ups_of_a_session_that_is_over_bother_nobody(dialer: GrpcDialer) -> None:

@@ -77,6 +77,7 @@ SPECS = [
     SessionSpec((0,), SamplingParams(), 0, Verification.SHARED_NOISE, 1),
     replace(PLAIN, output_token_ids=(5, 6), stop_token_ids=frozenset({9, 8}), logprobs=0, cache_salt="tenant ä"),
     replace(PLAIN, vocab_size=151_643, tokenizer_fingerprint=FINGERPRINT, logprobs=2, lease_token="once"),
+    replace(PLAIN, min_tokens=7, prompt_logprobs=0),
 ]
 INFO = model_info(
     "verifier",

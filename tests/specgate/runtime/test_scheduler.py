@@ -83,6 +83,12 @@ def test_a_long_proposal_is_no_prompt() -> None:
     assert bench.plan(bench.prompt(100), bench.prompt(100, 500), long) == {2: 61, 0: 40}
 
 
+def test_parts_of_prompts_whose_logits_are_wanted_take_turns() -> None:
+    bench = Bench(64)
+    parts = [bench.prompt(90, name)._replace(num_logits=40, length=40, is_prompt=True) for name in (1, 500, 900)]
+    assert bench.plan(bench.decoding(), *parts) == {0: 1, 1: 40}
+
+
 def test_prompts_get_on_however_many_decode() -> None:
     bench = Bench(200)
     sizes = bench.plan(bench.prompt(100), *(bench.decoding(name=n) for n in range(100)))

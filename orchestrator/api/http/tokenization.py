@@ -1,0 +1,95 @@
+"""``POST /tokenize``, ``POST /detokenize`` and ``GET /tokenizer_info``, in vLLM's shapes."""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field, model_validator
+
+from orchestrator.api.http.admission import check_model, encode_chat, encode_text
+from orchestrator.api.http.body import read_model
+from orchestrator.api.http.chat import Messages
+from orchestrator.api.http.requests import MAX_PROMPT_TOKENS, Name, StrictBody
+from orchestrator.api.request_queue import RequestQueue
+from specgate.errors import InvalidArgument
+from specgate.rpc.validate import check_token_ids
+
+
+class TokenizeRequest(StrictBody):
+    """A text, or the messages of a chat, to be encoded as the endpoints for completions and chats do."""
+
+    model: Name | None = None
+    prompt: str | None = None
+    messages: Messages | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    return_token_strs: bool | None = None
+
+    tools: None = None
+    chat_template: None = None
+    chat_template_kwargs: None = None
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> "TokenizeRequest":
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidArgument("prompt", "give either prompt or messages")
+        if self.messages is not None and self.add_special_tokens:
+            raise InvalidArgument("add_special_tokens", "belongs to a prompt; the chat template adds its own")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidArgument("continue_final_message", "excludes add_generation_prompt")
+        return self
+
+
+class DetokenizeRequest(StrictBody):
+    """Token ids to be read."""
+
+    model: Name | None = None
+    tokens: Annotated[list[int], Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)]
+
+    skip_special_tokens: Literal[False] | None = None
+
+
+def add_tokenization(app: FastAPI, request_queue: RequestQueue) -> None:
+    """Add the three routes."""
+
+    @app.post("/tokenize")
+    async def tokenize(request: Request) -> Response:
+        params = await read_model(request, TokenizeRequest)
+        check_model(params.model, request_queue)
+        return JSONResponse(await _tokenized(params, request_queue))
+
+    @app.post("/detokenize")
+    async def detokenize(request: Request) -> Response:
+        params = await read_model(request, DetokenizeRequest)
+        check_model(params.model, request_queue)
+        tokenizer = request_queue.tokenizer
+        check_token_ids("tokens", params.tokens, tokenizer.vocab_size)
+        decode = partial(tokenizer.decode, params.tokens, skip_special_tokens=False)
+        return JSONResponse({"prompt": await request_queue.beside(decode, len(params.tokens))})
+
+    @app.get("/tokenizer_info")
+    async def tokenizer_info() -> Response:
+        return JSONResponse(request_queue.tokenizer.info())
+
+
+async def _tokenized(params: TokenizeRequest, request_queue: RequestQueue) -> dict[str, Any]:
+    if params.messages is not None:
+        messages = params.messages
+        encode = partial(
+            encode_chat,
+            messages,
+            add_generation_prompt=params.add_generation_prompt,
+            continue_final_message=params.continue_final_message,
+        )
+        num_characters = sum(len(message.content) for message in messages)
+        tokens = await request_queue.encode(encode, num_characters, "messages")
+    else:
+        tokens = await encode_text(params.prompt or "", params.add_special_tokens, request_queue)
+    return {
+        "count": len(tokens),
+        "max_model_len": request_queue.target_info.context_length,
+        "tokens": tokens,
+        "token_strs": request_queue.tokenizer.token_strings(tokens) if params.return_token_strs else None,
+    }

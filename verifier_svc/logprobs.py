@@ -1,0 +1,25 @@
+"""What the target says of tokens that are given: raw log-probabilities, at temperature 1 with no filters."""
+
+from collections.abc import Sequence
+
+import torch
+
+from specgate.runtime import sampling
+from specgate.types import TokenLogprobs
+
+
+def logprobs_of(logits: torch.Tensor, token_ids: Sequence[int], num_top: int | None) -> tuple[TokenLogprobs, ...]:
+    """Return what the rows say of these tokens and of the ``num_top`` likeliest ones; None: nothing is wanted.
+
+    Args:
+        logits: [rows, vocabulary], one row a token, or more.
+    """
+    if num_top is None:
+        return ()
+    raw = sampling.raw_log_probs(logits[: len(token_ids)])
+    top = raw.topk(min(num_top, raw.shape[-1]), dim=-1)
+    own: list[float] = raw[range(len(token_ids)), list(token_ids)].tolist()
+    likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return tuple(
+        TokenLogprobs(logprob, tuple(zip(*row, strict=True))) for logprob, row in zip(own, likeliest, strict=True)
+    )
