@@ -36,6 +36,7 @@ def make_spec(request: GenerationRequest, target: ModelInfo, *, has_text: bool) 
         tokenizer_fingerprint=target.tokenizer_fingerprint,
         logprobs=request.logprobs,
         cache_salt=request.cache_salt,
+        grammar=request.grammar,
     )
     if spec.max_length > target.context_length:
         raise InvalidArgument(

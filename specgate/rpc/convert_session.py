@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_method_from_pb, draft_method_to_pb
+from specgate.rpc.convert_grammar import grammar_from_pb, grammar_to_pb
 from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, MAX_TEXT, check_fingerprint, check_length
 from specgate.types import (
     MAX_LOGIT_BIAS,
@@ -120,6 +121,7 @@ def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
         logprobs=spec.logprobs,
         cache_salt=spec.cache_salt,
         lease_token=spec.lease_token,
+        grammar=grammar_to_pb(spec.grammar),
     )
 
 
@@ -139,6 +141,7 @@ def session_spec_from_pb(pb: pb2.SessionSpec, max_sequence_tokens: int = MAX_SEQ
         logprobs=pb.logprobs if pb.HasField("logprobs") else None,
         cache_salt=pb.cache_salt,
         lease_token=pb.lease_token,
+        grammar=grammar_from_pb(pb.grammar) if pb.HasField("grammar") else None,
     )
 
 

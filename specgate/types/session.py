@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from specgate.errors import InvalidArgument
+from specgate.types.grammar import Grammar
 from specgate.types.sampling import MAX_LOGPROBS, SEED_LIMIT, SamplingParams, Verification, check_range
 
 MAX_STOP_TOKEN_IDS = 256
@@ -47,7 +48,8 @@ class SessionSpec:
     """What a session is opened with, on either service.
 
     ``output_token_ids`` is empty on a first attempt; after a failover it holds what was already emitted, and
-    counts for penalties, limits and positions just as if this service had emitted it.
+    counts for penalties, limits and positions just as if this service had emitted it. ``grammar``: what the answer may
+    be; None: anything.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -62,6 +64,7 @@ class SessionSpec:
     logprobs: int | None = None
     cache_salt: str = ""
     lease_token: str = ""
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:

@@ -44,7 +44,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerationParams(_message.Message):
-    __slots__ = ("sampling", "max_tokens", "seed", "stop", "stop_token_ids", "ignore_eos", "gamma", "gate", "gate_threshold", "verification", "logprobs", "cache_salt")
+    __slots__ = ("sampling", "max_tokens", "seed", "stop", "stop_token_ids", "ignore_eos", "gamma", "gate", "gate_threshold", "verification", "logprobs", "cache_salt", "grammar")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class GenerationParams(_message.Message):
     VERIFICATION_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     sampling: _types_pb2.SamplingParams
     max_tokens: int
     seed: int
@@ -69,7 +70,8 @@ class GenerationParams(_message.Message):
     verification: _types_pb2.Verification
     logprobs: int
     cache_salt: str
-    def __init__(self, sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., gamma: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gate_threshold: _Optional[float] = ..., verification: _Optional[_Union[_types_pb2.Verification, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    grammar: _types_pb2.Grammar
+    def __init__(self, sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., gamma: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gate_threshold: _Optional[float] = ..., verification: _Optional[_Union[_types_pb2.Verification, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., grammar: _Optional[_Union[_types_pb2.Grammar, _Mapping]] = ...) -> None: ...
 
 class GenerateStreamRequest(_message.Message):
     __slots__ = ("text", "token_ids", "params")
