@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 WHITESPACE = r"[\x20\x0A\x0D\x09]{1,20}"
 """Between two tokens of JSON, at the most: a model that is fond of blanks gets on. A schema may say otherwise by
 ``x-guidance``, see llguidance."""
+MAX_GBNF_CHARACTERS = 8192
+"""It is read in Python, in a time that grows with the square of its length."""
 MAX_PLACES = 256
 """Parts of a schema that are looked at for what is wrong with it."""
 _PARTS = ("$defs", "definitions", "properties", "patternProperties", "items", "prefixItems", "additionalProperties")
@@ -35,15 +37,13 @@ def limits() -> "LLParserLimits":
 
 
 def compiled(grammar: Grammar) -> str:
-    """Return the grammar in llguidance's own form. That does not say that it can be used: see ``check``.
+    """Return the grammar in llguidance's own form. That does not say that it can be used: see ``usable``.
 
     Raises:
-        InvalidArgument: it is no JSON where it has to be, or the library is not installed.
+        InvalidArgument: it is no JSON where it has to be.
     """
-    try:
-        from llguidance import LLMatcher
-    except ImportError:
-        raise InvalidArgument("grammar", "needs the package llguidance, which is not installed here") from None
+    from llguidance import LLMatcher
+
     try:
         if grammar.kind is GrammarKind.JSON_SCHEMA:
             return LLMatcher.grammar_from_json_schema(grammar.text, defaults={"whitespace_pattern": WHITESPACE})
@@ -54,29 +54,29 @@ def compiled(grammar: Grammar) -> str:
         raise InvalidArgument(_field(grammar), _problem(str(error))) from None
 
 
-def check(grammar: Grammar) -> None:
-    """Hold a grammar against the library, without a tokenizer. It may take a second: not for an event loop.
+def usable(grammar: Grammar) -> Grammar:
+    """Return a grammar as services take it: held against the library, without a tokenizer, and one in GBNF in Lark.
 
     Raises:
         InvalidArgument: it cannot be used; the field is the place in the grammar, as far as that is known.
     """
-    error = _error_of(grammar)
-    if error:
+    if grammar.kind is GrammarKind.LARK:
+        grammar = _from_gbnf(grammar)
+    if error := _error_of(grammar):
         raise InvalidArgument(".".join([_field(grammar), *_place_of(grammar, error)]), _problem(error))
+    return grammar
 
 
-def from_gbnf(grammar: Grammar) -> Grammar:
-    """Return a grammar that may be written in GBNF in Lark; any other one as it is.
+def _from_gbnf(grammar: Grammar) -> Grammar:
+    from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 
-    Raises:
-        InvalidArgument: it looks like GBNF, and is none.
-    """
-    if grammar.kind is not GrammarKind.LARK:
+    if is_lark_syntax(grammar.text):
         return grammar
+    if len(grammar.text) > MAX_GBNF_CHARACTERS:
+        problem = f"has {len(grammar.text)} characters; {MAX_GBNF_CHARACTERS} are the most in GBNF"
+        raise InvalidArgument(_field(grammar), problem)
     try:
-        from llguidance.gbnf_to_lark import any_to_lark
-
-        return Grammar(GrammarKind.LARK, any_to_lark(grammar.text))
+        return Grammar(GrammarKind.LARK, gbnf_to_lark(grammar.text))
     # A parser of somebody else's, in Python: what a broken text makes it raise is not of one kind.
     except Exception as error:
         raise InvalidArgument(_field(grammar), f"is neither Lark nor GBNF: {_problem(str(error))}") from None

@@ -1,10 +1,14 @@
 """Grammars are compiled beside the event loop and the engine: however long one takes, running sessions go on."""
 
 import asyncio
+import logging
 from concurrent.futures import ThreadPoolExecutor
 
+from specgate.errors import InvalidArgument
 from specgate.runtime.grammar import Grammars, GrammarState
 from specgate.types import SessionSpec
+
+_log = logging.getLogger(__name__)
 
 
 class GrammarService:
@@ -20,13 +24,19 @@ class GrammarService:
         self._vocab_size = vocab_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
-    async def state(self, spec: SessionSpec) -> GrammarState:
-        """Return the state of a session that has a grammar, behind what was emitted already.
+    async def state(self, spec: SessionSpec, *, is_needed: bool) -> GrammarState | None:
+        """Return the state of a session that has a grammar, behind what was emitted already. None: there is none, and
+        it is not needed, since a draft that follows no grammar is a worse guess, never a wrong text.
 
         Raises:
             InvalidArgument: see ``Grammars.state``.
         """
         vocab_size = min(self._vocab_size, spec.vocab_size or self._vocab_size)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._grammars.state, spec, vocab_size
-        )
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._grammars.state, spec, vocab_size)
+        except InvalidArgument as error:
+            if is_needed:
+                raise
+            _log.info("a session is drafted for without its grammar: %s", error)
+            return None

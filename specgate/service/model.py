@@ -131,7 +131,7 @@ class ServedModel:
         """
         with self._admission.admitted(spec):
             if spec.grammar is not None:
-                make = partial(make, grammar=await self._grammars.state(spec))
+                make = partial(make, grammar=await self._grammars.state(spec, is_needed=self.role == "verifier"))
             session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
             try:
                 yield session

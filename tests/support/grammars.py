@@ -36,3 +36,10 @@ def choice(*texts: str) -> Grammar:
 def regex(pattern: str) -> Grammar:
     """A text that matches."""
     return Grammar(GrammarKind.REGEX, pattern)
+
+
+def allowed_by_texts(texts: Sequence[str], vocabulary: Sequence[str], written: Sequence[int]) -> list[bool]:
+    """Return which ids may follow those that are written where the answer is one of ``texts``, the end's last."""
+    text = "".join(vocabulary[token_id] for token_id in written)
+    follows = [any(one.startswith(text + more) for one in texts) for more in vocabulary]
+    return [*follows, text in texts]

@@ -1,5 +1,6 @@
 """From a client's request to a ``GenerationRequest``: encode the prompt, fill in defaults, refuse in its own words."""
 
+from dataclasses import replace
 from functools import partial
 
 from orchestrator.api.http.chat import ChatRequest
@@ -28,7 +29,8 @@ async def admissible(params: CompletionRequest | ChatRequest, request_queue: Req
 
     Raises:
         ApiError: 404 for another model's name, 400 where prompt and answer pass the context length.
-        InvalidArgument: a value is out of its range; the field is named as the client names it.
+        InvalidArgument: a value is out of its range, or the answer's grammar cannot be used; the field is named as the
+            client names it.
         TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
     """
     if params.model != request_queue.model_name:
@@ -36,9 +38,10 @@ async def admissible(params: CompletionRequest | ChatRequest, request_queue: Req
         raise ApiError(404, problem, param="model", code="model_not_found")
     request_queue.check_room()
     try:
+        grammar = await request_queue.checked(params.grammar)
         prompt = await encode(params, request_queue)
         max_tokens = _length(params, len(prompt), request_queue)
-        return _generation_request(params, prompt, max_tokens, request_queue)
+        return replace(_generation_request(params, prompt, max_tokens, request_queue), grammar=grammar)
     except InvalidArgument as error:
         raise in_words_of(error, params.names) from None
 

@@ -44,12 +44,6 @@ class Message(StrictBody):
         return {"role": role, "content": self.content} | ({"name": self.name} if self.name else {})
 
 
-class TextFormat(StrictBody):
-    """Plain text: the one format there is."""
-
-    type: Literal["text"]
-
-
 class ChatRequest(GenerateRequest):
     """A conversation to go on with. ``add_generation_prompt`` and ``continue_final_message`` are vLLM's."""
 
@@ -73,7 +67,6 @@ class ChatRequest(GenerateRequest):
     tool_choice: Literal["none", "auto"] | None = None
     functions: Nothing = None
     function_call: Literal["none", "auto"] | None = None
-    response_format: TextFormat | None = None
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
     audio: None = None
     prediction: None = None

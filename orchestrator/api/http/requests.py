@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from orchestrator.api.http.structured import ResponseFormat, StructuredOutputs, grammar_names, grammar_of
 from orchestrator.decode.request import MAX_STOP_STRINGS
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_LOGIT_BIAS, MAX_STOP_TOKEN_IDS, Verification
+from specgate.types import MAX_LOGIT_BIAS, MAX_STOP_TOKEN_IDS, Grammar, Verification
 
 MAX_PROMPT_TOKENS = 1 << 20
 MAX_NAME_CHARACTERS = 512
@@ -62,6 +63,9 @@ class GenerateRequest(StrictBody):
     return_token_ids: bool | None = None
     cache_salt: str | None = None
 
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+
     gamma: int | None = None
     gate: Gate | None = None
     gate_threshold: float | None = None
@@ -108,7 +112,13 @@ class GenerateRequest(StrictBody):
             "prompt_token_ids": self.prompt_field,
             "max_tokens": self.length[0] if self.length else "max_tokens",
             "logprobs": self.logprobs_field,
+            **grammar_names(self.structured_outputs),
         }
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """What the answer may be, None for any text. Raises InvalidArgument where two fields say it."""
+        return grammar_of(self.response_format, self.structured_outputs)
 
     @property
     def num_top_logprobs(self) -> int | None:
