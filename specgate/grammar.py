@@ -51,7 +51,12 @@ def compiled(grammar: Grammar) -> str:
             return LLMatcher.grammar_from_regex(grammar.text)
         return LLMatcher.grammar_from_lark(_lark(grammar))
     except ValueError as error:
-        raise InvalidArgument(_field(grammar), _problem(str(error))) from None
+        raise InvalidArgument(_field(grammar), problem_of(str(error))) from None
+
+
+def problem_of(message: str) -> str:
+    """Return a message of the library's in one line."""
+    return " ".join(message.removesuffix("<non-verbose/>").split()) or "cannot be used"
 
 
 def usable(grammar: Grammar) -> Grammar:
@@ -63,7 +68,7 @@ def usable(grammar: Grammar) -> Grammar:
     if grammar.kind is GrammarKind.LARK:
         grammar = _from_gbnf(grammar)
     if error := _error_of(grammar):
-        raise InvalidArgument(".".join([_field(grammar), *_place_of(grammar, error)]), _problem(error))
+        raise InvalidArgument(".".join([_field(grammar), *_place_of(grammar, error)]), problem_of(error))
     return grammar
 
 
@@ -79,7 +84,7 @@ def _from_gbnf(grammar: Grammar) -> Grammar:
         return Grammar(GrammarKind.LARK, gbnf_to_lark(grammar.text))
     # A parser of somebody else's, in Python: what a broken text makes it raise is not of one kind.
     except Exception as error:
-        raise InvalidArgument(_field(grammar), f"is neither Lark nor GBNF: {_problem(str(error))}") from None
+        raise InvalidArgument(_field(grammar), f"is neither Lark nor GBNF: {problem_of(str(error))}") from None
 
 
 def _lark(grammar: Grammar) -> str:
@@ -94,11 +99,6 @@ def _lark(grammar: Grammar) -> str:
 
 def _field(grammar: Grammar) -> str:
     return f"grammar.{grammar.kind}"
-
-
-def _problem(message: str) -> str:
-    """Return a message of the library's in one line."""
-    return " ".join(message.removesuffix("<non-verbose/>").split()) or "cannot be used"
 
 
 def _error_of(grammar: Grammar) -> str:

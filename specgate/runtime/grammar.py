@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specgate.errors import InvalidArgument
-from specgate.grammar import compiled, limits
+from specgate.grammar import compiled, limits, problem_of
 from specgate.tokenizer import load_tokenizer, vocabulary_size
 from specgate.types import Grammar, SessionSpec, common_prefix_length
 
@@ -62,7 +62,7 @@ class GrammarState:
                 if self._read(token_ids[:count]) == count and self._row() == 0 and self._matcher.is_accepting():
                     return count
         if self._read(token_ids) < len(token_ids):
-            self._lose(self._matcher.get_error() or "the tokens before do not follow the grammar")
+            self._lose(problem_of(self._matcher.get_error()) if self._matcher.is_error() else "the tokens before do not follow the grammar")
         self._committed += token_ids
         self._behind = []
         return None
@@ -90,7 +90,7 @@ class GrammarState:
                 rows[i * num_bytes : (i + 1) * num_bytes] = row.to_bytes(num_bytes, "little")
             elif self._matcher.is_error() or not self._matcher.is_accepting():
                 self.num_known = i
-                self.error = self._matcher.get_error() or "no token can follow"
+                self.error = problem_of(self._matcher.get_error() or "no token can follow")
                 if not prefix:
                     self._lose(self.error)
                 break
@@ -163,7 +163,7 @@ class Grammars:
         if grammar not in self._compiled:
             matcher = LLMatcher(self._tokenizer, compiled(grammar), log_level=0, limits=limits())
             if matcher.is_error():
-                raise InvalidArgument(f"grammar.{grammar.kind}", " ".join(matcher.get_error().split()))
+                raise InvalidArgument(f"grammar.{grammar.kind}", problem_of(matcher.get_error()))
             self._compiled[grammar] = matcher
         self._compiled.move_to_end(grammar)
         if len(self._compiled) > MAX_COMPILED:
