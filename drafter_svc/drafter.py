@@ -234,8 +234,8 @@ class DraftSession:
         prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
         allowed = self._allowed(draft.sequence.token_ids, start, len(logits))
         choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix, allowed=allowed)
-        rejects, beta = self.spec.rejects, self.sharpness.beta
-        return guesses.candidates(adjusted(masked(logits, choosing), choosing), choosing, rejects=rejects, sharpness=beta)
+        logits = adjusted(masked(logits, choosing), choosing)
+        return guesses.candidates(logits, choosing, rejects=self.spec.rejects, sharpness=self.sharpness.beta)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""

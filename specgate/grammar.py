@@ -1,6 +1,7 @@
 """Grammars of answers, as the library that masks tokens takes them: llguidance. It is imported where one is used."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,11 @@ WHITESPACE = r"[\x20\x0A\x0D\x09]{1,20}"
 ``x-guidance``, see llguidance."""
 MAX_GBNF_CHARACTERS = 8192
 """It is read in Python, in a time that grows with the square of its length."""
+MAX_PLACE_CHARACTERS, MAX_PROBLEM_CHARACTERS = 256, 200
+"""Of what is said about a grammar. Names of properties are the client's."""
 MAX_PLACES = 256
 """Parts of a schema that are looked at for what is wrong with it."""
+_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 _PARTS = ("$defs", "definitions", "properties", "patternProperties", "items", "prefixItems", "additionalProperties")
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
@@ -56,7 +60,7 @@ def compiled(grammar: Grammar) -> str:
 
 def problem_of(message: str) -> str:
     """Return a message of the library's in one line."""
-    return " ".join(message.removesuffix("<non-verbose/>").split()) or "cannot be used"
+    return " ".join(message.removesuffix("<non-verbose/>").split())[:MAX_PROBLEM_CHARACTERS] or "cannot be used"
 
 
 def usable(grammar: Grammar) -> Grammar:
@@ -68,14 +72,15 @@ def usable(grammar: Grammar) -> Grammar:
     if grammar.kind is GrammarKind.LARK:
         grammar = _from_gbnf(grammar)
     if error := _error_of(grammar):
-        raise InvalidArgument(".".join([_field(grammar), *_place_of(grammar, error)]), problem_of(error))
+        place = ".".join([_field(grammar), *_place_of(grammar, error)])
+        raise InvalidArgument(place[:MAX_PLACE_CHARACTERS], problem_of(error))
     return grammar
 
 
 def _from_gbnf(grammar: Grammar) -> Grammar:
-    from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
+    from llguidance.gbnf_to_lark import gbnf_to_lark
 
-    if is_lark_syntax(grammar.text):
+    if _GBNF_RULE.search(grammar.text) is None:
         return grammar
     if len(grammar.text) > MAX_GBNF_CHARACTERS:
         problem = f"has {len(grammar.text)} characters; {MAX_GBNF_CHARACTERS} are the most in GBNF"

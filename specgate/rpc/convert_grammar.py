@@ -13,7 +13,9 @@ def grammar_to_pb(grammar: Grammar | None) -> pb2.Grammar | None:
         return None
     if grammar.kind is GrammarKind.CHOICE:
         return pb2.Grammar(choice=pb2.Choice(texts=json.loads(grammar.text)))
-    return pb2.Grammar(**{str(grammar.kind): grammar.text})
+    pb = pb2.Grammar()
+    setattr(pb, str(grammar.kind), grammar.text)
+    return pb
 
 
 def grammar_from_pb(pb: pb2.Grammar) -> Grammar:

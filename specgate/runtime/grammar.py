@@ -32,7 +32,7 @@ class GrammarState:
     Args:
         matcher: at the beginning, of this session alone.
         pristine: one that stays there.
-        end_token_ids: what may follow a complete answer. Without any, an answer to which nothing can be added is the end.
+        end_token_ids: what may follow a complete answer. Without any, it ends where nothing can be added.
         vocab_size: ids from here on are never allowed.
     """
 
@@ -62,7 +62,7 @@ class GrammarState:
                 if self._read(token_ids[:count]) == count and self._row() == 0 and self._matcher.is_accepting():
                     return count
         if self._read(token_ids) < len(token_ids):
-            self._lose(problem_of(self._matcher.get_error()) if self._matcher.is_error() else "the tokens before do not follow the grammar")
+            self._lose(self._matcher.get_error() or "the tokens before do not follow the grammar")
         self._committed += token_ids
         self._behind = []
         return None
@@ -117,7 +117,7 @@ class GrammarState:
 
     def _lose(self, error: str) -> None:
         """Allow everything from now on: what was committed says that nobody can know better."""
-        self._is_lost, self.error = True, error
+        self._is_lost, self.error = True, problem_of(error)
 
     def _recover(self) -> None:
         """Go on from the committed tokens: what lies behind a draft may pass a limit that the answer never meets."""

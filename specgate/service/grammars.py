@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class GrammarService:
-    """The grammars of one service, compiled one at a time: one who sends hard ones holds up others with a grammar alone.
+    """The grammars of one service, compiled one at a time: a hard one holds up others that have one, and nobody else.
 
     Args:
         model: a folder or a hub id, for its tokenizer.

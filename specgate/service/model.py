@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 
 from specgate.errors import reason_of
 from specgate.runtime.engine.engine import Engine
-from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.service.admission import Admission
 from specgate.service.grammars import GrammarService

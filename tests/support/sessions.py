@@ -144,9 +144,7 @@ def decode(
         verifier.free()
 
 
-def open_session(
-    make: Callable[..., T], spec: SessionSpec, runner: Runner, grammars: Grammars | None = None
-) -> T:
+def open_session(make: Callable[..., T], spec: SessionSpec, runner: Runner, grammars: Grammars | None = None) -> T:
     """Open a drafting or a verifying session."""
     if grammars is not None and spec.grammar is not None:
         make = partial(make, grammar=grammars.state(spec, runner.vocab_size))

@@ -1,4 +1,4 @@
-"""What an answer may be: OpenAI's ``response_format`` and vLLM's ``structured_outputs``, both of which become a grammar."""
+"""What an answer may be: OpenAI's ``response_format`` and vLLM's ``structured_outputs``. Both become a grammar."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -66,8 +66,8 @@ class StructuredOutputs(StructuredBody):
     @model_validator(mode="after")
     def _check_one(self) -> "StructuredOutputs":
         if len(self._given) != 1:
-            named = ", ".join(self._given) or "none"
-            raise InvalidArgument("structured_outputs", f"takes one of json, regex, choice, grammar, json_object; has {named}")
+            problem = f"takes one of json, regex, choice, grammar, json_object; has {', '.join(self._given) or 'none'}"
+            raise InvalidArgument("structured_outputs", problem)
         return self
 
     @property

@@ -91,12 +91,13 @@ def test_a_state_after_drafts_and_rollbacks_is_a_fresh_one(wide: Grammars, gramm
 
 def test_without_an_end_token_an_answer_ends_where_nothing_can_follow(letters: Grammars) -> None:
     state = opened(letters, choice(*TEXTS), stop_token_ids=frozenset())
-    assert bits(state.allowed((0, 1))) == [[True, True, True, False], [False, True, False, False], [False, True] + 2 * [False]]
+    b_alone = [False, True, False, False]
+    assert bits(state.allowed((0, 1))) == [[True, True, True, False], b_alone, b_alone]
     assert state.commit((0, 1)) is None
     assert state.commit((1, 0, 0)) == 1
     assert opened(letters, choice("ba"), stop_token_ids=frozenset()).commit((1, 0)) == 2
     # A stop token that is text is a part of the answer, or cannot follow.
-    assert bits(opened(letters, choice("b"), stop_token_ids=frozenset({0})).allowed(())) == [[False, True, False, False]]
+    assert bits(opened(letters, choice("b"), stop_token_ids=frozenset({0})).allowed(())) == [b_alone]
 
 
 def test_a_grammar_that_leads_nowhere_is_known_by_its_row(letters: Grammars) -> None:
