@@ -127,8 +127,7 @@ class GrammarState:
 
 class Grammars:
     """The grammars that a service has compiled for its model's tokenizer. Not for an engine's thread, nor for an event
-    loop: the first one reads the tokenizer, which takes a second; any other one takes milliseconds, at the worst two
-    seconds. One call at a time.
+    loop: one takes milliseconds, at the worst a second. One call at a time.
 
     Args:
         model: a folder or a hub id.
@@ -139,6 +138,15 @@ class Grammars:
         self._tokenizer: LLTokenizer | None = None
         self._eos_token_id: int | None = None
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+
+    def prepare(self) -> None:
+        """Read the tokenizer. Before a service serves: for up to a second no other thread of the interpreter runs.
+
+        Raises:
+            InvalidArgument: there is none that a grammar could be used with.
+        """
+        if self._tokenizer is None:
+            self._tokenizer = self._read_tokenizer()
 
     def state(self, spec: SessionSpec, vocab_size: int) -> GrammarState:
         """Return the state behind the tokens that were emitted already.
@@ -156,10 +164,10 @@ class Grammars:
         return state
 
     def _matcher(self, grammar: Grammar) -> "LLMatcher":
+        self.prepare()
+        assert self._tokenizer is not None
         from llguidance import LLMatcher
 
-        if self._tokenizer is None:
-            self._tokenizer = self._read_tokenizer()
         if grammar not in self._compiled:
             matcher = LLMatcher(self._tokenizer, compiled(grammar), log_level=0, limits=limits())
             if matcher.is_error():
@@ -171,8 +179,10 @@ class Grammars:
         return self._compiled[grammar]
 
     def _read_tokenizer(self) -> "LLTokenizer":
-        from llguidance import LLTokenizer
-
+        try:
+            from llguidance import LLTokenizer
+        except ImportError:
+            raise InvalidArgument("grammar", "needs the package llguidance, which is not installed here") from None
         tokenizer = load_tokenizer(self._model)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if tokenizer is None or backend is None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from specgate.errors import InvalidArgument
 from specgate.runtime.grammar import Grammars, GrammarState
@@ -23,6 +24,11 @@ class GrammarService:
         self._grammars = Grammars(model)
         self._vocab_size = vocab_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+
+    def prepare(self) -> None:
+        """Make ready, where there can be grammars at all. Before the service serves, on any thread."""
+        with suppress(InvalidArgument):
+            self._grammars.prepare()
 
     async def state(self, spec: SessionSpec, *, is_needed: bool) -> GrammarState | None:
         """Return the state of a session that has a grammar, behind what was emitted already. None: there is none, and

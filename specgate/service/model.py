@@ -70,7 +70,7 @@ class ServedModel:
         self.silence = silence
         fingerprint = loaded.tokenizer_fingerprint
         self._admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
-        self._grammars = GrammarService(loaded.name, loaded.vocab_size)
+        self.grammars = GrammarService(loaded.name, loaded.vocab_size)
         self._boot_id = uuid.uuid4().hex
         self._loaded_at_s = time.monotonic()
 
@@ -130,7 +130,7 @@ class ServedModel:
         """
         with self._admission.admitted(spec):
             if spec.grammar is not None:
-                make = partial(make, grammar=await self._grammars.state(spec, is_needed=self.role == "verifier"))
+                make = partial(make, grammar=await self.grammars.state(spec, is_needed=self.role == "verifier"))
             session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
             try:
                 yield session

@@ -142,7 +142,7 @@ class Replica:
         forward_costs = measure_forwards(runner)
         engine = Engine(runner, _limits(config, device.type), chains=device.type == "cuda", on_failure=_die)
         engine.start()
-        return ServedModel(
+        served = ServedModel(
             self._role,
             loaded,
             engine,
@@ -153,6 +153,8 @@ class Replica:
             draft_method=config.draft_method,
             silence=config.silence,
         )
+        served.grammars.prepare()
+        return served
 
 
 def _server_options(config: ServiceConfig) -> ServerOptions:

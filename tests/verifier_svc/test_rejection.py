@@ -270,7 +270,8 @@ def test_one_number_for_two_decisions_would_be_noticed() -> None:
 # Under a grammar.
 
 TEXTS = ("ab", "ba", "abb", "b")
-WIDER = Pair(KnownModel(4, 21), draft=KnownModel(4, 22, mix=Mix(21, 0.6)))
+WIDE_TARGET = KnownModel(4, 21)
+WIDER = Pair(WIDE_TARGET, draft=KnownModel(4, 22, mix=Mix(21, 0.6)))
 """Of the letters' tokenizer."""
 
 
@@ -278,7 +279,7 @@ def law_under(texts: Sequence[str], spec: SessionSpec) -> dict[Text, float]:
     """The target's law among the tokens that lead to one of the texts, in float64."""
 
     def next_law(text: Text) -> list[float]:
-        scores = WIDER.target.logits([*PROMPT, *text]).double()
+        scores = WIDE_TARGET.logits([*PROMPT, *text]).double()
         scores[~torch.tensor(allowed_by_texts(texts, LETTERS, text))] = -torch.inf
         return scores.softmax(0).tolist()
 
