@@ -24,11 +24,14 @@ from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.local.local_services import LocalService, Supervised
 from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool, grpc_health
+from orchestrator.services.timeouts import Timeouts
 from specgate.types import FinishReason, Grammar, GrammarKind, SamplingParams, Verification
 
 MODELS = Path("~/.cache/specgate/real_models").expanduser()
 TARGET, DRAFT = MODELS / "smollm2-135m-instruct", MODELS / "smollm2-135m-instruct-24-layers"
 MAX_TOKENS = 256
+PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A busy machine is no lost drafter: every round is to have its proposal."""
 WHITESPACE = {"x-guidance": {"whitespace_pattern": " ?"}}
 
 
@@ -102,7 +105,7 @@ async def connected(target: Path, draft: Path) -> AsyncIterator[Orchestrator]:
             await service.start(lambda *_: None)
             pools[role] = StaticPool((service.endpoint,), grpc_health(None), field=role)
         tokenizer = TextTokenizer.load(str(target))
-        connecting = Orchestrator.connect(pools["verifier"], pools["drafter"], tokenizer)
+        connecting = Orchestrator.connect(pools["verifier"], pools["drafter"], tokenizer, timeouts=PATIENT)
         yield await stack.enter_async_context(await connecting)
 
 
