@@ -164,7 +164,7 @@ def follows(answer: str, schema: Any) -> bool:
 async def main(arguments: argparse.Namespace) -> None:
     """Measure all rows, and print a line for each."""
     async with connected(arguments.target, arguments.draft) as orchestrator:
-        for verification in Verification:
+        for verification in arguments.verification:
             for gamma in (arguments.gamma, 0):
                 asked = cases(orchestrator, arguments.count if gamma else arguments.count // 5, verification, gamma)
                 await run(orchestrator, asked[:5], follows)
@@ -181,5 +181,6 @@ if __name__ == "__main__":
     parser.add_argument("--target", type=Path, default=TARGET)
     parser.add_argument("--draft", type=Path, default=DRAFT)
     parser.add_argument("--count", type=int, default=100, help="answers a mode")
+    parser.add_argument("--verification", type=Verification, nargs="+", default=list(Verification), help="modes")
     parser.add_argument("--gamma", type=int, default=4, help="draft tokens a round")
     asyncio.run(main(parser.parse_args()))

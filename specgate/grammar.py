@@ -71,7 +71,7 @@ def usable(grammar: Grammar) -> Grammar:
     """
     if grammar.kind is GrammarKind.LARK:
         grammar = _from_gbnf(grammar)
-    if error := _error_of(grammar):
+    if error := _error_of(compiled(grammar)):
         place = ".".join([_field(grammar), *_place_of(grammar, error)])
         raise InvalidArgument(place[:MAX_PLACE_CHARACTERS], problem_of(error))
     return grammar
@@ -106,11 +106,10 @@ def _field(grammar: Grammar) -> str:
     return f"grammar.{grammar.kind}"
 
 
-def _error_of(grammar: Grammar) -> str:
+def _error_of(compiled_text: str) -> str:
     from llguidance import LLMatcher
 
-    text = compiled(grammar)
-    is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=limits())
+    is_error, messages = LLMatcher.validate_grammar_with_warnings(compiled_text, limits=limits())
     return messages[0] if is_error else ""
 
 
@@ -118,21 +117,31 @@ def _place_of(grammar: Grammar, error: str) -> list[str]:
     """Return the path to the smallest part of a JSON schema that has the same error by itself."""
     if grammar.kind is not GrammarKind.JSON_SCHEMA:
         return []
-    schema = json.loads(grammar.text)
+    try:
+        schema = json.loads(grammar.text)
+    # Of a number that is too long for Python.
+    except ValueError:
+        return []
     shared = {name: schema[name] for name in ("$defs", "definitions", "x-guidance") if name in schema}
     path: list[str] = []
-    looks = MAX_PLACES
-    while True:
-        for step, part in _parts(schema):
-            looks -= 1
-            if looks < 0:
-                return path
-            if _error_of(Grammar(grammar.kind, json.dumps({**shared, **part}))) == error:
-                path += step
-                schema = part
-                break
-        else:
-            return path
+    parts = _parts(schema)
+    for _ in range(MAX_PLACES):
+        step, part = next(parts, ((), None))
+        if part is None:
+            break
+        if _schema_error({**shared, **part}) == error:
+            path += step
+            parts = _parts(part)
+    return path
+
+
+def _schema_error(schema: dict[str, Any]) -> str:
+    from llguidance import LLMatcher
+
+    try:
+        return _error_of(LLMatcher.grammar_from_json_schema(schema))
+    except ValueError as error:
+        return str(error)
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[tuple[list[str], dict[str, Any]]]:

@@ -76,8 +76,6 @@ class GrammarState:
         ``draft[:i]``. A row that nobody can ask for, behind a token that is not allowed, allows everything; so does one
         that cannot be made, see ``num_known``, and the one behind an answer that is complete.
         """
-        if self._matcher.is_error() and not self._is_lost:
-            self._recover()
         num_bytes = (self._vocab_size + 7) // 8
         rows = bytearray(b"\xff" * num_bytes * (len(draft) + 1))
         self.num_known = 0 if self._is_lost else len(draft) + 1
@@ -105,6 +103,8 @@ class GrammarState:
 
     def _read(self, token_ids: Sequence[int]) -> int:
         """Have the matcher behind the committed tokens and these; return how many of them it took."""
+        if self._matcher.is_error() and not self._is_lost:
+            self._recover()
         kept = common_prefix_length(self._behind, token_ids)
         if kept < len(self._behind):
             self._matcher.rollback(len(self._behind) - kept)

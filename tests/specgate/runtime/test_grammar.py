@@ -120,6 +120,11 @@ def test_what_a_draft_meets_is_forgotten_though_it_passes_a_limit(wide: Grammars
     assert "items" in state.error
     assert state.allowed((y,)).tolist() == opened(wide, ambiguous, TOKENIZER_SIZE).allowed((y,)).tolist()
     assert state.num_known == 2
+    state.allowed((x,) * 40)
+    state.commit((x, x))
+    fresh = opened(wide, ambiguous, TOKENIZER_SIZE, output_token_ids=(x, x))
+    assert state.allowed((x,)).tolist() == fresh.allowed((x,)).tolist()
+    assert state.num_known == 2
 
 
 def test_what_cannot_be_used_is_refused(letters: Grammars, tmp_path: Path) -> None:
