@@ -16,7 +16,8 @@ from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
+from specgate.runtime.batch_sampler import Allowed, Answer, Choosing, Prefix, adjusted, masked
+from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
 from specgate.runtime.scheduler import ForwardRequest, forward
@@ -45,6 +46,7 @@ class DraftSession:
         vocab_size, context_length: the draft model's own.
         sharpness: of the guesses, shared by sessions whose targets choose alike.
         method: what its drafts are called; ``SUFFIX_AND_MODEL`` copies where the text repeats itself, and drafts else.
+        grammar: what the answer may be; None: anything.
 
     Raises:
         InvalidArgument: the prompt does not fit into the draft model's context.
@@ -59,8 +61,10 @@ class DraftSession:
         context_length: int,
         sharpness: Sharpness | None = None,
         method: DraftMethod = DraftMethod.MODEL,
+        grammar: GrammarState | None = None,
     ) -> None:
         self.spec = spec
+        self._grammar = grammar
         self.capacity = min(spec.max_length, context_length)
         committed = spec.committed_token_ids
         if len(committed) > self.capacity:
@@ -109,6 +113,8 @@ class DraftSession:
         self._order.begin(request)
         if self._text is not None:
             self._text.extend(request.token_ids)
+        if self._grammar is not None:
+            self._grammar.commit(request.token_ids)
         committed, start = self._readable(request.token_ids), request.position
         kept = common_prefix_length(self.sequence.token_ids[start:], committed)
         self.sequence.truncate(start + kept)
@@ -151,7 +157,10 @@ class DraftSession:
         """
         if self._text is None or most <= 0:
             return []
-        copied = self._text.draft(most, draft.sequence.token_ids[self.num_committed :], least=SURER_MATCH)
+        behind = draft.sequence.token_ids[self.num_committed :]
+        copied = self._text.draft(most, behind, least=SURER_MATCH)
+        if self._grammar is not None:
+            copied = copied[: self._grammar.num_following(copied, behind)]
         known = next((index for index, one in enumerate(copied) if one >= self._num_rows), len(copied))
         return list(until_stop(copied[:known], self.spec.stop_token_ids))
 
@@ -163,7 +172,7 @@ class DraftSession:
     def _add(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Run the last token and draft the one behind it; several, where the engine can run them in a row."""
         sequence, start = draft.sequence, len(draft.sequence)
-        choosing = self._choosing(sequence, with_probs=draft.terms.stop_below > 0)
+        choosing = self._choosing(sequence, start, with_probs=draft.terms.stop_below > 0)
         most = min(draft.terms.gamma - len(draft.tokens), self.capacity - start) if self._chains(draft) else 1
         logits, chosen = yield from forward(sequence, 1, None if self.spec.rejects else choosing, most)
         if chosen is None:
@@ -188,37 +197,53 @@ class DraftSession:
 
         A guess takes turns with what is asked for, a token at a time.
         """
-        looked_at = self.spec.rejects or self._sampling.has_penalties or draft.terms.stop_below > 0
+        masked_or_rejected = self._grammar is not None or self.spec.rejects
+        looked_at = masked_or_rejected or self._sampling.has_penalties or draft.terms.stop_below > 0
         return not looked_at and not draft.sequence.is_branch
 
     def _sampled(self, logits: torch.Tensor, choosing: Choosing, terms: Terms) -> DraftToken:
+        logits = masked(logits, choosing)
         probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
         token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
         raw = logits[0, : self.vocab_size].float().softmax(-1)
         return DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
 
-    def _choosing(self, sequence: KVSequence, with_probs: bool) -> Choosing:
-        """Say how the next token is chosen."""
-        prefix = self._prefix(sequence.token_ids)
-        barred = Barred.at(len(sequence), self.spec, self.vocab_size)
-        length, seed = len(sequence), self.spec.seed
-        return Choosing(self._sampling, seed, length, self.vocab_size, prefix, with_probs, barred=barred)
+    def _choosing(
+        self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, with_probs: bool = False
+    ) -> Choosing:
+        """Say how the tokens of a sequence are chosen: at ``start``, and behind each of these that stand from there."""
+        return Choosing(
+            self._sampling,
+            self.spec.seed,
+            start,
+            self.vocab_size,
+            self._prefix(sequence.token_ids, start, drafted),
+            with_probs,
+            Barred.at(start, self.spec, self.vocab_size),
+            self._allowed(sequence.token_ids, start, drafted),
+        )
 
-    def _prefix(self, token_ids: Sequence[int], drafted: Sequence[int] = ()) -> Prefix | None:
+    def _allowed(self, token_ids: Sequence[int], start: int, drafted: Sequence[int]) -> Allowed | None:
+        """Return what tells the tokens that the grammar allows at these positions, see ``Choosing``."""
+        grammar = self._grammar
+        if grammar is None:
+            return None
+        # A branch is asked for when its turn comes: the target may have committed some of its tokens by then.
+        return lambda: grammar.allowed(drafted, token_ids[self.num_committed : start])
+
+    def _prefix(self, token_ids: Sequence[int], start: int, drafted: Sequence[int]) -> Prefix | None:
         if not self._sampling.has_penalties:
             return None
         num_prompt = len(self.spec.prompt_token_ids)
-        known = [i if i < self.vocab_size else 0 for i in token_ids]
+        known = [i if i < self.vocab_size else 0 for i in token_ids[:start]]
         return Prefix(known[:num_prompt], known[num_prompt:], drafted)
 
     def _candidates(self, logits: torch.Tensor, draft: Draft) -> list[list[Candidate]]:
         """Return what the target may choose where these logits are from: at the draft's first token and after it."""
         start = len(draft.sequence) - len(draft.tokens)
-        prefix = self._prefix(draft.sequence.token_ids[:start], draft.token_ids[: len(logits) - 1])
-        barred = Barred.at(start, self.spec, self.vocab_size)
-        choosing = Choosing(self._sampling, self.spec.seed, start, self.vocab_size, prefix, barred=barred)
-        rejects, beta = self.spec.rejects, self.sharpness.beta
-        return guesses.candidates(adjusted(logits, choosing), choosing, rejects=rejects, sharpness=beta)
+        choosing = self._choosing(draft.sequence, start, draft.token_ids[: len(logits) - 1])
+        logits = adjusted(masked(logits, choosing), choosing)
+        return guesses.candidates(logits, choosing, rejects=self.spec.rejects, sharpness=self.sharpness.beta)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the very float32 numbers that are shipped."""

@@ -1,6 +1,7 @@
 """What the target says of tokens that are given: raw log-probabilities, at temperature 1 with no filters."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -21,5 +22,10 @@ def logprobs_of(logits: torch.Tensor, token_ids: Sequence[int], num_top: int | N
     own: list[float] = raw[range(len(token_ids)), list(token_ids)].tolist()
     likeliest = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return tuple(
-        TokenLogprobs(logprob, tuple(zip(*row, strict=True))) for logprob, row in zip(own, likeliest, strict=True)
+        TokenLogprobs(logprob, _possible(zip(*row, strict=True))) for logprob, row in zip(own, likeliest, strict=True)
     )
+
+
+def _possible(likeliest: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Leave out what a grammar does not allow."""
+    return tuple(one for one in likeliest if one[1] > -math.inf)

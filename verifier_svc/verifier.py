@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted
+from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted, masked
+from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
@@ -41,12 +43,22 @@ class VerifySession:
     """A session's tokens and pages on the target model. Lives on the engine's thread, but for ``interrupt`` and
     ``expect``.
 
+    Args:
+        grammar: what the answer may be, behind what was emitted already; None: anything.
+
     Raises:
         InvalidArgument: prompt plus max_tokens pass the target's context length.
         KVCacheFull: no pages.
     """
 
-    def __init__(self, spec: SessionSpec, pool: PagePool, vocab_size: int, context_length: int) -> None:
+    def __init__(
+        self,
+        spec: SessionSpec,
+        pool: PagePool,
+        vocab_size: int,
+        context_length: int,
+        grammar: GrammarState | None = None,
+    ) -> None:
         if spec.max_length > context_length:
             raise InvalidArgument(
                 "max_tokens",
@@ -56,6 +68,7 @@ class VerifySession:
         self.spec = spec
         self.vocab_size = vocab_size
         self._pool = pool
+        self._grammar = grammar
         self.sequence = pool.open(spec.committed_token_ids, spec.max_length, spec.cache_salt)
         self._interrupted = False
         self._expected: FollowUps | None = None
@@ -185,7 +198,10 @@ class VerifySession:
         choosing = self._choosing(draft)
         self.sequence.append(draft)
         answer = yield from forward(self.sequence, len(draft) + 1, None if self.spec.rejects else choosing)
+        if self.spec.rejects:
+            answer = Answer(masked(answer.logits, choosing))
         (num_accepted, token_id), near_ties = self._decide(answer, proposal, choosing)
+        self._check_grammar(start, num_accepted)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
         self.sequence.truncate(start + num_accepted)
@@ -213,7 +229,15 @@ class VerifySession:
         params, committed, num_prompt = self.spec.sampling, self.sequence.token_ids, len(self.spec.prompt_token_ids)
         prefix = Prefix(self.spec.prompt_token_ids, committed[num_prompt:], draft) if params.has_penalties else None
         barred = Barred.at(len(committed), self.spec, self.vocab_size)
-        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, with_probs=True, barred=barred)
+        allowed = partial(self._grammar.allowed, draft) if self._grammar is not None else None
+        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, True, barred, allowed)
+
+    def _check_grammar(self, length: int, num_accepted: int) -> None:
+        """Raise InvalidArgument where nobody knows what the grammar allows behind the accepted tokens."""
+        grammar = self._grammar
+        if grammar is not None and num_accepted >= grammar.num_known:
+            num_tokens = length + num_accepted - len(self.spec.prompt_token_ids)
+            raise InvalidArgument("grammar", f"leads nowhere after {num_tokens} tokens: {grammar.error}")
 
     def _decide(self, answer: Answer, proposal: Proposal, choosing: Choosing) -> Judgement:
         if (chosen := answer.chosen) is not None:
@@ -223,11 +247,16 @@ class VerifySession:
         return Judgement(accept_by_rejection(target_probs, proposal, choosing.seed, choosing.position), 0)
 
     def _trim(self, emitted: list[int], room: int) -> tuple[list[int], FinishReason | None]:
-        """Cut what was decided at the first stop token, else after ``room`` tokens; stop is looked for first."""
-        for index, token_id in enumerate(emitted[:room]):
+        """Cut what was decided at the first stop token, or where the grammar is complete without one, else after
+        ``room`` tokens.
+        """
+        emitted, reason = emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
+        for index, token_id in enumerate(emitted):
             if token_id in self.spec.stop_token_ids:
-                return emitted[: index + 1], FinishReason.STOP
-        return emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
+                emitted, reason = emitted[: index + 1], FinishReason.STOP
+                break
+        completed = self._grammar.commit(emitted) if self._grammar is not None else None
+        return (emitted, reason) if completed is None else (emitted[:completed], FinishReason.STOP)
 
 
 def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:

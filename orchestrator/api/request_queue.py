@@ -19,7 +19,8 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.orchestrator import Orchestrator
 from specgate.errors import InvalidArgument, ServiceUnavailable, TooManySessions
-from specgate.types import ModelInfo
+from specgate.grammar import usable
+from specgate.types import Grammar, ModelInfo
 
 SHORT_CHARACTERS = 4096
 """A text of this length is encoded in a few milliseconds."""
@@ -110,8 +111,19 @@ class RequestQueue:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._encoding, work)
 
+    async def checked(self, grammar: Grammar | None) -> Grammar | None:
+        """Return the grammar as services take it, beside the event loop: a hard one takes a second.
+
+        Raises:
+            InvalidArgument: it cannot be used; the field is the place in it.
+        """
+        if grammar is None:
+            return None
+        return await asyncio.get_running_loop().run_in_executor(self._encoding, usable, grammar)
+
     def check_room(self, num_requests: int = 1) -> None:
         """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.
+
 
         Raises:
             InvalidArgument: there is never room for so many; names ``n``.

@@ -38,6 +38,7 @@ def make_spec(request: GenerationRequest, target: ModelInfo, *, has_text: bool) 
         cache_salt=request.cache_salt,
         min_tokens=request.min_tokens,
         prompt_logprobs=request.prompt_logprobs,
+        grammar=request.grammar,
     )
     if spec.max_length > target.context_length:
         raise InvalidArgument(

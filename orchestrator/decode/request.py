@@ -9,6 +9,7 @@ from specgate.types import (
     MAX_GAMMA,
     DraftMethod,
     FinishReason,
+    Grammar,
     RoundRecord,
     SamplingParams,
     TokenLogprobs,
@@ -30,6 +31,7 @@ class GenerationRequest:
     that may be chosen. ``gamma`` and ``gate_threshold`` None are the gate's own: 8 for ``auto`` (16 where the drafter
     copies) and 5 for the others; 0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no
     threshold). Requests share what is cached of equal beginnings with those of the same ``cache_salt`` alone.
+    ``grammar``: what the answer may be; None: anything.
 
     Nothing ends the text before ``min_tokens``. ``include_stop``: the text has the stop string that ends it.
 
@@ -54,6 +56,7 @@ class GenerationRequest:
     include_stop: bool = False
     skip_special_tokens: bool = True
     prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         check_range("gamma", self.max_gamma, 0, MAX_GAMMA)

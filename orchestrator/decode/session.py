@@ -159,7 +159,7 @@ class Session:
         tokens = proposal.draft_token_ids[: verdict.num_accepted]
         if verdict.token_id is not None:
             tokens += (verdict.token_id,)
-        ending = self._end(tokens)
+        ending = self._end(tokens, verdict)
         kept = tokens[: ending.num_tokens]
         confidence, self.confidence = self.confidence, verdict.confidence
         self.committed += kept
@@ -175,13 +175,16 @@ class Session:
             prompt_logprobs=verdict.prompt_logprobs,
         )
 
-    def _end(self, tokens: tuple[int, ...]) -> Ending:
+    def _end(self, tokens: tuple[int, ...], verdict: Verdict) -> Ending:
         kept = tokens[: self.remaining]
         reason = FinishReason.LENGTH if len(kept) == self.remaining else None
         for index, token_id in enumerate(kept):
             if token_id in self.opening_spec.stop_token_ids:
                 kept, reason = kept[: index + 1], FinishReason.STOP
                 break
+        if self.opening_spec.grammar is not None and verdict.finish_reason is FinishReason.STOP:
+            # Where the grammar is complete and no token says so, the verifier alone knows.
+            reason = FinishReason.STOP
         text, num_tokens = self._output.push(kept)
         if reason is not None and not self._output.stopped:
             text += self._output.finish()

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_method_from_pb, draft_method_to_pb
+from specgate.rpc.convert_grammar import grammar_from_pb, grammar_to_pb
 from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, MAX_TEXT, check_fingerprint, check_length
 from specgate.types import (
     MAX_LOGIT_BIAS,
@@ -122,6 +123,7 @@ def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
         lease_token=spec.lease_token,
         min_tokens=spec.min_tokens,
         prompt_logprobs=spec.prompt_logprobs,
+        grammar=grammar_to_pb(spec.grammar),
     )
 
 
@@ -143,6 +145,7 @@ def session_spec_from_pb(pb: pb2.SessionSpec, max_sequence_tokens: int = MAX_SEQ
         lease_token=pb.lease_token,
         min_tokens=pb.min_tokens,
         prompt_logprobs=pb.prompt_logprobs if pb.HasField("prompt_logprobs") else None,
+        grammar=grammar_from_pb(pb.grammar) if pb.HasField("grammar") else None,
     )
 
 

@@ -5,7 +5,7 @@ the step: every operation works along the vocabulary, and noise belongs to the p
 """
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,6 +21,10 @@ NEAR_TIE = 1e-4
 _CPU_PASS, _PASS = 1 << 15, 1 << 22
 """Scores that are made at once. On a CPU more than these would be fresh memory, page by page, in every step; elsewhere
 it is what memory can be spared for."""
+
+
+Allowed = Callable[[], torch.Tensor]
+"""Returns the tokens that may be chosen, uint8 [rows, bytes] on the host, a bit a token; at least one in each row."""
 
 
 class Prefix(NamedTuple):
@@ -39,6 +43,8 @@ class Choosing(NamedTuple):
         prefix: needed where ``params`` has penalties.
         with_probs: return the raw probabilities of what was chosen.
         barred: what may not be chosen yet.
+        allowed: called when the forward is on its way: on a device that works beside the host it costs no time then.
+            More than once, it may be. None: all may be chosen.
     """
 
     params: SamplingParams
@@ -48,10 +54,11 @@ class Choosing(NamedTuple):
     prefix: Prefix | None = None
     with_probs: bool = False
     barred: Barred | None = None
+    allowed: Allowed | None = None
 
     @property
     def weighs(self) -> bool:
-        """Return whether it is not the model's logits themselves that are chosen from."""
+        """Return whether it is not the logits themselves that are chosen from. A mask is in them already."""
         return self.prefix is not None or self.barred is not None or bool(self.params.logit_bias)
 
     def noise_keys(self, num_rows: int) -> list[int]:
@@ -94,15 +101,15 @@ def answers(logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None]) ->
     """Make all choices of a step; a task whose logits are broken gets the error that is its own.
 
     Args:
-        logits: each task's rows, [num_logits, vocabulary]; it may be none.
+        logits: each task's rows, [num_logits, vocabulary]; it may be none. Answers have them masked.
         asked: how each task's rows are chosen; None: it is given the logits alone.
     """
-    entries = [_Entry(*entry) for entry in zip(logits, asked, strict=True)]
+    entries = [_Entry(masked(rows, choosing), choosing) for rows, choosing in zip(logits, asked, strict=True)]
     alike: dict[Hashable, list[int]] = {}
     for index, entry in enumerate(entries):
         alike.setdefault(_kind(entry), []).append(index)
     alike.pop(None, None)
-    result: list[Answer | NonFiniteLogits] = [Answer(rows) for rows in logits]
+    result: list[Answer | NonFiniteLogits] = [Answer(entry.logits) for entry in entries]
     if alike:
         table = _joined([_table([entries[i] for i in indices]) for indices in alike.values()])
         _hand_out(table.tolist(), (i for indices in alike.values() for i in indices), entries, result)
@@ -128,7 +135,7 @@ def answer_of(
         table: its rows of what ``chosen_on_device`` told.
     """
     ids, best, second, probs = zip(*table, strict=True)
-    if not all(map(math.isfinite, best)):
+    if not all(map(math.isfinite, (*best, *probs))):
         return NonFiniteLogits("the model answered with NaN or infinite logits")
     if choosing is None:
         return Answer(logits)
@@ -152,6 +159,19 @@ def check_finite(logits: Sequence[torch.Tensor]) -> None:
     for answer in answers(logits, [None] * len(logits)):
         if isinstance(answer, NonFiniteLogits):
             raise answer
+
+
+def masked(logits: torch.Tensor, choosing: Choosing | None) -> torch.Tensor:
+    """Return logits that are -inf where a token is not allowed: what is chosen, and its probability, follow from it."""
+    if choosing is None or choosing.allowed is None or not len(logits):
+        return logits
+    bits, vocab_size, device = choosing.allowed(), choosing.vocab_size, logits.device
+    bits = (bits.pin_memory() if device.type == "cuda" else bits).to(device, non_blocking=True)
+    places = noise.on_device([1 << bit for bit in range(8)], torch.uint8, device)
+    forbidden = bits[:, :, None].bitwise_and(places).eq(0).flatten(1)[:, :vocab_size]
+    logits = logits.clone()
+    logits[:, :vocab_size].masked_fill_(forbidden, -torch.inf)
+    return logits
 
 
 def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:

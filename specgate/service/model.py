@@ -7,14 +7,15 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from specgate.errors import reason_of
 from specgate.runtime.engine.engine import Engine
-from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel
 from specgate.service.admission import Admission
+from specgate.service.grammars import GrammarService
 from specgate.service.leases import LeaseBook
 from specgate.service.silence import SilenceLimits
 from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
@@ -32,7 +33,9 @@ class PagedSession(Protocol):
 
 
 S = TypeVar("S", bound=PagedSession)
-MakeSession = Callable[[SessionSpec, PagePool, int, int], S]
+MakeSession = Callable[..., S]
+"""Called with the specification, the pool, the model's vocabulary size and context length, and a ``grammar`` where the
+specification has one."""
 
 
 class ServedModel:
@@ -67,6 +70,7 @@ class ServedModel:
         self.silence = silence
         fingerprint = loaded.tokenizer_fingerprint
         self._admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
+        self.grammars = GrammarService(loaded.name, loaded.vocab_size)
         self._boot_id = uuid.uuid4().hex
         self._loaded_at_s = time.monotonic()
 
@@ -119,11 +123,14 @@ class ServedModel:
 
         Raises:
             LeaseRefused: sessions need a lease here, and the token is none.
-            InvalidArgument: a token id is outside the vocabulary, or the session is longer than the model takes.
+            InvalidArgument: a token id is outside the vocabulary, the session is longer than the model takes, or its
+                grammar cannot be used.
             TokenizerMismatch: the other model's token ids mean something else.
             TooManySessions, KVCacheFull: full for now.
         """
         with self._admission.admitted(spec):
+            if spec.grammar is not None:
+                make = partial(make, grammar=await self.grammars.state(spec, is_needed=self.role == "verifier"))
             session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
             try:
                 yield session

@@ -81,15 +81,20 @@ class Replica:
         """
         await self._server.start()
         try:
-            model = await asyncio.to_thread(
-                load_served, self._role, self._config, on_loading, on_notice, leases=self.leases, adapt=self._adapt
-            )
+            model = await asyncio.to_thread(self._load, on_loading, on_notice)
         except BaseException:
             await self._server.drain()
             raise
         self._model = model
         servicer_of(self._role)(model, self._server.handlers)
         await self._server.set_ready(lambda: model.engine.heartbeat_age_s)
+
+    def _load(self, on_loading: OnLoading, on_notice: OnNotice) -> Any:
+        """Load what is served, and what would hold up everybody at the first grammar."""
+        served = load_served(self._role, self._config, on_loading, on_notice, leases=self.leases, adapt=self._adapt)
+        if self._config.has_model:
+            served.grammars.prepare()
+        return served
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. For the main thread of a process of its own."""

@@ -1,5 +1,6 @@
 """The nouns that both services and the orchestrator share. Frozen, validated where they are made."""
 
+from specgate.types.grammar import MAX_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from specgate.types.model import PROTO_VERSION, Attention, DraftMethod, Dtype, ForwardCost, ModelInfo, dtype_on
 from specgate.types.records import RoundPlan, RoundRecord, RoundTiming
 from specgate.types.rounds import (
@@ -36,6 +37,7 @@ __all__ = [
     "GREEDY_BELOW",
     "MAX_BRANCHES",
     "MAX_GAMMA",
+    "MAX_GRAMMAR_CHARACTERS",
     "MAX_LOGIT_BIAS",
     "MAX_LOGPROBS",
     "MAX_RUN_AHEAD",
@@ -53,6 +55,8 @@ __all__ = [
     "FollowUp",
     "FollowUps",
     "ForwardCost",
+    "Grammar",
+    "GrammarKind",
     "ModelInfo",
     "Proposal",
     "RoundPlan",

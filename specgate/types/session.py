@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from specgate.errors import InvalidArgument
+from specgate.types.grammar import Grammar
 from specgate.types.sampling import MAX_LOGPROBS, SEED_LIMIT, SamplingParams, Verification, check_range
 
 MAX_STOP_TOKEN_IDS = 256
@@ -49,7 +50,7 @@ class SessionSpec:
     ``output_token_ids`` is empty on a first attempt; after a failover it holds what was already emitted, and
     counts for penalties, limits and positions just as if this service had emitted it. ``min_tokens`` are emitted before
     one of ``stop_token_ids`` may be chosen. ``prompt_logprobs`` are told by a verifier before its first verdict, unless
-    there are ``output_token_ids``.
+    there are ``output_token_ids``. ``grammar``: what the answer may be; None: anything.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -66,6 +67,7 @@ class SessionSpec:
     lease_token: str = ""
     min_tokens: int = 0
     prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -79,6 +81,8 @@ class SessionSpec:
         check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         if self.min_tokens and 0 < self.vocab_size <= len(self.stop_token_ids):
             raise InvalidArgument("min_tokens", "every token is a stop token; there is none to emit before them")
+        if self.min_tokens and self.grammar is not None:
+            raise InvalidArgument("min_tokens", "excludes a grammar, whose answer may be complete before")
 
     @property
     def rejects(self) -> bool:

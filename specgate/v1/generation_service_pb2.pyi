@@ -44,7 +44,7 @@ class TokenIds(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerationParams(_message.Message):
-    __slots__ = ("sampling", "max_tokens", "seed", "stop", "stop_token_ids", "ignore_eos", "gamma", "gate", "gate_threshold", "verification", "logprobs", "cache_salt", "min_tokens", "prompt_logprobs", "n")
+    __slots__ = ("sampling", "max_tokens", "seed", "stop", "stop_token_ids", "ignore_eos", "gamma", "gate", "gate_threshold", "verification", "logprobs", "cache_salt", "min_tokens", "prompt_logprobs", "n", "grammar")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class GenerationParams(_message.Message):
     MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     sampling: _types_pb2.SamplingParams
     max_tokens: int
     seed: int
@@ -75,7 +76,8 @@ class GenerationParams(_message.Message):
     min_tokens: int
     prompt_logprobs: int
     n: int
-    def __init__(self, sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., gamma: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gate_threshold: _Optional[float] = ..., verification: _Optional[_Union[_types_pb2.Verification, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., n: _Optional[int] = ...) -> None: ...
+    grammar: _types_pb2.Grammar
+    def __init__(self, sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: bool = ..., gamma: _Optional[int] = ..., gate: _Optional[_Union[Gate, str]] = ..., gate_threshold: _Optional[float] = ..., verification: _Optional[_Union[_types_pb2.Verification, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., n: _Optional[int] = ..., grammar: _Optional[_Union[_types_pb2.Grammar, _Mapping]] = ...) -> None: ...
 
 class GenerateStreamRequest(_message.Message):
     __slots__ = ("text", "token_ids", "params")

@@ -64,8 +64,26 @@ class SamplingParams(_message.Message):
     logit_bias: _containers.ScalarMap[int, float]
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ...) -> None: ...
 
+class Grammar(_message.Message):
+    __slots__ = ("json_schema", "regex", "choice", "lark")
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    LARK_FIELD_NUMBER: _ClassVar[int]
+    json_schema: str
+    regex: str
+    choice: Choice
+    lark: str
+    def __init__(self, json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., choice: _Optional[_Union[Choice, _Mapping]] = ..., lark: _Optional[str] = ...) -> None: ...
+
+class Choice(_message.Message):
+    __slots__ = ("texts",)
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, texts: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class SessionSpec(_message.Message):
-    __slots__ = ("prompt_token_ids", "output_token_ids", "sampling", "seed", "verification", "max_tokens", "stop_token_ids", "vocab_size", "tokenizer_fingerprint", "logprobs", "cache_salt", "lease_token", "min_tokens", "prompt_logprobs")
+    __slots__ = ("prompt_token_ids", "output_token_ids", "sampling", "seed", "verification", "max_tokens", "stop_token_ids", "vocab_size", "tokenizer_fingerprint", "logprobs", "cache_salt", "lease_token", "min_tokens", "prompt_logprobs", "grammar")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +105,7 @@ class SessionSpec(_message.Message):
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     output_token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: SamplingParams
@@ -101,7 +120,8 @@ class SessionSpec(_message.Message):
     lease_token: str
     min_tokens: int
     prompt_logprobs: int
-    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., verification: _Optional[_Union[Verification, str]] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., lease_token: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
+    grammar: Grammar
+    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., verification: _Optional[_Union[Verification, str]] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., lease_token: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ...) -> None: ...
 
 class KeepAlive(_message.Message):
     __slots__ = ()

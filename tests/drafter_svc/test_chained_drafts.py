@@ -21,6 +21,7 @@ from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.loading import load
 from specgate.types import DraftRequest, Proposal, SamplingParams, Verification
+from tests.support.grammars import END, letter_grammars, regex
 from tests.support.models import load_float32, quiet, write_llama
 from tests.support.sessions import VOCAB_SIZE, Ids, make_spec
 from tests.support.tape import TapeCapturer, one_operation
@@ -107,6 +108,31 @@ async def test_a_draft_that_is_read_once_is_the_same_draft(folder: Path, attenti
     async with drafting(runner, chains=True) as chained:
         assert await chained.text(sampling=PLAIN[name]) == expected
     assert len({proposal.draft_token_ids for proposal in expected}) == 3
+
+
+STOP = frozenset(range(8))
+
+
+async def test_what_may_not_be_chosen_is_in_no_chain(folder: Path, tmp_path: Path) -> None:
+    runner, grammars = runner_of(folder), letter_grammars(tmp_path)
+    early = {"sampling": PLAIN["warm"], "stop_token_ids": STOP, "min_tokens": 3}
+    spec = make_spec(grammar=regex("[ab]+"), stop_token_ids=frozenset({END}))
+    found: list[list[Proposal]] = []
+    for chains in (False, True):
+        async with drafting(runner, chains=chains) as one:
+            sessions = [
+                *[await one.session(seed=seed, **early) for seed in range(4)],
+                DraftSession(spec, runner.pool, VOCAB_SIZE, 64, grammar=grammars.state(spec, VOCAB_SIZE)),
+            ]
+            # One after the other: who shares a forward with one that cannot be chained is not chained either.
+            found.append([await one.draft(session, 0) for session in sessions])
+            for session in sessions:
+                session.free()
+    assert found[0] == found[1]
+    *barred, masked = (proposal.draft_token_ids for proposal in found[1])
+    assert all(len(ids) >= 3 and not STOP.intersection(ids[:3]) for ids in barred)
+    assert any(STOP.intersection(ids) for ids in barred)
+    assert set(masked) <= {*range(END + 1)}
 
 
 async def test_the_host_reads_once_a_proposal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,28 @@ TEXTS = st.sampled_from(
     ("", "a", "def f():", "\x00", "\ud800", "é", "🙂", "<|end|>", "<|turn|>", "{{ 7 * 7 }}", "x" * 5000)
 )
 WORDS = st.sampled_from(
-    ("auto", "none", "target_confidence", "draft_confidence", "shared_noise", "rejection", "system")
+    ("auto", "none", "target_confidence", "draft_confidence", "shared_noise", "rejection", "system", "json_schema")
 )
 SCALARS = st.none() | st.booleans() | INTEGERS | FLOATS | TEXTS | WORDS
 MESSAGE = st.dictionaries(st.sampled_from(("role", "content", "name", "tool_calls", "x")), SCALARS, max_size=4)
+SCHEMA = st.dictionaries(
+    st.sampled_from(("type", "properties", "items", "enum", "not", "$ref", "x-guidance")),
+    SCALARS | st.sampled_from(("object", "string", "array", "objekt", "#", {"a": {"type": "object"}}, ["a", 1])),
+    max_size=3,
+)
+FORM = st.dictionaries(
+    st.sampled_from(("json", "regex", "choice", "grammar", "json_object", "whitespace_pattern", "x")),
+    SCALARS | SCHEMA | st.lists(TEXTS, max_size=3) | st.sampled_from(("a+", "(a", 'start: "a"', 'root ::= "a"')),
+    max_size=2,
+)
+NAMED = st.fixed_dictionaries({"name": TEXTS, "schema": SCHEMA})
+FORMAT = st.one_of(
+    st.fixed_dictionaries({"type": st.just("json_object")}),
+    st.fixed_dictionaries({"type": st.just("json_schema"), "json_schema": NAMED}),
+    st.fixed_dictionaries({"type": st.just("json_schema"), "name": TEXTS, "schema": SCHEMA}),
+)
+FORMS = {"response_format": FORMAT, "structured_outputs": FORM, "text": st.fixed_dictionaries({"format": FORMAT})}
+"""By field: what is nearly a form of an answer."""
 VALUES = st.recursive(
     SCALARS | MESSAGE,
     lambda inner: (
@@ -70,9 +88,11 @@ class HttpCase(NamedTuple):
 
 @st.composite
 def mutated_bodies(draw: Any) -> HttpCase:
-    """A valid body with a few fields changed, added or left out."""
+    """A valid body with a few fields changed, added or left out, and maybe with a form of the answer."""
     path = draw(st.sampled_from((COMPLETIONS, CHAT, *VALID)))
     body = VALID[path] | draw(st.dictionaries(st.sampled_from(FIELDS[path]), VALUES, max_size=4))
+    forms = [st.fixed_dictionaries({name: FORMS[name]}) for name in FORMS if name in FIELDS[path]]
+    body |= draw(st.one_of(st.just({}), *forms))
     for name in draw(st.lists(st.sampled_from(tuple(VALID[path])), max_size=1)):
         body.pop(name)
     if "stream" in FIELDS[path] and draw(st.booleans()):

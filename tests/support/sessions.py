@@ -3,12 +3,14 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
 from drafter_svc.sources.source import Announce
 from specgate.runtime.batch_sampler import Answer
+from specgate.runtime.grammar import Grammars
 from specgate.runtime.scheduler import ForwardRequest
 from specgate.types import (
     Announcement,
@@ -119,14 +121,22 @@ def as_it_is(proposal: Proposal) -> Proposal:
 
 
 def decode(
-    pair: Pair, spec: SessionSpec, plan: Plan, *, make_draft: MakeDraft = DraftSession, use: Use = as_it_is
+    pair: Pair,
+    spec: SessionSpec,
+    plan: Plan,
+    *,
+    make_draft: MakeDraft = DraftSession,
+    use: Use = as_it_is,
+    grammars: Grammars | None = None,
 ) -> Work[Generation]:
     """The decode loop, without services: one drafting and one verifying session, round by round.
 
     Args:
         make_draft, use: what a test replaces to see that it notices.
+        grammars: of the specification's, where it has one.
     """
-    drafter, verifier = open_session(make_draft, spec, pair.draft), open_session(VerifySession, spec, pair.target)
+    drafter = open_session(make_draft, spec, pair.draft, grammars)
+    verifier = open_session(VerifySession, spec, pair.target, grammars)
     try:
         return (yield from _by_steps(DecodeLoop(pair, plan, drafter, verifier, use).run()))
     finally:
@@ -134,8 +144,10 @@ def decode(
         verifier.free()
 
 
-def open_session(make: Callable[..., T], spec: SessionSpec, runner: Runner) -> T:
+def open_session(make: Callable[..., T], spec: SessionSpec, runner: Runner, grammars: Grammars | None = None) -> T:
     """Open a drafting or a verifying session."""
+    if grammars is not None and spec.grammar is not None:
+        make = partial(make, grammar=grammars.state(spec, runner.vocab_size))
     return make(spec, runner.pool, runner.vocab_size, runner.loaded.context_length)
 
 

@@ -6,9 +6,10 @@ What must not pass is tried both ways.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,9 +18,11 @@ import torch
 from drafter_svc import drafter
 from drafter_svc.drafter import DraftSession
 from specgate.runtime import noise, sampling
+from specgate.runtime.grammar import Grammars
 from specgate.types import ALWAYS_SOLO, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
 from tests.support.broken_run_ahead import ReusesTheKey
 from tests.support.chisquare import p_value
+from tests.support.grammars import END, LETTERS, allowed_by_texts, choice, letter_grammars
 from tests.support.models import KnownModel, Mix, eager_logits, make_runner, run_all, write_llama
 from tests.support.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode, was_interrupted
 from verifier_svc import acceptance
@@ -125,7 +128,7 @@ ROUNDING, FLOAT32 = 1e-12, 1e-6
 
 
 def enumerate_texts(
-    pair: Pair, spec: SessionSpec, plan: Plan, mutant: Mutant = SOUND
+    pair: Pair, spec: SessionSpec, plan: Plan, mutant: Mutant = SOUND, grammars: Grammars | None = None
 ) -> tuple[dict[Text, float], list[Generation]]:
     """Return the law of the text of both sessions, and one generation for every branch."""
     law: defaultdict[Text, float] = defaultdict(float)
@@ -140,7 +143,8 @@ def enumerate_texts(
         if mutant.recover is not None:
             patch.setattr(acceptance, "_recover", mutant.recover)
         for _ in branches:
-            (generation,) = run_all([decode(pair, spec, plan, make_draft=mutant.make_draft, use=mutant.use)])
+            make, use = mutant.make_draft, mutant.use
+            (generation,) = run_all([decode(pair, spec, plan, make_draft=make, use=use, grammars=grammars)])
             law[tuple(generation.token_ids)] += branches.weight
             generations.append(generation)
     return dict(law), generations
@@ -265,6 +269,60 @@ def test_one_number_for_two_decisions_would_be_noticed() -> None:
 
     with pytest.raises(AssertionError, match="one random number for two decisions"):
         enumerate_texts(KNOWN, make_spec(3), Plan(2), Mutant(recover=with_the_accepting_number))
+
+
+# Under a grammar.
+
+TEXTS = ("ab", "ba", "abb", "b")
+WIDE_TARGET = KnownModel(4, 21)
+WIDER = Pair(WIDE_TARGET, draft=KnownModel(4, 22, mix=Mix(21, 0.6)))
+"""Of the letters' tokenizer."""
+
+
+def law_under(texts: Sequence[str], spec: SessionSpec) -> dict[Text, float]:
+    """The target's law among the tokens that lead to one of the texts, in float64."""
+
+    def next_law(text: Text) -> list[float]:
+        scores = WIDE_TARGET.logits([*PROMPT, *text]).double()
+        scores[~torch.tensor(allowed_by_texts(texts, LETTERS, text))] = -torch.inf
+        return scores.softmax(0).tolist()
+
+    return joint_law(next_law, spec)
+
+
+def follows_no_grammar(*arguments: Any, grammar: Any) -> DraftSession:
+    return DraftSession(*arguments)
+
+
+GRAMMAR_CASES: dict[str, tuple[Plan, Mutant]] = {
+    "drafts": (Plan(3), SOUND),
+    "drafts that follow no grammar": (Plan(2), Mutant(make_draft=follows_no_grammar)),
+    "gate": (Plan(2, solo_below=0.6, max_solo_tokens=1), SOUND),
+    "draft confidence": (Plan(3, stop_below=0.5), SOUND),
+    "run-ahead": (Plan(2, ahead=2), SOUND),
+}
+
+
+@pytest.mark.parametrize("case", GRAMMAR_CASES)
+def test_every_branch_under_a_grammar_is_the_masked_law(case: str, tmp_path: Path) -> None:
+    plan, mutant = GRAMMAR_CASES[case]
+    spec = make_spec(4, grammar=choice(*TEXTS), stop_token_ids=frozenset({END}))
+    law, generations = enumerate_texts(WIDER, spec, plan, mutant, letter_grammars(tmp_path))
+    expected = law_under(TEXTS, spec)
+    assert largest_error(law, expected) < FLOAT32
+    assert {tuple(one.token_ids) for one in generations} == set(expected)
+    assert any(generation.num_accepted for generation in generations)
+
+
+def test_a_draft_under_a_grammar_agrees_more_often(tmp_path: Path) -> None:
+    spec, grammars = make_spec(4, grammar=choice(*TEXTS), stop_token_ids=frozenset({END})), letter_grammars(tmp_path)
+    specs = [replace(spec, seed=seed) for seed in range(100)]
+
+    def num_accepted(make: MakeDraft) -> int:
+        runs = run_all([decode(WIDER, one, Plan(2), make_draft=make, grammars=grammars) for one in specs])
+        return sum(run.num_accepted for run in runs)
+
+    assert num_accepted(DraftSession) > 1.2 * num_accepted(follows_no_grammar) > 0
 
 
 # By seeded runs.

@@ -8,6 +8,7 @@ from orchestrator.decode.request import MAX_STOP_STRINGS, Delta, GenerationReque
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import finish_reason_to_pb, token_logprobs_to_pb
+from specgate.rpc.convert_grammar import grammar_from_pb
 from specgate.rpc.convert_session import sampling_params_from_pb, shortest_float, verification_from_pb
 from specgate.rpc.validate import check_length
 from specgate.types import MAX_STOP_TOKEN_IDS, TokenSource
@@ -56,6 +57,7 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
         cache_salt=params.cache_salt,
         min_tokens=params.min_tokens,
         prompt_logprobs=params.prompt_logprobs if params.HasField("prompt_logprobs") else None,
+        grammar=grammar_from_pb(params.grammar) if params.HasField("grammar") else None,
     )
 
 

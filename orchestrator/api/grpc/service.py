@@ -62,11 +62,12 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         n = num_choices(request.params)
         self._request_queue.check_room(n)
         generation_request = request_from_pb(request.params, self._request_queue.defaults)
+        grammar = await self._request_queue.checked(generation_request.grammar)
         token_ids = await self._prompt(request)
         if not request.params.HasField("max_tokens"):
             max_tokens = self._request_queue.default_max_tokens(len(token_ids))
             generation_request = replace(generation_request, max_tokens=max_tokens)
-        return choices_of([replace(generation_request, prompt_token_ids=token_ids)], n)
+        return choices_of([replace(generation_request, prompt_token_ids=token_ids, grammar=grammar)], n)
 
     async def _prompt(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> tuple[int, ...]:
         target = self._request_queue.target_info

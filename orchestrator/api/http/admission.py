@@ -12,7 +12,7 @@ from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
-from specgate.types import SamplingParams
+from specgate.types import Grammar, SamplingParams
 
 Asked = CompletionRequest | ChatRequest | ResponsesRequest
 SAMPLING_FIELDS = (
@@ -32,7 +32,8 @@ async def admissible(params: Asked, request_queue: RequestQueue) -> list[Generat
 
     Raises:
         ApiError: 404 for another model's name, 400 where prompt and answer pass the context length.
-        InvalidArgument: a value is out of its range; the field is named as the client names it.
+        InvalidArgument: a value is out of its range, or the answer's grammar cannot be used; the field is named as the
+            client names it.
         TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
     """
     check_model(params.model, request_queue)
@@ -40,8 +41,10 @@ async def admissible(params: Asked, request_queue: RequestQueue) -> list[Generat
         num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
         check_num_choices(num_prompts, params.num_copies)
         request_queue.check_room(num_prompts * params.num_copies)
+        grammar = await request_queue.checked(params.grammar)
         prompts = await encode(params, request_queue)
-        return choices_of([_generation_request(params, prompt, request_queue) for prompt in prompts], params.num_copies)
+        requests = [_generation_request(params, prompt, grammar, request_queue) for prompt in prompts]
+        return choices_of(requests, params.num_copies)
     except InvalidArgument as error:
         raise in_words_of(error, params.names) from None
 
@@ -114,7 +117,7 @@ def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: Requ
 
 
 def _generation_request(
-    params: GenerateRequest, prompt: tuple[int, ...], request_queue: RequestQueue
+    params: GenerateRequest, prompt: tuple[int, ...], grammar: Grammar | None, request_queue: RequestQueue
 ) -> GenerationRequest:
     # One token is decoded in any case; where none is asked for it is left out of the answer.
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
@@ -141,6 +144,7 @@ def _generation_request(
         prompt_logprobs=params.num_prompt_logprobs,
         include_stop=bool(params.include_stop_str_in_output),
         skip_special_tokens=params.skip_special_tokens is not False,
+        grammar=grammar,
     )
 
 

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.api.http.requests import GenerateRequest, Name, StrictBody
+from orchestrator.api.http.requests import GenerateRequest
+from orchestrator.api.http.strict import Name, StrictBody
 from specgate.errors import InvalidArgument
 
 MAX_MESSAGES = 4096
@@ -51,12 +52,6 @@ class Message(StrictBody):
         return {"role": role, "content": self.content} | ({"name": self.name} if self.name else {})
 
 
-class TextFormat(StrictBody):
-    """Plain text: the one format there is."""
-
-    type: Literal["text"]
-
-
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 
 
@@ -83,7 +78,6 @@ class ChatRequest(GenerateRequest):
     tool_choice: Literal["none", "auto"] | None = None
     functions: Nothing = None
     function_call: Literal["none", "auto"] | None = None
-    response_format: TextFormat | None = None
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
     audio: None = None
     prediction: None = None

@@ -60,7 +60,12 @@ def in_words_of(error: InvalidArgument, names: Mapping[str, str]) -> InvalidArgu
         names: the client's name by ours, where they differ.
     """
     field = re.split(r" \(|\[", error.field)[0]
-    return InvalidArgument(names.get(field, field), error.problem)
+    # Of several beginnings of the field the longest.
+    known = [name for name in names if field == name or field.startswith(f"{name}.")]
+    if known:
+        ours = max(known, key=len)
+        field = names[ours] + field[len(ours) :]
+    return InvalidArgument(field, error.problem)
 
 
 def _http_body(error: HTTPException) -> dict[str, Any]:

@@ -5,26 +5,27 @@ Fields of OpenAI's that nothing here implements are accepted with the one value 
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from orchestrator.api.choices import MAX_CHOICES
+from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.structured import (
+    FormatNames,
+    ResponseFormat,
+    ResponseTextFormat,
+    StructuredOutputs,
+    grammar_names,
+    grammar_of,
+)
 from orchestrator.decode.request import MAX_STOP_STRINGS
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
-from specgate.types import MAX_LOGIT_BIAS, MAX_STOP_TOKEN_IDS, Verification
+from specgate.types import MAX_LOGIT_BIAS, MAX_STOP_TOKEN_IDS, Grammar, Verification
 
 MAX_PROMPT_TOKENS = 1 << 20
-MAX_NAME_CHARACTERS = 512
 
 Prompt = str | list[int]
 Stop = Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
-Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
-
-
-class StrictBody(BaseModel):
-    """No unknown field, no number in quotes, no NaN."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class StreamOptions(StrictBody):
@@ -48,6 +49,7 @@ class GenerateRequest(StrictBody):
 
     prompt_field: ClassVar[str]
     logprobs_field: ClassVar[str] = "logprobs"
+    format_names: ClassVar[FormatNames] = FormatNames("response_format", "response_format.json_schema.schema")
 
     model: Name
     max_tokens: int | None = None
@@ -72,6 +74,9 @@ class GenerateRequest(StrictBody):
     return_token_ids: bool | None = None
     cache_salt: str | None = None
     prompt_logprobs: int | None = None
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     gamma: int | None = None
     gate: Gate | None = None
@@ -145,7 +150,18 @@ class GenerateRequest(StrictBody):
             "prompt_token_ids": self.prompt_field,
             "max_tokens": self.length[0] if self.length else "max_tokens",
             "logprobs": self.logprobs_field,
+            **grammar_names(self.structured_outputs, self.format_names),
         }
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """What the answer may be, None for any text. Raises InvalidArgument where two fields say it."""
+        return grammar_of(self.format, self.structured_outputs, self.format_names)
+
+    @property
+    def format(self) -> ResponseFormat | ResponseTextFormat | None:
+        """OpenAI's way to say what the answer may be."""
+        return self.response_format
 
     @property
     def num_top_logprobs(self) -> int | None:

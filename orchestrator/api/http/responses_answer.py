@@ -109,7 +109,7 @@ class ResponsesAnswer:
         }
 
     def _response(self, status: str, output: list[Body]) -> Body:
-        params = self._params
+        params, format_ = self._params, self._params.format
         return {
             "id": self._id,
             "object": "response",
@@ -131,7 +131,7 @@ class ResponsesAnswer:
             "service_tier": "default",
             "store": False,
             "temperature": 1.0 if params.temperature is None else params.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": format_.model_dump(by_alias=True, exclude_none=True) if format_ else {"type": "text"}},
             "tool_choice": params.tool_choice or "auto",
             "tools": [],
             "top_logprobs": 0,

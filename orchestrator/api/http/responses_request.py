@@ -1,16 +1,19 @@
-"""``POST /v1/responses``: what may be asked there. Plain text, and nothing is stored."""
+"""``POST /v1/responses``: what may be asked there. Text, plain or of a form, and nothing is stored."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.api.http.chat import MAX_MESSAGES, Message, Nothing
-from orchestrator.api.http.requests import GenerateRequest, Name, StrictBody
+from orchestrator.api.http.requests import GenerateRequest
+from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.structured import FormatNames, ResponseTextFormat
 from specgate.errors import InvalidArgument
 
 NOT_HERE = (
     "max_tokens",
     "n",
+    "response_format",
     "stream_options",
     "prompt_logprobs",
     "return_token_ids",
@@ -55,12 +58,6 @@ class InputMessage(StrictBody):
 InputMessages = Annotated[list[InputMessage], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 
 
-class ResponseTextFormat(StrictBody):
-    """Plain text: the one format there is."""
-
-    type: Literal["text"]
-
-
 class TextSettings(StrictBody):
     """How the text is written."""
 
@@ -72,6 +69,7 @@ class ResponsesRequest(GenerateRequest):
     """A text or a conversation to go on with. The extras are those of chats, where the answer has a place for them."""
 
     prompt_field: ClassVar[str] = "input"
+    format_names: ClassVar[FormatNames] = FormatNames("text.format", "text.format.schema")
 
     input: InputMessages
     instructions: str | None = None
@@ -121,6 +119,11 @@ class ResponsesRequest(GenerateRequest):
     def length(self) -> tuple[str, int] | None:
         """See ``GenerateRequest``."""
         return None if self.max_output_tokens is None else ("max_output_tokens", self.max_output_tokens)
+
+    @property
+    def format(self) -> ResponseTextFormat | None:
+        """See ``GenerateRequest``."""
+        return self.text.format if self.text is not None else None
 
     @property
     def names(self) -> dict[str, str]:

@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 from orchestrator.api.http.admission import check_model, encode_chat, encode_text
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import Messages
-from orchestrator.api.http.requests import MAX_PROMPT_TOKENS, Name, StrictBody
+from orchestrator.api.http.requests import MAX_PROMPT_TOKENS
+from orchestrator.api.http.strict import Name, StrictBody
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import check_token_ids

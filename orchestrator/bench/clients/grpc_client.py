@@ -11,6 +11,7 @@ from orchestrator.services.streams import answered_by
 from specgate.errors import InternalError
 from specgate.rpc.channel import open_channel
 from specgate.rpc.convert import token_logprobs_from_pb
+from specgate.rpc.convert_grammar import grammar_to_pb
 from specgate.rpc.convert_session import sampling_params_to_pb, verification_to_pb
 from specgate.rpc.status import from_rpc_error
 from specgate.rpc.tls import ClientTlsFiles
@@ -103,6 +104,7 @@ def _params_to_pb(request: GenerationRequest) -> pb2.GenerationParams:
         verification=verification_to_pb(request.verification),
         logprobs=request.logprobs,
         cache_salt=request.cache_salt,
+        grammar=grammar_to_pb(request.grammar),
     )
 
 

@@ -114,7 +114,7 @@ async def test_bad_value_of_a_field(site: Site, path: str, field: str, value: ob
         ({"messages": [USER | {"content": [{"type": "text", "text": 1}]}]}, "messages[0].content", "invalid_value"),
         ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls", "invalid_value"),
         ({"messages": [USER | {"weight": 1}]}, "messages[0].weight", "unknown_parameter"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type", "unsupported_value"),
+        ({"response_format": {"type": "structural_tag"}}, "response_format.type", "unsupported_value"),
         ({"modalities": ["audio"]}, "modalities[0]", "unsupported_value"),
         ({"max_completion_tokens": 3, "max_tokens": 3}, "max_tokens", "invalid_value"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),

@@ -21,8 +21,9 @@ from orchestrator.policy.gates import Gate
 from orchestrator.services.discovery import Dialer
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.service_flags import ServiceFlags
-from specgate.errors import EngineFailed
+from specgate.errors import EngineFailed, InvalidArgument
 from specgate.types import DraftMethod, SamplingParams, Verification
+from tests.support.grammars import regex
 from tests.support.in_process import serving
 from tests.support.models import Mix, write_llama
 from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
@@ -39,6 +40,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "shared noise": {"sampling": NOISY, "gate": Gate.DRAFT_CONFIDENCE, "gamma": 4, "seed": 7},
     "shared noise, filtered": {"sampling": FILTERED, "gate": Gate.NONE, "gamma": 2, "seed": 8},
     "rejection": {"sampling": NOISY, "gate": Gate.NONE, "gamma": 4, "seed": 9, "verification": Verification.REJECTION},
+    "under a grammar": {"sampling": NOISY, "gate": Gate.NONE, "gamma": 4, "seed": 10, "grammar": regex("[a-z ]+")},
 }
 
 
@@ -68,6 +70,8 @@ async def test_what_two_services_write_is_written_here() -> None:
         assert all(num_drafted > 0 for _, _, num_drafted, *_ in expected)
     async with bundled_pair() as orchestrator:
         assert [outcome(await run(orchestrator, request)) for request in requests] == expected
+        with pytest.raises(InvalidArgument, match=r"^grammar\.regex: "):
+            await run(orchestrator, replace(requests[0], grammar=regex("(a")))
         assert orchestrator.draft_info is not None
         assert (orchestrator.draft_info.role, orchestrator.target_info.role) == ("drafter", "verifier")
 

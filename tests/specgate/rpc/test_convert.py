@@ -21,6 +21,8 @@ from specgate.types import (
     FinishReason,
     FollowUp,
     FollowUps,
+    Grammar,
+    GrammarKind,
     Proposal,
     SamplingParams,
     SessionSpec,
@@ -78,6 +80,7 @@ SPECS = [
     replace(PLAIN, output_token_ids=(5, 6), stop_token_ids=frozenset({9, 8}), logprobs=0, cache_salt="tenant ä"),
     replace(PLAIN, vocab_size=151_643, tokenizer_fingerprint=FINGERPRINT, logprobs=2, lease_token="once"),
     replace(PLAIN, min_tokens=7, prompt_logprobs=0),
+    *(replace(PLAIN, grammar=Grammar(kind, '["a", "b"]')) for kind in GrammarKind),
 ]
 INFO = model_info(
     "verifier",

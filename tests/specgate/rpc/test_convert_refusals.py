@@ -196,6 +196,7 @@ SESSIONS = [
         partial(convert_session.session_spec_from_pb, max_sequence_tokens=8),
         session,
         ({"prompt_token_ids": []}, "prompt_token_ids (length)", "0 is outside [1, 8]"),
+        ({"min_tokens": 1, "grammar": types_pb2.Grammar(regex="a")}, "min_tokens", "excludes a grammar"),
         ({"prompt_token_ids": range(9)}, "prompt_token_ids (length)", "9 is outside [1, 8]"),
         ({"output_token_ids": range(9)}, "output_token_ids (length)", "9 is outside [0, 8]"),
         ({"output_token_ids": [1, 2]}, "output_token_ids (length)", "2 is outside [0, 1]"),

@@ -191,3 +191,27 @@ def test_two_scores_that_are_close_are_a_near_tie_and_a_lone_survivor_is_none() 
     assert choose_alone(torch.zeros(2, 1), PARAMS[0]) == ([0, 0], [False, False], [])
     # Of equal scores the first is chosen, as transformers does.
     assert choose_alone(torch.tensor([[0.0, 1.0, 0.0, 1.0], [0.0] * 4]), PARAMS[0]) == ([1, 0], [True, True], [])
+
+
+@pytest.mark.parametrize("params", PARAMS)
+def test_what_a_mask_forbids_has_no_logit_for_that_task_alone(params: SamplingParams) -> None:
+    rng = random.Random(5)
+    logits = [random_logits(rng, 3, torch.bfloat16) for _ in range(2)]
+    plain, asked = (random_choosing(rng, 3, params) for _ in range(2))
+    rows = torch.randint(1, 256, (3, VOCAB // 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(2))
+    allowed = torch.tensor([[bool(row[i // 8] >> i % 8 & 1) for i in range(VOCAB)] for row in rows.tolist()])
+    by_hand = logits[1].masked_fill(~allowed, -torch.inf)
+    first, second = answers(logits, [plain, asked._replace(allowed=lambda: rows)])
+    assert isinstance(first, Answer)
+    assert isinstance(second, Answer)
+    assert first.chosen == by_the_rule(logits[0], plain)
+    assert second.chosen == by_the_rule(by_hand, asked)
+    assert torch.equal(second.logits[:, : asked.vocab_size], by_hand[:, : asked.vocab_size])
+
+
+def test_a_broken_logit_that_is_not_allowed_is_still_one_of_a_broken_model() -> None:
+    logits, rows = torch.zeros(1, 8), torch.tensor([[0b11]], dtype=torch.uint8)
+    logits[0, 1] = math.nan
+    choosing = Choosing(SamplingParams(temperature=0.0), 1, 0, 8, with_probs=True, allowed=lambda: rows)
+    (answer,) = answers([logits], [choosing])
+    assert isinstance(answer, NonFiniteLogits)

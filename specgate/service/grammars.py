@@ -1,0 +1,48 @@
+"""Grammars are compiled beside the event loop and the engine: however long one takes, running sessions go on."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from specgate.errors import InvalidArgument
+from specgate.runtime.grammar import Grammars, GrammarState
+from specgate.types import SessionSpec
+
+_log = logging.getLogger(__name__)
+
+
+class GrammarService:
+    """The grammars of one service, compiled one at a time: a hard one holds up others that have one, and nobody else.
+
+    Args:
+        model: a folder or a hub id, for its tokenizer.
+        vocab_size: of the model.
+    """
+
+    def __init__(self, model: str, vocab_size: int) -> None:
+        self._grammars = Grammars(model)
+        self._vocab_size = vocab_size
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+
+    def prepare(self) -> None:
+        """Make ready, where there can be grammars at all. Before the service serves, on any thread."""
+        with suppress(InvalidArgument):
+            self._grammars.prepare()
+
+    async def state(self, spec: SessionSpec, *, is_needed: bool) -> GrammarState | None:
+        """Return the state of a session that has a grammar, behind what was emitted already. None: there is none, and
+        it is not needed, since a draft that follows no grammar is a worse guess, never a wrong text.
+
+        Raises:
+            InvalidArgument: see ``Grammars.state``.
+        """
+        vocab_size = min(self._vocab_size, spec.vocab_size or self._vocab_size)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._grammars.state, spec, vocab_size)
+        except InvalidArgument as error:
+            if is_needed:
+                raise
+            _log.info("a session is drafted for without its grammar: %s", error)
+            return None
