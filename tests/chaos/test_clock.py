@@ -9,7 +9,7 @@ WALL_CLOCK = re.compile(r"\btime\.time(?:_ns)?\(|\bdatetime\.(?:now|utcnow|today
 DATES = {
     "orchestrator/api/http/routes.py": '"created": int(time.time())',
     "orchestrator/api/http/answers.py": '"created": int(time.time())',
-    "orchestrator/api/http/responses_answer.py": "self._created_at = int(time.time())",
+    "orchestrator/api/http/responses_answer.py": "int(time.time())",
     # Serve tells a date, and it is shown, not waited for.
     "orchestrator/cluster/system_status.py": "return time.time() - date_s",
     "orchestrator/terminal/results.py": "return folder / f",
