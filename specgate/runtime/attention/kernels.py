@@ -92,22 +92,32 @@ def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Way
 
 
 def faster(ways: Sequence[Way], loaded: LoadedModel, kernel_us: KernelUs) -> Way:
-    """Return the way that takes less time over heads like the model's, and tell both; the first if timing fails."""
+    """Return the way that takes less time over heads like the model's, and tell all; the first if none can be timed."""
+    timed = [(us, way) for way in ways if (us := _us_or_none(way, loaded, kernel_us)) is not None]
+    if not timed:
+        return ways[0]
+    (least, best), *others = sorted(timed, key=lambda one: one[0])
+    told = "".join(f", {way.told} {us:.0f}" for us, way in others)
+    return best._replace(told=f"{best.told}: {least:.0f} us{told}")
+
+
+def _us_or_none(way: Way, loaded: LoadedModel, kernel_us: KernelUs) -> float | None:
+    """Return what a way takes; None where it is not to be had for these heads, or they are not known."""
+    try:
+        return sum(kernel_us(way.attention, one, loaded.device, loaded.dtype) for one in _probes_like(loaded))
+    # What was right on other heads may refuse these.
+    except Exception as error:
+        _log.warning("%s was not timed: %s", way.told, reason_of(error))
+        wait_for(loaded.device)
+        return None
+
+
+def _probes_like(loaded: LoadedModel) -> list[Probe]:
     config = loaded.model.config.get_text_config()
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    probes = [probe._replace(heads=heads, kv_heads=kv_heads, head_dim=head_dim) for probe in TIMED]
-    try:
-        us = [sum(kernel_us(way.attention, one, loaded.device, loaded.dtype) for one in probes) for way in ways]
-    # What was right on other heads may refuse these; the self-check tells.
-    except Exception as error:
-        _log.warning("the fused kernels were not timed: %s", reason_of(error))
-        wait_for(loaded.device)
-        return ways[0]
-    best, *others = sorted(zip(us, ways, strict=True), key=lambda one: one[0])
-    told = ", ".join(f"{way.told} {took:.0f}" for took, way in others)
-    return best[1]._replace(told=f"{best[1].told}: {best[0]:.0f} us, {told}")
+    return [probe._replace(heads=heads, kv_heads=kv_heads, head_dim=head_dim) for probe in TIMED]
 
 
 def _caps_scores(loaded: LoadedModel) -> bool:

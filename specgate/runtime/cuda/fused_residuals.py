@@ -96,6 +96,9 @@ def _fused(layer: nn.Module, add_rms_norm: AddRmsNorm) -> _Layer | None:
         return None
     if not inspect.signature(layer.forward).parameters.keys() <= _PASSED_ON:
         return None
+    # Weights of its own, such as Doge's on the residual stream, may be too close to 1 to be seen in short formats.
+    if any(True for _ in layer.parameters(recurse=False)):
+        return None
     fused = _Layer(layer, add_rms_norm)
     rows = numbers(len(fused.input_norm.weight), fused.input_norm.weight)
     with _simple(parts["self_attn"], _attended), _simple(parts["mlp"], _fed):

@@ -229,6 +229,24 @@ def test_kernels_that_cannot_be_timed_keep_their_order(loaded: LoadedModel) -> N
     assert faster(ways, loaded, fails) == ways[0]
 
 
+def test_a_kernel_that_refuses_the_models_heads_leaves_the_place_to_the_other_one(loaded: LoadedModel) -> None:
+    def kernel_us(attention: VarlenAttention, *_: Any) -> float:
+        if attention is varlen_attention:
+            raise RuntimeError("head_dim is too large")
+        return 10.0
+
+    ways = [Way("torch's", varlen_attention), Way("ours", refuses)]
+    assert faster(ways, loaded, kernel_us) == Way("ours: 30 us", refuses)
+
+
+def test_heads_that_a_configuration_does_not_tell_are_not_timed(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(loaded.model.config), "get_text_config", lambda self: object())
+    ways = [Way("torch's", varlen_attention), Way("ours", refuses)]
+    assert faster(ways, loaded, lambda *_: 1.0) == ways[0]
+
+
 @pytest.mark.gpu
 def test_a_gpu_times_torchs_kernel_against_ours(loaded: LoadedModel) -> None:
     skip_without_varlen()

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    DogeConfig,
+    DogeForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     GraniteConfig,
@@ -19,7 +21,9 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
+from specgate.runtime import norms
 from specgate.runtime.cuda.fused_layers import fuse_with
 from specgate.runtime.norms import fuse_norms
 from tests.support import torch_elementwise
@@ -109,3 +113,27 @@ def test_a_caller_who_does_not_name_what_he_hands_over_gets_the_layers_own() -> 
     fuse_with(nn.ModuleList([layer]), torch_elementwise)
     answers = [one(rows, None, None, None, False, (angles, angles)) for one in (layer, own)]
     torch.testing.assert_close(*answers)
+
+
+class TellsMore(LlamaDecoderLayer):
+    """Answers with a tuple, as layers did before transformers 4.54."""
+
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> Any:
+        return (super().forward(hidden_states, **kwargs),)
+
+
+def test_a_layer_that_answers_in_another_way_is_left_alone() -> None:
+    layers = nn.ModuleList([TellsMore(LlamaConfig(**SMALL), 0)]).requires_grad_(False)
+    fuse_norms(layers)
+    fuse_with(layers, torch_elementwise)
+    assert "forward" not in vars(layers[0])
+
+
+@torch.inference_mode()
+def test_weights_on_the_residual_stream_are_not_lost_in_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on CUDA: norms of all formats are torch's.
+    monkeypatch.setattr(norms, "is_float32_on_cpu", lambda model: True)
+    model = made(DogeForCausalLM, DogeConfig(**SMALL)).bfloat16()
+    for layer in model.model.layers:
+        layer.input_residual.fill_(1.0078125)
+    assert not any("forward" in vars(layer) for layer in fused(model).model.layers)
