@@ -30,6 +30,8 @@ class NoFusedAttention(Exception):
     """Says why the fused attention cannot be used."""
 
 
+CLEARLY = 0.9
+"""Of two kernels the second one serves where it takes less than this share of the first one's time."""
 KernelUs = Callable[[VarlenAttention, Probe, torch.device, torch.dtype], float]
 """Times a kernel: see ``probe.kernel_us``."""
 
@@ -92,13 +94,16 @@ def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Way
 
 
 def faster(ways: Sequence[Way], loaded: LoadedModel, kernel_us: KernelUs) -> Way:
-    """Return the way that takes less time over heads like the model's, and tell all; the first if none can be timed."""
+    """Return the way that takes less time over heads like the model's, and tell all; the first if none can be timed.
+
+    A later one must be clearly faster: replicas of one model should not differ, as they round differently.
+    """
     timed = [(us, way) for way in ways if (us := _us_or_none(way, loaded, kernel_us)) is not None]
     if not timed:
         return ways[0]
-    (least, best), *others = sorted(timed, key=lambda one: one[0])
-    told = "".join(f", {way.told} {us:.0f}" for us, way in others)
-    return best._replace(told=f"{best.told}: {least:.0f} us{told}")
+    us, best = next(one for one in timed if one[0] * CLEARLY <= min(timed, key=lambda other: other[0])[0])
+    told = "".join(f", {way.told} {other_us:.0f}" for other_us, way in timed if way is not best)
+    return best._replace(told=f"{best.told}: {us:.0f} us{told}")
 
 
 def _us_or_none(way: Way, loaded: LoadedModel, kernel_us: KernelUs) -> float | None:

@@ -38,7 +38,9 @@ class Probe(NamedTuple):
         table = torch.randperm(num_pages, generator=generator).reshape(-1, _COLUMNS).to(device, torch.int32)
         pool = (num_pages, PAGE_SIZE_UNIT, self.kv_heads, self.head_dim)
         shapes = ((sum(self.rows), self.heads, self.head_dim), pool, pool)
-        tensors = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+        # Made where they are needed: on a host the keys of many heads take seconds.
+        there = torch.Generator(device).manual_seed(0)
+        tensors = [torch.randn(shape, generator=there, device=device).to(dtype) for shape in shapes]
         cu_seq_q, cu_seq_k = (
             torch.tensor([0, *itertools.accumulate(sizes)], dtype=torch.int32, device=device)
             for sizes in (self.rows, self.lengths)

@@ -49,7 +49,8 @@ def fitting_kv_tokens(runner: ModelRunner, max_sessions: int, memory_share: floa
     fitting = int(spare_bytes / runner.kv_bytes_a_token)
     if fitting < runner.pool.page_size:
         need = runner.kv_bytes_a_token * runner.pool.page_size
-        raise ResourceExhausted(f"a KV page takes {need} bytes, and {spare_bytes:.0f} are to spare")
+        of_share = f" of the memory_share of {memory_share:g}" if memory_share < 1 else ""
+        raise ResourceExhausted(f"a KV page takes {need} bytes, and {max(0.0, spare_bytes):.0f} are to spare{of_share}")
     return min(wanted, fitting)
 
 
