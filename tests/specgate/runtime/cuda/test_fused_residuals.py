@@ -118,7 +118,7 @@ def test_a_caller_who_does_not_name_what_he_hands_over_gets_the_layers_own() -> 
 class TellsMore(LlamaDecoderLayer):
     """Answers with a tuple, as layers did before transformers 4.54."""
 
-    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> Any:
+    def forward(self, hidden_states: torch.Tensor, **kwargs: Any) -> Any:  # type: ignore[override]
         return (super().forward(hidden_states, **kwargs),)
 
 
