@@ -67,13 +67,9 @@ def bench(
     With --soak: nothing is measured but what breaks or grows over time.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
-    for flag, is_wanted in (
-        ("added-delay-ms", network.is_wanted),
-        ("sources", sources.is_wanted),
-        ("soak", soak.is_wanted),
-    ):
-        if is_wanted:
-            models.check_has_services(f"--{flag}")
+    wanted = {"--added-delay-ms": network.is_wanted, "--sources": sources.is_wanted, "--soak": soak.is_wanted}
+    for flag in (flag for flag, is_wanted in wanted.items() if is_wanted):
+        models.check_has_services(flag)
     _check_together(models, load, network, assisted)
     if sources.is_wanted and (load.is_wanted or network.is_wanted or assisted or prompts):
         raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")

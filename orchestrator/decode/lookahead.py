@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orchestrator.decode.ports import Drafter
+from orchestrator.decode.ports import Drafter, OnAnnouncement
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
 from specgate.types import (
@@ -113,6 +113,38 @@ class ExpectedRounds:
 
 _Known = tuple[AnnouncedProposal, Announcement]
 """A proposal, and what it was announced in."""
+
+
+class HearsAnnouncements:
+    """The part of ``ports.Drafter`` that is about announcements, whatever they come by.
+
+    Args:
+        rejects: whether proposals need distributions.
+    """
+
+    def __init__(self, *, rejects: bool) -> None:
+        self._announced = Announced(rejects=rejects)
+        self._on_announcement: OnAnnouncement = lambda: None
+
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``."""
+        return self._announced.answer(request)
+
+    def expected(self, position: int) -> Collection[TokenIds]:
+        """See ``ports.Drafter``."""
+        return self._announced.expected(position)
+
+    def listen(self, on_announcement: OnAnnouncement) -> None:
+        """See ``ports.Drafter``."""
+        self._on_announcement = on_announcement
+
+    def _commit(self, request: DraftRequest) -> None:
+        self._announced.commit(request)
+        self._on_announcement()
+
+    def _add(self, announcement: Announcement) -> None:
+        self._announced.add(announcement)
+        self._on_announcement()
 
 
 class Announced:

@@ -4,7 +4,7 @@ It alone knows the packages of both services, and brings torch: who wants it imp
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from drafter_svc.run_ahead.budget import RunAheadBudget
 from drafter_svc.serving import DraftRounds, maker_of
-from orchestrator.decode.lookahead import Announced
-from orchestrator.decode.ports import Lease, OnAnnouncement
+from orchestrator.decode.lookahead import HearsAnnouncements
+from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
 from specgate.rpc.convert_session import session_spec_from_pb, session_spec_to_pb
@@ -29,7 +29,6 @@ from specgate.types import (
     ModelInfo,
     Proposal,
     SessionSpec,
-    TokenIds,
     Verdict,
     VerifyRequest,
 )
@@ -148,7 +147,7 @@ class _Ending:
         await asyncio.wait({self._task}, timeout=CLOSING_S)
 
 
-class InProcessDrafter:
+class InProcessDrafter(HearsAnnouncements):
     """A session on the drafter of this process.
 
     Args:
@@ -159,30 +158,16 @@ class InProcessDrafter:
     def __init__(
         self, rounds: Callable[[Callable[[Announcement], None]], DraftRounds], ending: _Ending, *, rejects: bool
     ) -> None:
+        super().__init__(rejects=rejects)
         self._loop = asyncio.get_running_loop()
         self._rounds = rounds(self._hear)
         self._ending = ending
-        self._announced = Announced(rejects=rejects)
-        self._on_announcement: OnAnnouncement = lambda: None
         self._last: asyncio.Task[Proposal] = asyncio.create_task(self._warm())
         ending.stack.push_async_callback(self._cancel)
 
-    def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter``."""
-        return self._announced.answer(request)
-
-    def expected(self, position: int) -> Collection[TokenIds]:
-        """See ``ports.Drafter``."""
-        return self._announced.expected(position)
-
-    def listen(self, on_announcement: OnAnnouncement) -> None:
-        """See ``ports.Drafter``."""
-        self._on_announcement = on_announcement
-
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
-        self._announced.commit(request)
-        self._on_announcement()
+        self._commit(request)
         answer = self._last = asyncio.create_task(self._answer(request, self._last))
         if request.gamma == 0:
             return NO_PROPOSAL
@@ -212,10 +197,6 @@ class InProcessDrafter:
     def _hear(self, announcement: Announcement) -> None:
         # Maybe on the engine's thread.
         self._loop.call_soon_threadsafe(self._add, announcement)
-
-    def _add(self, announcement: Announcement) -> None:
-        self._announced.add(announcement)
-        self._on_announcement()
 
     async def _cancel(self) -> None:
         self._last.cancel()

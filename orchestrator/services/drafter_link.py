@@ -1,42 +1,27 @@
 """gRPC adapter of the drafter's port."""
 
 import asyncio
-from collections.abc import Collection
 
-from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
-from orchestrator.decode.ports import OnAnnouncement
+from orchestrator.decode.lookahead import MOST_A_ROUND, HearsAnnouncements
 from orchestrator.services.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
 from specgate.rpc.convert import draft_response_from_pb, draft_round_to_pb
 from specgate.rpc.convert_ahead import announcement_from_pb
-from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds, common_prefix_length
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_length
 from specgate.v1 import drafter_service_pb2
 
 
-class GrpcDrafter:
+class GrpcDrafter(HearsAnnouncements):
     """A session on a drafter. Reads its stream as it comes, so that what was announced is there when it is wanted."""
 
     def __init__(self, stream: SessionStream, *, rejects: bool = False) -> None:
+        super().__init__(rejects=rejects)
         self._stream = stream
-        self._announced = Announced(rejects=rejects)
         self._proposed: tuple[int, ...] = ()
         self._num_unannounced = 0
-        self._on_announcement: OnAnnouncement = lambda: None
         self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
         self._lost: Exception | None = None
         self._listening = asyncio.create_task(self._listen())
-
-    def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter``."""
-        return self._announced.answer(request)
-
-    def expected(self, position: int) -> Collection[TokenIds]:
-        """See ``ports.Drafter``."""
-        return self._announced.expected(position)
-
-    def listen(self, on_announcement: OnAnnouncement) -> None:
-        """See ``ports.Drafter``."""
-        self._on_announcement = on_announcement
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
@@ -44,9 +29,8 @@ class GrpcDrafter:
             raise self._lost
         round_pb = draft_round_to_pb(request, common_prefix_length(self._proposed, request.token_ids))
         self._proposed = ()
-        self._announced.commit(request)
         self._num_unannounced += MOST_A_ROUND
-        self._on_announcement()
+        self._commit(request)
         try:
             await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
             if request.gamma == 0:
@@ -89,5 +73,5 @@ class GrpcDrafter:
         if self._num_unannounced < 0:
             raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
         with answered_by(self._stream.peer):
-            self._announced.add(announcement_from_pb(message.announced))
-        self._on_announcement()
+            announcement = announcement_from_pb(message.announced)
+        self._add(announcement)

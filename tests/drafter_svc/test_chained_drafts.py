@@ -1,8 +1,9 @@
 """Drafts whose tokens are read once: the same tokens as one at a time, whoever else comes and whatever fails."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,18 @@ def runner_of(folder: Path, attention: str = "sdpa") -> ModelRunner:
 @contextmanager
 def counted(runner: ModelRunner) -> Iterator[list[int]]:
     """Yield the number of sequences in each forward that is run."""
+    with at_each_forward(runner, lambda number, run: run()) as sizes:
+        yield sizes
+
+
+@contextmanager
+def at_each_forward(runner: ModelRunner, fault: Callable[[int, Callable[[], Any]], Any]) -> Iterator[list[int]]:
+    """Let ``fault`` say what each forward answers, given its number from 1 and what runs it; yield as ``counted``."""
     own, sizes = runner.forward, []
 
     def forward(batch: Any, **options: Any) -> Any:
         sizes.append(len(batch))
-        return own(batch, **options)
+        return fault(len(sizes), partial(own, batch, **options))
 
     runner.forward = forward  # type: ignore[method-assign]
     try:
@@ -212,39 +220,28 @@ async def test_sessions_that_ask_together_are_run_together(folder: Path) -> None
 
 
 async def test_a_forward_that_fails_in_mid_chain_leaves_the_draft_as_it_would_be(folder: Path) -> None:
+    def fails_once(number: int, run: Callable[[], Any]) -> Any:
+        if number == 3:
+            raise RuntimeError("no memory for this one")
+        return run()
+
     runner = runner_of(folder)
-    own = runner.forward
     async with drafting(runner, chains=True) as chained:
         expected = await chained.text()
-        calls: list[int] = []
-
-        def fails_once(batch: Any, **options: Any) -> Any:
-            calls.append(len(batch))
-            if len(calls) == 3:
-                raise RuntimeError("no memory for this one")
-            return own(batch, **options)
-
         session = await chained.session()
-        runner.forward = fails_once  # type: ignore[method-assign]
-        assert await chained.draft(session, 0) == expected[0]
-        runner.forward = own  # type: ignore[method-assign]
+        with at_each_forward(runner, fails_once):
+            assert await chained.draft(session, 0) == expected[0]
         session.free()
 
 
 async def test_broken_logits_in_mid_chain_end_that_draft(folder: Path) -> None:
+    def breaks(number: int, run: Callable[[], Any]) -> Any:
+        return [logits * torch.nan for logits in run()] if number == 2 else run()
+
     runner = runner_of(folder)
-    own = runner.forward
     async with drafting(runner, chains=True) as chained:
         session = await chained.session()
-        calls: list[int] = []
-
-        def breaks(batch: Any, **options: Any) -> Any:
-            calls.append(len(batch))
-            found = own(batch, **options)
-            return [logits * torch.nan for logits in found] if len(calls) == 2 else found
-
-        runner.forward = breaks  # type: ignore[method-assign]
-        with pytest.raises(NonFiniteLogits):
+        with at_each_forward(runner, breaks), pytest.raises(NonFiniteLogits):
             await chained.draft(session, 0)
         session.free()
 
