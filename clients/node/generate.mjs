@@ -3,9 +3,9 @@
 import { fileURLToPath } from 'node:url';
 import { loadPackageDefinition, status } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
+import { Display } from './display.mjs';
 import { describe } from './errors.mjs';
 import { callOptionsOf, channelOf, parse, requestOf, USAGE } from './options.mjs';
-import { paint, summary, wantsColor } from './paint.mjs';
 
 const PROTOS = fileURLToPath(new URL('../../protos', import.meta.url));
 
@@ -22,15 +22,13 @@ function connect(server, [credentials, options]) {
   return new GenerationService(server, credentials, options);
 }
 
-/** Print the deltas of a call as they come; return the exit code. */
-async function show(call, style) {
-  const start = performance.now();
+/** Show the deltas of a call as they come; return the exit code. */
+async function show(call, display) {
   try {
-    let last;
-    for await (last of call) process.stdout.write(paint(last, style));
-    console.log(`\n\n${summary(last, (performance.now() - start) / 1000)}`);
+    for await (const delta of call) display.show(delta);
     return 0;
   } catch (error) {
+    display.showRest();
     const interrupted = error.code === status.CANCELLED;
     console.error(`\n${interrupted ? 'cancelled' : describe(error)}`);
     return interrupted ? 130 : 1;
@@ -52,9 +50,8 @@ async function main(args) {
   process.once('SIGINT', () => call.cancel());
   // Whoever read our output has left.
   process.stdout.on('error', () => call.cancel());
-  const { stdout } = process;
-  const style = { ids: asked.values['token-ids'], color: wantsColor(stdout), terminal: stdout.isTTY === true };
-  const code = await show(call, style);
+  const { 'token-ids': ids, n } = asked.values;
+  const code = await show(call, new Display(process.stdout, { ids, several: n > 1 }));
   client.close();
   return code;
 }

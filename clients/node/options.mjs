@@ -7,14 +7,18 @@ export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
 
   --server HOST:PORT       where the gRPC door is (127.0.0.1:8001)
   --max-tokens N           the most tokens to emit
+  --min-tokens N           the fewest, before anything but the limit may end the text
   --temperature T          0 is greedy; the server's default is 1
   --top-k N, --top-p P     keep the likeliest tokens
   --seed N                 the same seed gives the same text
   --stop TEXT              end before this text; repeatable
+  --n N                    so many choices, shown one after the other
+  --json-schema FILE       the answer is JSON that this schema takes
+  --regex PATTERN          the whole answer matches this pattern
   --gamma N                draft tokens a round, under the gate auto at the most; 0 is the target alone
   --token-ids              print token ids, each in the colour of its own source, and take the prompt as ids
   --timeout S              give up after so many seconds
-  --tls                    encrypt, trusting the system's roots; implied by the files below
+  --tls                    encrypt, trusting the system's roots; implied by the flags below
   --tls-ca FILE            who signed the server's certificate
   --tls-certificate FILE, --tls-key FILE
                            show a certificate of our own
@@ -24,11 +28,15 @@ const string = { type: 'string' };
 const flags = {
   server: { ...string, default: '127.0.0.1:8001' },
   'max-tokens': string,
+  'min-tokens': string,
   temperature: string,
   'top-k': string,
   'top-p': string,
   seed: string,
   stop: { ...string, multiple: true, default: [] },
+  n: string,
+  'json-schema': string,
+  regex: string,
   gamma: string,
   'token-ids': { type: 'boolean' },
   timeout: string,
@@ -51,25 +59,28 @@ export function parse(args) {
 export function requestOf({ values, prompt }) {
   const sampling = {
     temperature: number(values, 'temperature'),
-    top_k: number(values, 'top-k'),
+    top_k: whole(values, 'top-k'),
     top_p: number(values, 'top-p'),
   };
   const params = {
     sampling: said(sampling),
-    max_tokens: number(values, 'max-tokens'),
-    // A seed has 64 bits, more than a JavaScript number holds.
-    seed: number(values, 'seed') === undefined ? undefined : values.seed,
-    gamma: number(values, 'gamma'),
+    max_tokens: whole(values, 'max-tokens'),
+    min_tokens: whole(values, 'min-tokens'),
+    seed: whole(values, 'seed', 64),
+    n: whole(values, 'n'),
+    gamma: whole(values, 'gamma'),
     stop: values.stop,
+    grammar: grammarOf(values),
   };
-  const asked = values['token-ids'] ? { token_ids: { ids: prompt.split(/[\s,]+/).filter(Boolean).map(Number) } } : { text: prompt };
-  return { ...asked, params: said(params) };
+  return { ...(values['token-ids'] ? { token_ids: { ids: idsOf(prompt) } } : { text: prompt }), params: said(params) };
 }
 
 /** Return the call's options: a deadline where a timeout is given. */
 export function callOptionsOf({ values }) {
   const seconds = number(values, 'timeout');
-  return seconds === undefined ? {} : { deadline: Date.now() + seconds * 1000 };
+  if (seconds === undefined) return {};
+  if (!(seconds > 0 && seconds <= 1e6)) throw new Error(`--timeout: ${seconds} is outside (0, 1000000] seconds`);
+  return { deadline: Date.now() + seconds * 1000 };
 }
 
 /** Return [credentials, channel options]. */
@@ -85,6 +96,27 @@ function number(values, name) {
   const value = Number(values[name]);
   if (values[name].trim() === '' || Number.isNaN(value)) throw new Error(`--${name}: '${values[name]}' is no number`);
   return value;
+}
+
+/** Return a whole number's own text, which protobuf takes: 64 bits are more than a JavaScript number holds. */
+function whole(values, name, bits = 32) {
+  return values[name] === undefined ? undefined : wholeText(values[name], `--${name}`, bits);
+}
+
+function wholeText(text, name, bits) {
+  // Else protobuf.js would cut it to its bits.
+  if (!/^\d+$/.test(text) || BigInt(text) >> BigInt(bits)) throw new Error(`${name}: '${text}' is no number of ${bits} bits, 0 or more`);
+  return text;
+}
+
+function idsOf(prompt) {
+  return prompt.split(/[\s,]+/).filter(Boolean).map((id) => wholeText(id, 'PROMPT', 32));
+}
+
+function grammarOf({ 'json-schema': file, regex }) {
+  if (file !== undefined && regex !== undefined) throw new Error('give one of --json-schema and --regex');
+  if (file !== undefined) return { json_schema: readFileSync(file, 'utf8') };
+  return regex === undefined ? undefined : { regex };
 }
 
 function said(fields) {

@@ -72,9 +72,9 @@ async def open_api(
             await door.drain()
 
 
-def dying_after(num_verdicts: int) -> Callable[[SessionSpec], FakeVerifier]:
-    """A target that dies after so many verdicts; the ones that take its place die at once."""
-    faults = iter([{num_verdicts: Fault.DIE}])
+def dying_after(num_verdicts: int, num_sessions: int = 1) -> Callable[[SessionSpec], FakeVerifier]:
+    """A target whose first sessions die after so many verdicts; the ones that take their place die at once."""
+    faults = iter([{num_verdicts: Fault.DIE}] * num_sessions)
     return lambda spec: FakeVerifier(spec, faults=next(faults, {0: Fault.DIE}))
 
 
