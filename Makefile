@@ -14,10 +14,12 @@ demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the
 
 test: .venv/.installed ## what CI runs: lint, protos, and the tests
 	scripts/check
+	scripts/cpp_client
 	scripts/test
 
 test-full: .venv/.installed ## the same, with the slow tests
 	scripts/check
+	scripts/cpp_client
 	scripts/test -m "not gpu and not real and not chaos"
 
 test-real: .venv/.installed ## make real weights outside the repository, and test with them
@@ -40,7 +42,7 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos .triton node_modules clients/node/node_modules build dist *.egg-info
+	rm -rf .venv .venv-protos .triton node_modules clients/node/node_modules clients/cpp/build build dist *.egg-info
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
