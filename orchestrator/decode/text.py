@@ -85,7 +85,7 @@ class TextTokenizer:
             InvalidArgument: there is no chat template, or it refuses these messages.
         """
         if not self._tokenizer.chat_template:
-            raise InvalidArgument("messages", "the served model has no chat template; use completions")
+            raise InvalidArgument("messages", "the served model has no chat template; give it a text to go on with")
         from jinja2 import TemplateError
 
         try:

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from specgate.v1 import types_pb2 as specgate_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$specgate/v1/generation_service.proto\x12\x0bspecgate.v1\x1a\x17specgate/v1/types.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x9a\x04\n\x10GenerationParams\x12-\n\x08sampling\x18\x01 \x01(\x0b\x32\x1b.specgate.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x04 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\r\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x12\n\x05gamma\x18\x07 \x01(\rH\x02\x88\x01\x01\x12\x1f\n\x04gate\x18\x08 \x01(\x0e\x32\x11.specgate.v1.Gate\x12\x1b\n\x0egate_threshold\x18\t \x01(\x02H\x03\x88\x01\x01\x12/\n\x0cverification\x18\n \x01(\x0e\x32\x19.specgate.v1.Verification\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x04\x88\x01\x01\x12\x12\n\ncache_salt\x18\x0c \x01(\t\x12\x12\n\nmin_tokens\x18\x10 \x01(\r\x12\x1c\n\x0fprompt_logprobs\x18\x11 \x01(\rH\x05\x88\x01\x01\x12\x0e\n\x01n\x18\x12 \x01(\rH\x06\x88\x01\x01\x12%\n\x07grammar\x18\x14 \x01(\x0b\x32\x14.specgate.v1.GrammarB\r\n\x0b_max_tokensB\x07\n\x05_seedB\x08\n\x06_gammaB\x11\n\x0f_gate_thresholdB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x04\n\x02_n\"\x8c\x01\n\x15GenerateStreamRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.specgate.v1.TokenIdsH\x00\x12-\n\x06params\x18\x03 \x01(\x0b\x32\x1d.specgate.v1.GenerationParamsB\x08\n\x06prompt\"\x86\x01\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.specgate.v1.TokenIdsH\x00\x12-\n\x06params\x18\x03 \x01(\x0b\x32\x1d.specgate.v1.GenerationParamsB\x08\n\x06prompt\"\x91\x03\n\x0fGenerationStats\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12\x16\n\x0e\x64rafted_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x06 \x01(\r\x12\x13\n\x0bsolo_tokens\x18\x07 \x01(\r\x12\x17\n\x0ftarget_forwards\x18\x08 \x01(\r\x12\x11\n\tnear_ties\x18\t \x01(\r\x12\x18\n\x10\x64rafter_failures\x18\n \x01(\r\x12\x1a\n\x12verifier_failovers\x18\x0b \x01(\r\x12\x10\n\x08\x66ollowed\x18\x0c \x01(\r\x12\x41\n\x0b\x61\x63\x63\x65pted_by\x18\r \x03(\x0b\x32,.specgate.v1.GenerationStats.AcceptedByEntry\x1a\x31\n\x0f\x41\x63\x63\x65ptedByEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\xb5\x02\n\x16GenerateStreamResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12)\n\x07sources\x18\x03 \x03(\x0e\x32\x18.specgate.v1.TokenSource\x12,\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x30\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x19.specgate.v1.FinishReason\x12+\n\x05stats\x18\x06 \x01(\x0b\x32\x1c.specgate.v1.GenerationStats\x12\x33\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\r\n\x05index\x18\x08 \x01(\r\"\xcf\x02\n\x10GenerateResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12)\n\x07sources\x18\x03 \x03(\x0e\x32\x18.specgate.v1.TokenSource\x12,\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x30\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x19.specgate.v1.FinishReason\x12+\n\x05stats\x18\x06 \x01(\x0b\x32\x1c.specgate.v1.GenerationStats\x12\x33\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12-\n\x06others\x18\x08 \x03(\x0b\x32\x1d.specgate.v1.GenerateResponse*q\n\x04Gate\x12\x14\n\x10GATE_UNSPECIFIED\x10\x00\x12\r\n\tGATE_NONE\x10\x01\x12\x1a\n\x16GATE_TARGET_CONFIDENCE\x10\x02\x12\x19\n\x15GATE_DRAFT_CONFIDENCE\x10\x03\x12\r\n\tGATE_AUTO\x10\x04*\xd9\x01\n\x0bTokenSource\x12\x1c\n\x18TOKEN_SOURCE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOKEN_SOURCE_ACCEPTED\x10\x01\x12\x1a\n\x16TOKEN_SOURCE_RECOVERED\x10\x02\x12\x16\n\x12TOKEN_SOURCE_BONUS\x10\x03\x12\x15\n\x11TOKEN_SOURCE_SOLO\x10\x04\x12$\n TOKEN_SOURCE_ACCEPTED_LAYER_SKIP\x10\x05\x12 \n\x1cTOKEN_SOURCE_ACCEPTED_SUFFIX\x10\x06\x32\xb9\x01\n\x11GenerationService\x12[\n\x0eGenerateStream\x12\".specgate.v1.GenerateStreamRequest\x1a#.specgate.v1.GenerateStreamResponse0\x01\x12G\n\x08Generate\x12\x1c.specgate.v1.GenerateRequest\x1a\x1d.specgate.v1.GenerateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$specgate/v1/generation_service.proto\x12\x0bspecgate.v1\x1a\x17specgate/v1/types.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\":\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"R\n\x04\x43hat\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.specgate.v1.ChatMessage\x12\x1e\n\x16\x63ontinue_final_message\x18\x02 \x01(\x08\"\x9a\x04\n\x10GenerationParams\x12-\n\x08sampling\x18\x01 \x01(\x0b\x32\x1b.specgate.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04stop\x18\x04 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x05 \x03(\r\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x12\n\x05gamma\x18\x07 \x01(\rH\x02\x88\x01\x01\x12\x1f\n\x04gate\x18\x08 \x01(\x0e\x32\x11.specgate.v1.Gate\x12\x1b\n\x0egate_threshold\x18\t \x01(\x02H\x03\x88\x01\x01\x12/\n\x0cverification\x18\n \x01(\x0e\x32\x19.specgate.v1.Verification\x12\x15\n\x08logprobs\x18\x0b \x01(\rH\x04\x88\x01\x01\x12\x12\n\ncache_salt\x18\x0c \x01(\t\x12\x12\n\nmin_tokens\x18\x10 \x01(\r\x12\x1c\n\x0fprompt_logprobs\x18\x11 \x01(\rH\x05\x88\x01\x01\x12\x0e\n\x01n\x18\x12 \x01(\rH\x06\x88\x01\x01\x12%\n\x07grammar\x18\x14 \x01(\x0b\x32\x14.specgate.v1.GrammarB\r\n\x0b_max_tokensB\x07\n\x05_seedB\x08\n\x06_gammaB\x11\n\x0f_gate_thresholdB\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobsB\x04\n\x02_n\"\xaf\x01\n\x15GenerateStreamRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.specgate.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x11.specgate.v1.ChatH\x00\x12-\n\x06params\x18\x03 \x01(\x0b\x32\x1d.specgate.v1.GenerationParamsB\x08\n\x06prompt\"\xa9\x01\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x15.specgate.v1.TokenIdsH\x00\x12!\n\x04\x63hat\x18\x04 \x01(\x0b\x32\x11.specgate.v1.ChatH\x00\x12-\n\x06params\x18\x03 \x01(\x0b\x32\x1d.specgate.v1.GenerationParamsB\x08\n\x06prompt\"\x91\x03\n\x0fGenerationStats\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12\x16\n\x0e\x64rafted_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x06 \x01(\r\x12\x13\n\x0bsolo_tokens\x18\x07 \x01(\r\x12\x17\n\x0ftarget_forwards\x18\x08 \x01(\r\x12\x11\n\tnear_ties\x18\t \x01(\r\x12\x18\n\x10\x64rafter_failures\x18\n \x01(\r\x12\x1a\n\x12verifier_failovers\x18\x0b \x01(\r\x12\x10\n\x08\x66ollowed\x18\x0c \x01(\r\x12\x41\n\x0b\x61\x63\x63\x65pted_by\x18\r \x03(\x0b\x32,.specgate.v1.GenerationStats.AcceptedByEntry\x1a\x31\n\x0f\x41\x63\x63\x65ptedByEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\xb5\x02\n\x16GenerateStreamResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12)\n\x07sources\x18\x03 \x03(\x0e\x32\x18.specgate.v1.TokenSource\x12,\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x30\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x19.specgate.v1.FinishReason\x12+\n\x05stats\x18\x06 \x01(\x0b\x32\x1c.specgate.v1.GenerationStats\x12\x33\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\r\n\x05index\x18\x08 \x01(\r\"\xcf\x02\n\x10GenerateResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12)\n\x07sources\x18\x03 \x03(\x0e\x32\x18.specgate.v1.TokenSource\x12,\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x30\n\rfinish_reason\x18\x05 \x01(\x0e\x32\x19.specgate.v1.FinishReason\x12+\n\x05stats\x18\x06 \x01(\x0b\x32\x1c.specgate.v1.GenerationStats\x12\x33\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12-\n\x06others\x18\x08 \x03(\x0b\x32\x1d.specgate.v1.GenerateResponse*q\n\x04Gate\x12\x14\n\x10GATE_UNSPECIFIED\x10\x00\x12\r\n\tGATE_NONE\x10\x01\x12\x1a\n\x16GATE_TARGET_CONFIDENCE\x10\x02\x12\x19\n\x15GATE_DRAFT_CONFIDENCE\x10\x03\x12\r\n\tGATE_AUTO\x10\x04*\xd9\x01\n\x0bTokenSource\x12\x1c\n\x18TOKEN_SOURCE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOKEN_SOURCE_ACCEPTED\x10\x01\x12\x1a\n\x16TOKEN_SOURCE_RECOVERED\x10\x02\x12\x16\n\x12TOKEN_SOURCE_BONUS\x10\x03\x12\x15\n\x11TOKEN_SOURCE_SOLO\x10\x04\x12$\n TOKEN_SOURCE_ACCEPTED_LAYER_SKIP\x10\x05\x12 \n\x1cTOKEN_SOURCE_ACCEPTED_SUFFIX\x10\x06\x32\xb9\x01\n\x11GenerationService\x12[\n\x0eGenerateStream\x12\".specgate.v1.GenerateStreamRequest\x1a#.specgate.v1.GenerateStreamResponse0\x01\x12G\n\x08Generate\x12\x1c.specgate.v1.GenerateRequest\x1a\x1d.specgate.v1.GenerateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,26 +24,30 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_GENERATIONSTATS_ACCEPTEDBYENTRY']._options = None
   _globals['_GENERATIONSTATS_ACCEPTEDBYENTRY']._serialized_options = b'8\001'
-  _globals['_GATE']._serialized_start=1978
-  _globals['_GATE']._serialized_end=2091
-  _globals['_TOKENSOURCE']._serialized_start=2094
-  _globals['_TOKENSOURCE']._serialized_end=2311
+  _globals['_GATE']._serialized_start=2192
+  _globals['_GATE']._serialized_end=2305
+  _globals['_TOKENSOURCE']._serialized_start=2308
+  _globals['_TOKENSOURCE']._serialized_end=2525
   _globals['_TOKENIDS']._serialized_start=78
   _globals['_TOKENIDS']._serialized_end=101
-  _globals['_GENERATIONPARAMS']._serialized_start=104
-  _globals['_GENERATIONPARAMS']._serialized_end=642
-  _globals['_GENERATESTREAMREQUEST']._serialized_start=645
-  _globals['_GENERATESTREAMREQUEST']._serialized_end=785
-  _globals['_GENERATEREQUEST']._serialized_start=788
-  _globals['_GENERATEREQUEST']._serialized_end=922
-  _globals['_GENERATIONSTATS']._serialized_start=925
-  _globals['_GENERATIONSTATS']._serialized_end=1326
-  _globals['_GENERATIONSTATS_ACCEPTEDBYENTRY']._serialized_start=1277
-  _globals['_GENERATIONSTATS_ACCEPTEDBYENTRY']._serialized_end=1326
-  _globals['_GENERATESTREAMRESPONSE']._serialized_start=1329
-  _globals['_GENERATESTREAMRESPONSE']._serialized_end=1638
-  _globals['_GENERATERESPONSE']._serialized_start=1641
-  _globals['_GENERATERESPONSE']._serialized_end=1976
-  _globals['_GENERATIONSERVICE']._serialized_start=2314
-  _globals['_GENERATIONSERVICE']._serialized_end=2499
+  _globals['_CHATMESSAGE']._serialized_start=103
+  _globals['_CHATMESSAGE']._serialized_end=161
+  _globals['_CHAT']._serialized_start=163
+  _globals['_CHAT']._serialized_end=245
+  _globals['_GENERATIONPARAMS']._serialized_start=248
+  _globals['_GENERATIONPARAMS']._serialized_end=786
+  _globals['_GENERATESTREAMREQUEST']._serialized_start=789
+  _globals['_GENERATESTREAMREQUEST']._serialized_end=964
+  _globals['_GENERATEREQUEST']._serialized_start=967
+  _globals['_GENERATEREQUEST']._serialized_end=1136
+  _globals['_GENERATIONSTATS']._serialized_start=1139
+  _globals['_GENERATIONSTATS']._serialized_end=1540
+  _globals['_GENERATIONSTATS_ACCEPTEDBYENTRY']._serialized_start=1491
+  _globals['_GENERATIONSTATS_ACCEPTEDBYENTRY']._serialized_end=1540
+  _globals['_GENERATESTREAMRESPONSE']._serialized_start=1543
+  _globals['_GENERATESTREAMRESPONSE']._serialized_end=1852
+  _globals['_GENERATERESPONSE']._serialized_start=1855
+  _globals['_GENERATERESPONSE']._serialized_end=2190
+  _globals['_GENERATIONSERVICE']._serialized_start=2528
+  _globals['_GENERATIONSERVICE']._serialized_end=2713
 # @@protoc_insertion_point(module_scope)

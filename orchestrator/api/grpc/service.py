@@ -8,15 +8,15 @@ import grpc
 
 from orchestrator.api.choices import Choices, choices_of
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
+from orchestrator.api.grpc.prompts import encoded_prompt
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.decode.request import Delta, GenerationRequest
-from specgate.errors import InvalidArgument, SpecgateError
+from specgate.errors import SpecgateError
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import for_client
 from specgate.rpc.tls import TlsFiles
-from specgate.rpc.validate import check_length, check_token_ids
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc
 
@@ -63,29 +63,11 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         self._request_queue.check_room(n)
         generation_request = request_from_pb(request.params, self._request_queue.defaults)
         grammar = await self._request_queue.checked(generation_request.grammar)
-        token_ids = await self._prompt(request)
+        token_ids = await encoded_prompt(request, self._request_queue)
         if not request.params.HasField("max_tokens"):
             max_tokens = self._request_queue.default_max_tokens(len(token_ids))
             generation_request = replace(generation_request, max_tokens=max_tokens)
         return choices_of([replace(generation_request, prompt_token_ids=token_ids, grammar=grammar)], n)
-
-    async def _prompt(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> tuple[int, ...]:
-        target = self._request_queue.target_info
-        most = max(1, target.context_length - 1)
-        kind = request.WhichOneof("prompt")
-        if kind is None:
-            raise InvalidArgument("prompt", "is missing; give text or token_ids")
-        if kind == "text":
-            text = request.text
-            if not text:
-                raise InvalidArgument("text", "is empty; at least 1 character is needed")
-            token_ids = await self._request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
-            check_length("text (tokens)", token_ids, 1, most)
-            return token_ids
-        ids = request.token_ids.ids
-        check_length("token_ids", ids, 1, most)
-        check_token_ids("token_ids", ids, target.vocab_size)
-        return tuple(ids)
 
 
 def _after(num_sent: int, error: SpecgateError) -> SpecgateError:

@@ -4,11 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from orchestrator.api.chats import MAX_MESSAGES, turn
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.strict import Name, StrictBody
 from specgate.errors import InvalidArgument
-
-MAX_MESSAGES = 4096
 
 Nothing = Annotated[list[None], Field(max_length=0)] | None
 """A list where an empty one says as little as none."""
@@ -47,9 +46,8 @@ class Message(StrictBody):
         return "\n".join(part["text"] for part in value)
 
     def for_template(self) -> dict[str, str]:
-        """Return it as chat templates know it: developers are called system there."""
-        role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": self.content} | ({"name": self.name} if self.name else {})
+        """Return it as chat templates know it."""
+        return turn(self.role, self.content, self.name)
 
 
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]

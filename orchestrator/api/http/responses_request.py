@@ -4,7 +4,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.api.http.chat import MAX_MESSAGES, Message, Nothing
+from orchestrator.api.chats import MAX_MESSAGES
+from orchestrator.api.http.chat import Message, Nothing
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.strict import Name, StrictBody
 from orchestrator.api.http.structured import FormatNames, ResponseTextFormat

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MAX_NAME_CHARACTERS = 512
+from orchestrator.api.chats import MAX_NAME_CHARACTERS
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
 

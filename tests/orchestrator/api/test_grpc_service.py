@@ -22,7 +22,7 @@ from specgate.rpc.status import from_rpc_error
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
-from tests.orchestrator.api.http_serving import Buggy, Telling, ascii_tokenizer
+from tests.orchestrator.api.http_serving import TOKENIZER, TURN, Buggy, Telling, ascii_tokenizer
 from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_api, open_room
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fakes import FakeVerifier
@@ -182,6 +182,55 @@ async def test_prompts_that_are_none() -> None:
             assert isinstance(error, InvalidArgument)
             assert error.field == field
         assert room.verifier.sessions == []
+
+
+def chat(*turns: tuple[str, str], **flags: bool) -> pb.Chat:
+    return pb.Chat(messages=[pb.ChatMessage(role=role, content=content) for role, content in turns], **flags)
+
+
+@pytest.mark.parametrize(
+    ("asked", "read"),
+    [
+        (chat(("developer", "Be"), ("user", "Hi")), f"{TURN}system:Be{TURN}user:Hi{TURN}assistant:"),
+        (chat(("user", "Hi"), ("assistant", "Yo"), continue_final_message=True), f"{TURN}user:Hi{TURN}assistant:Yo"),
+    ],
+)
+async def test_a_chat_is_read_in_the_words_of_the_targets_template(asked: pb.Chat, read: str) -> None:
+    async with entered(tokenizer=TOKENIZER) as (_, _, client):
+        answer = await client.ask(chat=asked, params=pb.GenerationParams(max_tokens=30))
+    prompt = TOKENIZER.encode(read)
+    assert tuple(answer.token_ids) == expected(GenerationRequest(prompt, max_tokens=30))
+    assert answer.stats.prompt_tokens == len(prompt)
+
+
+HELLO = ("user", "Hi")
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("chat.messages (length)", chat()),
+        ("chat.messages (length)", chat(*[HELLO] * 4097)),
+        ("chat.messages[1].role", chat(HELLO, ("robot", "Hi"))),
+        ("chat.messages[0].name (length)", pb.Chat(messages=[pb.ChatMessage(role="user", name="a" * 513)])),
+        ("chat.messages", chat(("assistant", "I speak first"))),
+        ("chat (tokens) (length)", chat(("user", "a" * 600))),
+        ("chat", chat(("user", "a" * 200_000))),
+    ],
+)
+async def test_a_chat_that_is_none(field: str, asked: pb.Chat) -> None:
+    async with entered(tokenizer=TOKENIZER) as (room, _, client):
+        error = await error_of(client.ask(chat=asked))
+        assert isinstance(error, InvalidArgument)
+        assert error.field == field
+        assert room.verifier.sessions == []
+
+
+async def test_a_target_that_was_not_taught_to_chat() -> None:
+    async with entered(tokenizer=ascii_tokenizer(chat_template=None)) as (_, _, client):
+        error = await error_of(client.ask(chat=chat(HELLO)))
+    assert isinstance(error, InvalidArgument)
+    assert str(error).startswith("chat.messages: the served model has no chat template")
 
 
 async def test_full_says_when_to_come_back() -> None:

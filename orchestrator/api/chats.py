@@ -1,0 +1,10 @@
+"""What a conversation may be made of, whichever door it comes in by."""
+
+MAX_MESSAGES = 4096
+MAX_NAME_CHARACTERS = 512
+ROLES = ("system", "developer", "user", "assistant")
+
+
+def turn(role: str, content: str, name: str | None = None) -> dict[str, str]:
+    """Return one message as chat templates know it: developers are called system there."""
+    return {"role": "system" if role == "developer" else role, "content": content} | ({"name": name} if name else {})
