@@ -4,6 +4,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <fstream>
@@ -29,6 +30,7 @@ const char* const kUsage = R"(usage: generate [flags] "PROMPT"
   --json-schema FILE       the answer is JSON that this schema takes
   --regex PATTERN          the whole answer matches this pattern
   --gamma N                draft tokens a round, under the gate auto at the most; 0 is the target alone
+  --chat                   PROMPT is what a user says; the target's chat template puts it in its words
   --token-ids              print token ids, each in the colour of its own source, and take the prompt as ids
   --timeout S              give up after so many seconds
   --tls                    encrypt, trusting the system's roots; implied by the flags below
@@ -47,8 +49,8 @@ T number(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end) return value;
-  const std::string kind = std::is_integral_v<T> ? "whole number of " + std::to_string(8 * sizeof(T)) + " bits" : "number";
-  throw std::invalid_argument("'" + text + "' is no " + kind);
+  const std::string whole = "whole number of " + std::to_string(8 * sizeof(T)) + " bits";
+  throw std::invalid_argument("'" + text + "' is no " + (std::is_integral_v<T> ? whole : "number"));
 }
 
 std::string text_of(const std::string& path) {
@@ -96,22 +98,35 @@ const std::map<std::string, Setter> kFlags = {
     {"--tls-server-name", [](Options& to, Text value) { to.tls = true, to.tls_server_name = value; }},
 };
 const std::map<std::string, bool Options::*> kSwitches = {
-    {"--token-ids", &Options::token_ids}, {"--tls", &Options::tls}, {"--help", &Options::help}};
+    {"--chat", &Options::chat},
+    {"--token-ids", &Options::token_ids},
+    {"--tls", &Options::tls},
+    {"--help", &Options::help},
+};
 
-void set(Options& options, const std::string& name, Text value) {
+// Sets something from what the command line says; an error says the name of it.
+template <typename Setting>
+void set(const std::string& name, Setting setting) {
   try {
-    kFlags.at(name)(options, value);
+    setting();
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(name + ": " + error.what());
   }
 }
 
 void set_prompt(Options& options, std::string prompt) {
-  if (!options.token_ids) return options.request.set_text(prompt);
-  for (char& character : prompt) character = character == ',' ? ' ' : character;
-  auto& ids = *options.request.mutable_token_ids();
-  std::istringstream words(prompt);
-  for (std::string word; words >> word;) ids.add_ids(number<uint32_t>(word));
+  if (options.chat) {
+    auto& message = *options.request.mutable_chat()->add_messages();
+    message.set_role("user");
+    message.set_content(prompt);
+  } else if (options.token_ids) {
+    std::replace(prompt.begin(), prompt.end(), ',', ' ');
+    std::istringstream words(prompt);
+    auto& ids = *options.request.mutable_token_ids();
+    for (std::string word; words >> word;) ids.add_ids(number<uint32_t>(word));
+  } else {
+    options.request.set_text(prompt);
+  }
 }
 
 }  // namespace
@@ -126,10 +141,10 @@ Options parse(int argc, char** argv) {
     if (const auto found = kSwitches.find(*arg); found != kSwitches.end()) {
       options.*(found->second) = true;
     } else if (kFlags.count(name) && equals != std::string::npos) {
-      set(options, name, arg->substr(equals + 1));
+      set(name, [&] { kFlags.at(name)(options, arg->substr(equals + 1)); });
     } else if (kFlags.count(name)) {
       if (++arg == args.end()) throw std::invalid_argument(name + " needs a value");
-      set(options, name, *arg);
+      set(name, [&] { kFlags.at(name)(options, *arg); });
     } else if (*arg == "--") {
       prompts.insert(prompts.end(), arg + 1, args.end());
       break;
@@ -141,7 +156,8 @@ Options parse(int argc, char** argv) {
   }
   if (options.help) return options;
   if (prompts.size() != 1) throw std::invalid_argument("give one PROMPT");
-  set_prompt(options, prompts.front());
+  if (options.chat && options.token_ids) throw std::invalid_argument("give one of --chat and --token-ids");
+  set("PROMPT", [&] { set_prompt(options, prompts.front()); });
   return options;
 }
 

@@ -17,6 +17,7 @@ struct Options {
   // What the command line does not say is left out: the server's default.
   specgate::v1::GenerateStreamRequest request;
   std::optional<std::chrono::duration<double>> timeout;
+  bool chat = false;
   bool token_ids = false;
   bool help = false;
   bool tls = false;

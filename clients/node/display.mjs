@@ -37,8 +37,8 @@ export class Display {
     if (choice) choice.text = '';
   }
 
-  /** A delta is what one verdict committed: accepted draft tokens, then one of the target's own. Its text cannot be taken
-   * apart without the tokenizer, so it takes the colour of its end. Token ids have a colour each. */
+  /** A delta is what one verdict committed: accepted draft tokens, then one of the target's own. Its text cannot be
+   * taken apart without the tokenizer, so it takes the colour of its end. Token ids have a colour each. */
   #painted(delta) {
     const sources = delta.sources.map((source) => source.replace('TOKEN_SOURCE_', ''));
     if (this.ids) return delta.token_ids.map((id, at) => this.#colored(`${id} `, sources[at])).join('');

@@ -16,6 +16,7 @@ export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
   --json-schema FILE       the answer is JSON that this schema takes
   --regex PATTERN          the whole answer matches this pattern
   --gamma N                draft tokens a round, under the gate auto at the most; 0 is the target alone
+  --chat                   PROMPT is what a user says; the target's chat template puts it in its words
   --token-ids              print token ids, each in the colour of its own source, and take the prompt as ids
   --timeout S              give up after so many seconds
   --tls                    encrypt, trusting the system's roots; implied by the flags below
@@ -38,6 +39,7 @@ const flags = {
   'json-schema': string,
   regex: string,
   gamma: string,
+  chat: { type: 'boolean' },
   'token-ids': { type: 'boolean' },
   timeout: string,
   tls: { type: 'boolean' },
@@ -72,7 +74,13 @@ export function requestOf({ values, prompt }) {
     stop: values.stop,
     grammar: grammarOf(values),
   };
-  return { ...(values['token-ids'] ? { token_ids: { ids: idsOf(prompt) } } : { text: prompt }), params: said(params) };
+  return { ...promptOf(values, prompt), params: said(params) };
+}
+
+function promptOf({ chat, 'token-ids': ids }, prompt) {
+  if (chat && ids) throw new Error('give one of --chat and --token-ids');
+  if (chat) return { chat: { messages: [{ role: 'user', content: prompt }] } };
+  return ids ? { token_ids: { ids: idsOf(prompt) } } : { text: prompt };
 }
 
 /** Return the call's options: a deadline where a timeout is given. */
@@ -105,7 +113,8 @@ function whole(values, name, bits = 32) {
 
 function wholeText(text, name, bits) {
   // Else protobuf.js would cut it to its bits.
-  if (!/^\d+$/.test(text) || BigInt(text) >> BigInt(bits)) throw new Error(`${name}: '${text}' is no number of ${bits} bits, 0 or more`);
+  const fits = /^\d+$/.test(text) && BigInt(text) >> BigInt(bits) === 0n;
+  if (!fits) throw new Error(`${name}: '${text}' is no whole number of ${bits} bits`);
   return text;
 }
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 NODE_CLIENT = ROOT / "clients" / "node"
 CPP_BUILD = ROOT / "clients" / "cpp" / "build"
 CLIENT_LIMIT_S = 60.0
+Command = tuple[str, ...]
 Ended = tuple[int | None, str, str]
 """Exit code, standard output and standard error."""
 
@@ -36,7 +37,7 @@ async def run(*command: str, stdout: Any = asyncio.subprocess.PIPE, **environ: s
     return await end_of(await start(*command, stdout=stdout, **environ))
 
 
-def node_client() -> tuple[str, ...]:
+def node_client() -> Command:
     """Return the command of the Node client, its pinned packages installed beside it."""
     program, npm = shutil.which("node"), shutil.which("npm")
     if program is None or npm is None:
@@ -48,7 +49,7 @@ def node_client() -> tuple[str, ...]:
     return program, str(NODE_CLIENT / "generate.mjs")
 
 
-def cpp_client() -> tuple[str, ...]:
+def cpp_client() -> Command:
     """Return the command of the C++ client, built again where a source or a proto has changed."""
     if not (CPP_BUILD / "Makefile").exists():
         pytest.skip("clients/cpp is not built: scripts/cpp_client builds it, or says what it needs")

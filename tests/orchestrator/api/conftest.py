@@ -1,4 +1,4 @@
-"""The site that most tests of the HTTP door ask, and certificates for both doors."""
+"""The site that most tests of the HTTP door ask, certificates for both doors, and clients in other languages."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.orchestrator.api.client_programs import Command, cpp_client, node_client
 from tests.orchestrator.api.http_serving import Site, open_site
 from tests.specgate.rpc.certificates import Certificates
 
@@ -22,3 +23,10 @@ def certificates(tmp_path: Path) -> Certificates:
     if openssl is None:
         pytest.skip("no openssl command")
     return Certificates(tmp_path, openssl)
+
+
+@pytest.fixture(scope="module", params=[node_client, cpp_client], ids=["node", "cpp"])
+def client(request: pytest.FixtureRequest) -> Command:
+    """The command that runs the client in each language."""
+    command: Command = request.param()
+    return command

@@ -11,9 +11,8 @@ import pytest
 
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
-from tests.orchestrator.api.client_programs import cpp_client, node_client, run
+from tests.orchestrator.api.client_programs import Command, run
 
-Client = tuple[str, ...]
 LENGTH, STOP = types_pb2.FINISH_REASON_LENGTH, types_pb2.FINISH_REASON_STOP
 SOURCES = {
     pb.TOKEN_SOURCE_ACCEPTED: "\x1b[32ma\x1b[0m",
@@ -23,13 +22,6 @@ SOURCES = {
     pb.TOKEN_SOURCE_ACCEPTED_LAYER_SKIP: "\x1b[92ma\x1b[0m",
     pb.TOKEN_SOURCE_ACCEPTED_SUFFIX: "\x1b[35ma\x1b[0m",
 }
-
-
-@pytest.fixture(scope="module", params=[node_client, cpp_client], ids=["node", "cpp"])
-def client(request: pytest.FixtureRequest) -> Client:
-    """The command that runs it."""
-    command: Client = request.param()
-    return command
 
 
 class Saying(generation_service_pb2_grpc.GenerationServiceServicer):
@@ -67,8 +59,14 @@ def delta(text: str, index: int = 0, source: int = pb.TOKEN_SOURCE_SOLO, finish:
     )
 
 
-async def test_choices_are_shown_one_after_the_other(client: Client) -> None:
-    deltas = [delta("b", 1), delta("a"), delta("c", 2, finish=STOP), delta("b", 1, finish=LENGTH), delta("A", finish=STOP)]
+async def test_choices_are_shown_one_after_the_other(client: Command) -> None:
+    deltas = [
+        delta("b", 1),
+        delta("a"),
+        delta("c", 2, finish=STOP),
+        delta("b", 1, finish=LENGTH),
+        delta("A", finish=STOP),
+    ]
     async with door_that_says(*deltas) as server:
         code, out, err = await run(*client, "--server", server, "--n", "3", "p")
     assert (code, err) == (0, "")
@@ -83,7 +81,7 @@ async def test_choices_are_shown_one_after_the_other(client: Client) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--token-ids"]])
-async def test_each_source_has_its_colour(client: Client, flags: list[str]) -> None:
+async def test_each_source_has_its_colour(client: Command, flags: list[str]) -> None:
     deltas = [delta("a", source=source) for source in SOURCES]
     async with door_that_says(*deltas, delta("", finish=STOP)) as server:
         _, out, _ = await run(*client, "--server", server, *flags, "7", FORCE_COLOR="1")
@@ -93,7 +91,7 @@ async def test_each_source_has_its_colour(client: Client, flags: list[str]) -> N
     assert out.startswith("".join(shown))
 
 
-async def test_text_does_not_steer_a_terminal(client: Client) -> None:
+async def test_text_does_not_steer_a_terminal(client: Command) -> None:
     """Neither by control characters of ASCII nor by those that UTF-8 writes in two bytes; other text is left alone."""
     said = "\x1b[2J\x9b2J\r\x07 é\u00a0語😀\tß"
     async with door_that_says(delta(said, finish=STOP)) as server:

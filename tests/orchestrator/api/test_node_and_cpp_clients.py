@@ -16,20 +16,13 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import Grammar, GrammarKind
-from tests.orchestrator.api.client_programs import CLIENT_LIMIT_S, NODE_CLIENT, cpp_client, end_of, node_client, run, start
+from tests.orchestrator.api.client_programs import CLIENT_LIMIT_S, NODE_CLIENT, Command, end_of, run, start
+from tests.orchestrator.api.http_serving import TOKENIZER, TURNS
 from tests.orchestrator.api.queues import Hanging, dying_after, expected, open_api
 from tests.specgate.rpc.certificates import Certificates
 
 PROMPT = "5 17 3"
 SAID = expected(GenerationRequest((5, 17, 3), max_tokens=40))
-Client = tuple[str, ...]
-
-
-@pytest.fixture(scope="module", params=[node_client, cpp_client], ids=["node", "cpp"])
-def client(request: pytest.FixtureRequest) -> Client:
-    """The command that runs it."""
-    command: Client = request.param()
-    return command
 
 
 @pytest.fixture
@@ -47,7 +40,7 @@ def test_the_lock_names_no_registry() -> None:
     assert not re.search(r"resolved|://registry", lock)
 
 
-async def test_streams_text(client: Client, byte_level: TextTokenizer) -> None:
+async def test_streams_text(client: Command, byte_level: TextTokenizer) -> None:
     async with open_api(tokenizer=byte_level) as (_, door):
         flags = ["--max-tokens", "30", "--temperature", "0", "--seed", "18446744073709551615"]
         code, out, err = await run(*client, "--server", door.endpoint, *flags, "the fox")
@@ -58,7 +51,15 @@ async def test_streams_text(client: Client, byte_level: TextTokenizer) -> None:
     assert statistics.endswith("finished by length · seed 18446744073709551615\n")
 
 
-async def test_paints_every_token_by_its_source(client: Client) -> None:
+async def test_a_chat_is_read_by_the_targets_template(client: Command) -> None:
+    async with open_api(tokenizer=TOKENIZER) as (_, door):
+        code, out, err = await run(*client, "--server", door.endpoint, "--chat", "--max-tokens", "30", "Hi")
+    assert (code, err) == (0, "")
+    prompt = TOKENIZER.encode(TURNS)
+    assert out.rpartition("\n\n")[0] == TOKENIZER.decode(expected(GenerationRequest(prompt, max_tokens=30)))
+
+
+async def test_paints_every_token_by_its_source(client: Command) -> None:
     async with open_api() as (room, door):
         # Left to auto, a draft that is as slow as a fake's would soon not be asked.
         room.request_queue.defaults = Defaults(gate=Gate.NONE)
@@ -70,7 +71,7 @@ async def test_paints_every_token_by_its_source(client: Client) -> None:
     assert ids_in(re.sub(r"\x1b\[\d+m", "", shown)) == SAID
 
 
-async def test_says_all_that_was_asked(client: Client, tmp_path: Path) -> None:
+async def test_says_all_that_was_asked(client: Command, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "integer"}')
     async with open_api() as (room, door):
@@ -97,7 +98,7 @@ async def test_says_all_that_was_asked(client: Client, tmp_path: Path) -> None:
         ([], "RESOURCE_EXHAUSTED, reason TOO_MANY_SESSIONS, retry in 1 s: "),
     ],
 )
-async def test_tells_what_is_wrong(client: Client, flags: list[str], told: str) -> None:
+async def test_tells_what_is_wrong(client: Command, flags: list[str], told: str) -> None:
     async with (
         open_api(max_running=1, max_queued=len(flags)) as (room, door),
         room.request_queue.admitted(GenerationRequest((1,), max_tokens=9)),
@@ -108,7 +109,7 @@ async def test_tells_what_is_wrong(client: Client, flags: list[str], told: str) 
 
 
 @pytest.mark.parametrize("n", [1, 3])
-async def test_tells_an_error_after_its_tokens(client: Client, n: int) -> None:
+async def test_tells_an_error_after_its_tokens(client: Command, n: int) -> None:
     """All that arrived is shown, of choices whose turn had not come too."""
     async with open_api(dying_after(3, num_sessions=n)) as (_, door):
         code, out, err = await run(*client, "--server", door.endpoint, "--token-ids", "--n", str(n), PROMPT)
@@ -118,7 +119,7 @@ async def test_tells_an_error_after_its_tokens(client: Client, n: int) -> None:
     assert f"the last token sent has index {len(out.split()) - 1}" in err
 
 
-async def test_cancels_on_ctrl_c(client: Client) -> None:
+async def test_cancels_on_ctrl_c(client: Command) -> None:
     async with open_api(Hanging) as (room, door):
         running = await start(*client, "--server", door.endpoint, "--token-ids", PROMPT)
         assert running.stdout is not None
@@ -130,14 +131,14 @@ async def test_cancels_on_ctrl_c(client: Client) -> None:
         assert room.request_queue.num_inside == 0
 
 
-async def test_cancels_when_nobody_reads_it(client: Client, nobody: int) -> None:
+async def test_cancels_when_nobody_reads_it(client: Command, nobody: int) -> None:
     async with open_api(Hanging) as (room, door):
         code, _, err = await run(*client, "--server", door.endpoint, "--token-ids", PROMPT, stdout=nobody)
         assert (code, err) == (130, "\ncancelled\n")
         await room.freed()
 
 
-async def test_gives_up_at_its_deadline(client: Client) -> None:
+async def test_gives_up_at_its_deadline(client: Command) -> None:
     async with open_api(Hanging) as (room, door):
         ask = [*client, "--server", door.endpoint, "--token-ids", "--timeout", "2", PROMPT]
         code, out, err = await run(*ask)
@@ -151,15 +152,16 @@ async def test_gives_up_at_its_deadline(client: Client) -> None:
 @pytest.mark.parametrize(
     "flags",
     ["--max-tokens 1.5 p", "--max-tokens=-1 p", "--seed 18446744073709551616 p", "--temperature x p", "--token-ids 1,x",
-     "--timeout 0 p", "--json-schema s --regex r p", "--tls-ca /x p", "--nope p", "a b", "p --stop"],
+     "--timeout 0 p", "--chat --token-ids 1", "--json-schema s --regex r p", "--tls-ca /x p", "--nope p", "a b",
+     "p --stop"],
 )  # fmt: skip
-async def test_refuses_a_wrong_command_line(client: Client, flags: str) -> None:
+async def test_refuses_a_wrong_command_line(client: Command, flags: str) -> None:
     code, out, err = await run(*client, *flags.split())
     assert (code, out) == (2, "")
     assert err.startswith("generate: ")
 
 
-async def test_speaks_tls_and_shows_its_certificate(client: Client, certificates: Certificates) -> None:
+async def test_speaks_tls_and_shows_its_certificate(client: Command, certificates: Certificates) -> None:
     certificate, key = certificates.issue("server")
     own_certificate, own_key = certificates.issue("client")
     listen = Listen(tls=TlsSettings(certificate=certificate, key=key, client_ca=certificates.ca))
