@@ -25,8 +25,8 @@ from orchestrator.cli.generate import generate
 from orchestrator.cli.serve import serve
 from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
-from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
+from orchestrator.terminal.system_options import SystemOptions
 from orchestrator.tune.command import tune
 from orchestrator.tune.layers.options import LayerOptions
 from orchestrator.tune.pair.options import TuneOptions
@@ -48,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _GROUPS = (
-    ModelOptions,
+    SystemOptions,
     DraftingOptions,
     SamplingOptions,
     LoadOptions,
