@@ -102,8 +102,18 @@ class ServerAnswerer:
 
     async def answer(self, prompt: Prompt, on_delta: OnDelta) -> GenerationStats:
         """See ``Answerer``."""
+        params = self._params(prompt)
+        try:
+            return await self._asked(prompt, params, on_delta)
+        except InvalidArgument as error:
+            if not prompt.fits or error.field != "max_tokens":
+                raise
+        # There is less room than that: the system's own limit ends with it.
+        return await self._asked(prompt, replace(params, max_tokens=None), on_delta)
+
+    async def _asked(self, prompt: Prompt, params: Params, on_delta: OnDelta) -> GenerationStats:
         stats = GenerationStats()
-        async with aclosing(self._client.stream(_as_asked(prompt), self._params(prompt))) as deltas:
+        async with aclosing(self._client.stream(_as_asked(prompt), params)) as deltas:
             async for delta in deltas:
                 on_delta(delta_of(delta))
                 if delta.stats is not None:
@@ -115,7 +125,6 @@ class ServerAnswerer:
         leaves_gate = not self._says_gate and request.gate is DEFAULT_GATE
         return replace(
             params_of(request),
-            max_tokens=None if prompt.fits else request.max_tokens,
             gate=None if leaves_gate else request.gate,
             gate_threshold=request.gate_threshold,
         )

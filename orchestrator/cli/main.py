@@ -18,6 +18,7 @@ from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.proof.prove import prove
 from orchestrator.bench.soak.options import SoakOptions
+from orchestrator.cli.chat import chat
 from orchestrator.cli.config import config
 from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
@@ -64,7 +65,7 @@ _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLA
 _OF_SETTINGS = frozenset({"config", "serve", "status"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
+for _command in (generate, chat, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
     app.command()(_command)
 app.add_typer(config)
 app.add_typer(tune)
