@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.answering import Answerer, open_answerer
+from orchestrator.cli.answering import open_answerer
 from orchestrator.cli.chat_turns import ChatTurns
+from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import Capacity
 from orchestrator.terminal.background import BackgroundLoop
+from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
@@ -42,10 +44,14 @@ def chat(
         capacity=Capacity(1, CHAT_KV_TOKENS),
         log=log,
     )
+    if models.server is None and models.target_model is not None:
+        # Before minutes go into loading it.
+        check_model("target", models.target)
+        _check_can_chat(TextTokenizer.load(models.target_model))
     interactive = sys.stdin.isatty() and out.is_terminal
     with BackgroundLoop() as loop, loop.entered(opening) as answerer:
         if models.server is None:
-            _check_can_chat(answerer)
+            _check_can_chat(answerer.tokenizer)
         turns = ChatTurns(answerer, Prompt(request, fits=True), system, gate, out, log)
         if interactive:
             turns.greet()
@@ -56,8 +62,8 @@ def chat(
         raise typer.Exit(1)
 
 
-def _check_can_chat(answerer: Answerer) -> None:
-    if answerer.tokenizer is None or not answerer.tokenizer.has_chat_template:
+def _check_can_chat(tokenizer: TextTokenizer | None) -> None:
+    if tokenizer is None or not tokenizer.has_chat_template:
         raise InvalidArgument("target", "has no chat template, so it cannot chat; give one that has, or use generate")
 
 

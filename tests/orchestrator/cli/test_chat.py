@@ -117,10 +117,14 @@ def test_a_model_that_cannot_chat_is_refused_in_one_line(chat: Chat, loop: LoopT
     mute = ascii_tokenizer(chat_template=None)
     with loop.entered(open_api(tokenizer=mute)) as (room, door):
         served, here = chat("Hi\nHo", "--server", door.endpoint), chat("Hi", *own(room))
+        bundled = chat("Hi")
     told = "chat.messages: the served model has no chat template; give it a text to go on with"
     assert served[::2] == (2, f"orchestrator: {told}\n")
     assert here[0] == 2
     assert here[2].splitlines()[-1].startswith("orchestrator: --target: has no chat template")
+    # Told before anything is loaded.
+    assert bundled[0] == 2
+    assert re.fullmatch(r"orchestrator: --target: has no chat template.*\n", bundled[2])
 
 
 def test_over_services_of_its_own(chat: Chat, loop: LoopThread, tmp_path: Path) -> None:
