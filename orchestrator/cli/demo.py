@@ -10,6 +10,7 @@ from orchestrator.bench.throughput.table import print_rows
 from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.bench.workload.prompts import DEMO_PROMPTS
 from orchestrator.bench.workload.requests import bench_request
+from orchestrator.cli.answering import PairAnswerer
 from orchestrator.cli.demo_serve import demo_serve
 from orchestrator.cli.generate import show_prompts
 from orchestrator.decode.request import GenerationRequest
@@ -43,7 +44,7 @@ async def _demo(models: ModelOptions, prompts: Sequence[Prompt], measured: Gener
     out, log = output_console(), Console(stderr=True)
     traffic, capacity = Traffic(), capacity_for(prompts, 1)
     async with open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair:
-        failures = await show_prompts(pair, prompts, 1, out, log)
+        failures = await show_prompts(PairAnswerer(pair), prompts, 1, out, log)
         out.print("The same prompts again, in every way to decode, in turns:", style="bold")
         report = await measure_pair(
             pair, models, prompts, measured, DEMO_REPEATS, log, traffic, DEMO_BUDGET_S, assisted=False

@@ -11,15 +11,16 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from orchestrator.cli.answering import Answerer, open_answerer
 from orchestrator.cli.jobs import PromptJob, running_jobs
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.local.launch import Pair, capacity_for, open_pair
-from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.local.launch import capacity_for
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts
-from orchestrator.terminal.render import Painter, legend, output_console, statistics_line, until_writable, write
+from orchestrator.terminal.render import legend, output_console, statistics_line, until_writable, write
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import error_object, result_object
+from orchestrator.terminal.system_options import SystemOptions
 from specgate.errors import InvalidArgument, SpecgateError
 from specgate.types import check_range
 
@@ -28,7 +29,7 @@ MAX_CONCURRENCY = 256
 
 @takes_groups
 def generate(
-    models: ModelOptions,
+    system: SystemOptions,
     drafting: DraftingOptions,
     sampling: SamplingOptions,
     prompt: Annotated[str | None, typer.Argument(help="The text to go on with.", show_default=False)] = None,
@@ -43,12 +44,12 @@ def generate(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, in input order.")] = False,
 ) -> None:
     """Generate text; show which model brought which token."""
-    defaults = request_for(models, drafting, sampling)
+    defaults = request_for(system, drafting, sampling)
     check_range("concurrency", concurrency, 1, MAX_CONCURRENCY)
     if (prompt is None) == (prompts is None):
         raise InvalidArgument("PROMPT", "give either PROMPT or --prompts FILE")
     todo = [Prompt(defaults, prompt)] if prompts is None else read_prompts(prompts, defaults)
-    failures = asyncio.run(_generate(models, todo, concurrency, as_json=json))
+    failures = asyncio.run(_generate(system, todo, concurrency, as_json=json, says_gate=drafting.gate is not None))
     if failures and prompts is None:
         raise failures[0]
     if failures:
@@ -56,22 +57,23 @@ def generate(
 
 
 async def _generate(
-    models: ModelOptions, prompts: Sequence[Prompt], concurrency: int, *, as_json: bool
+    system: SystemOptions, prompts: Sequence[Prompt], concurrency: int, *, as_json: bool, says_gate: bool
 ) -> list[SpecgateError]:
     """Return why prompts failed, where they did."""
     log = Console(stderr=True)
     with_draft = any(prompt.request.max_gamma for prompt in prompts)
     capacity = capacity_for(prompts, concurrency)
-    async with open_pair(models, with_draft=with_draft, capacity=capacity, log=log) as pair:
+    opening = open_answerer(system, says_gate=says_gate, with_draft=with_draft, capacity=capacity, log=log)
+    async with opening as answerer:
         if as_json:
-            return await print_objects(pair, prompts, concurrency)
-        return await show_prompts(pair, prompts, concurrency, output_console(), log)
+            return await print_objects(answerer, prompts, concurrency)
+        return await show_prompts(answerer, prompts, concurrency, output_console(), log)
 
 
-async def print_objects(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> list[SpecgateError]:
+async def print_objects(answerer: Answerer, prompts: Sequence[Prompt], concurrency: int) -> list[SpecgateError]:
     """Print one JSON object a prompt in input order; return why some failed."""
     failures = []
-    async with running_jobs(pair, prompts, concurrency) as jobs:
+    async with running_jobs(answerer, prompts, concurrency) as jobs:
         for job in jobs:
             outcome = await job.outcome()
             if isinstance(outcome, SpecgateError):
@@ -84,14 +86,14 @@ async def print_objects(pair: Pair, prompts: Sequence[Prompt], concurrency: int)
 
 
 async def show_prompts(
-    pair: Pair, prompts: Sequence[Prompt], concurrency: int, out: Console, log: Console
+    answerer: Answerer, prompts: Sequence[Prompt], concurrency: int, out: Console, log: Console
 ) -> list[SpecgateError]:
     """Stream every prompt's tokens in colour, one prompt after the other; return why some failed."""
     out.print(legend(), end="\n\n")
     failures = []
-    async with running_jobs(pair, prompts, concurrency) as jobs:
+    async with running_jobs(answerer, prompts, concurrency) as jobs:
         for number, job in enumerate(jobs, start=1):
-            await _stream(job, pair.tokenizer, out)
+            await _stream(job, answerer, out)
             outcome = await job.outcome()
             if isinstance(outcome, SpecgateError):
                 failures.append(outcome)
@@ -104,12 +106,13 @@ async def show_prompts(
     return failures
 
 
-async def _stream(job: PromptJob, tokenizer: TextTokenizer | None, out: Console) -> None:
-    write(out, [Segment(_prompt_text(job.prompt, tokenizer), Style(bold=True))])
-    painter = Painter(tokenizer.incremental() if tokenizer else None)
+async def _stream(job: PromptJob, answerer: Answerer, out: Console) -> None:
+    write(out, [Segment(_prompt_text(job.prompt, answerer.tokenizer), Style(bold=True))])
+    painter = answerer.painter(job.prompt)
     async for delta in job.deltas():
         await until_writable(out)
         write(out, painter.paint(delta))
+    write(out, painter.finish())
     out.print()
 
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from orchestrator.cli.answering import Answerer
 from orchestrator.decode.request import Delta
-from orchestrator.local.launch import Pair
-from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.results import Collector, Result
 from specgate.errors import SpecgateError
 
@@ -15,10 +15,10 @@ from specgate.errors import SpecgateError
 class PromptJob:
     """One prompt on its way. Its deltas can be watched as they come, or its result waited for."""
 
-    def __init__(self, pair: Pair, prompt: Prompt, turn: asyncio.Semaphore) -> None:
+    def __init__(self, answerer: Answerer, prompt: Prompt, turn: asyncio.Semaphore) -> None:
         self.prompt = prompt
         self._deltas: asyncio.Queue[Delta | None] = asyncio.Queue()
-        self._task = asyncio.create_task(self._run(pair, turn))
+        self._task = asyncio.create_task(self._run(answerer, turn))
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """Yield deltas as they come; end without a word where the request fails."""
@@ -38,28 +38,30 @@ class PromptJob:
         # An error that nobody waited for is not news once the job is given up.
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, pair: Pair, turn: asyncio.Semaphore) -> Result:
+    async def _run(self, answerer: Answerer, turn: asyncio.Semaphore) -> Result:
         try:
             async with turn:
-                return await self._generate(pair)
+                return await self._generate(answerer)
         finally:
             self._deltas.put_nowait(None)
 
-    async def _generate(self, pair: Pair) -> Result:
-        request = with_token_ids(self.prompt, pair.tokenizer)
+    async def _generate(self, answerer: Answerer) -> Result:
         collector = Collector()
-        async with pair.orchestrator.generate(request) as generation:
-            async for delta in generation:
-                collector.add(delta, time.perf_counter())
-                self._deltas.put_nowait(delta)
-            return collector.result(generation.stats)
+
+        def on_delta(delta: Delta) -> None:
+            collector.add(delta, time.perf_counter())
+            self._deltas.put_nowait(delta)
+
+        return collector.result(await answerer.answer(self.prompt, on_delta))
 
 
 @asynccontextmanager
-async def running_jobs(pair: Pair, prompts: Sequence[Prompt], concurrency: int) -> AsyncIterator[list[PromptJob]]:
+async def running_jobs(
+    answerer: Answerer, prompts: Sequence[Prompt], concurrency: int
+) -> AsyncIterator[list[PromptJob]]:
     """One job a prompt, in order; ``concurrency`` of them run at a time. Leaving ends those that still do."""
     turn = asyncio.Semaphore(concurrency)
-    jobs = [PromptJob(pair, prompt, turn) for prompt in prompts]
+    jobs = [PromptJob(answerer, prompt, turn) for prompt in prompts]
     try:
         yield jobs
     finally:

@@ -18,6 +18,7 @@ from orchestrator.bench.load.options import LoadOptions
 from orchestrator.bench.network.options import NetworkOptions
 from orchestrator.bench.proof.prove import prove
 from orchestrator.bench.soak.options import SoakOptions
+from orchestrator.cli.chat import chat
 from orchestrator.cli.config import config
 from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
@@ -25,8 +26,8 @@ from orchestrator.cli.generate import generate
 from orchestrator.cli.serve import serve
 from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
-from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
+from orchestrator.terminal.system_options import SystemOptions
 from orchestrator.tune.command import tune
 from orchestrator.tune.layers.options import LayerOptions
 from orchestrator.tune.pair.options import TuneOptions
@@ -48,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _GROUPS = (
-    ModelOptions,
+    SystemOptions,
     DraftingOptions,
     SamplingOptions,
     LoadOptions,
@@ -64,7 +65,7 @@ _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLA
 _OF_SETTINGS = frozenset({"config", "serve", "status"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
+for _command in (generate, chat, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
     app.command()(_command)
 app.add_typer(config)
 app.add_typer(tune)

@@ -5,23 +5,14 @@ is still to come. That is what keeps every policy lossless in rejection mode too
 """
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from specgate.errors import InvalidArgument
 from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
+from specgate.types import Gate as Gate
 
 ABSENT_DRAFTER_SOLO_TOKENS = 16
 """A solo run is no longer than this while a drafter is being looked for, so that a new one is soon made use of."""
-
-
-class Gate(StrEnum):
-    """When the draft is asked."""
-
-    NONE = "none"
-    TARGET_CONFIDENCE = "target_confidence"
-    DRAFT_CONFIDENCE = "draft_confidence"
-    AUTO = "auto"
 
 
 DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4, Gate.AUTO: 0.0}

@@ -11,6 +11,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.request_options import check_limits
+from specgate.client import ChatMessage
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
 
@@ -52,11 +53,16 @@ class PromptLine(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as it was given, text or token ids, and its request with the prompt still left out."""
+    """A prompt as it was given, text, token ids or a chat, and its request with the prompt still left out.
+
+    ``fits``: the answer may be shorter than the request says, where there is less room.
+    """
 
     request: GenerationRequest
     text: str | None = None
     token_ids: tuple[int, ...] | None = None
+    messages: tuple[ChatMessage, ...] = ()
+    fits: bool = False
 
 
 def read_prompts(path: Path, defaults: GenerationRequest) -> list[Prompt]:
@@ -79,13 +85,15 @@ def with_token_ids(prompt: Prompt, tokenizer: TextTokenizer | None) -> Generatio
     """Return the whole request, the prompt's text turned into tokens.
 
     Raises:
-        InvalidArgument: the prompt is empty, or it is text and the target has no tokenizer.
+        InvalidArgument: the prompt is empty, or it is text and the target has no tokenizer, or no chat template for a
+            chat.
     """
     token_ids = prompt.token_ids
     if token_ids is None:
         if tokenizer is None:
             raise InvalidArgument("prompt", "the target has no tokenizer; give token_ids in a prompts file")
-        token_ids = tokenizer.encode(_readable(prompt.text or ""))
+        turns = [{"role": message.role, "content": _readable(message.content)} for message in prompt.messages]
+        token_ids = tokenizer.encode_chat(turns) if turns else tokenizer.encode(_readable(prompt.text or ""))
     if not token_ids:
         raise InvalidArgument("prompt", "is empty; at least 1 token is needed")
     return replace(prompt.request, prompt_token_ids=token_ids)

@@ -64,6 +64,10 @@ class Painter:
             rest = rest[len(piece) :]
         return painted
 
+    def finish(self) -> list[Segment]:
+        """Return what is left to be shown of an answer: nothing."""
+        return []
+
     def _take(self, most: int) -> tuple[str, TokenSource]:
         """Take up to ``most`` characters of the oldest token that has any."""
         while self._waiting:
@@ -74,6 +78,34 @@ class Painter:
                 return piece[:most], self._last
         # What no token brought is the unfinished character that the end of the request lets through.
         return "\N{REPLACEMENT CHARACTER}" * most, self._last
+
+
+class DeltaPainter:
+    """Colours the text of deltas where there is no tokenizer: each in the colour of its last token.
+
+    A verdict commits accepted draft tokens and then one of the target's own, so the colour is that of its end.
+
+    Args:
+        shows_ids: where nothing of the answer was text, show its token ids, each in its own colour.
+    """
+
+    def __init__(self, *, shows_ids: bool = False) -> None:
+        self._ids: list[Segment] | None = [] if shows_ids else None
+        self._last = TokenSource.SOLO
+
+    def paint(self, delta: Delta) -> list[Segment]:
+        """Return the delta's text, coloured."""
+        self._last = delta.sources[-1] if delta.sources else self._last
+        if delta.text:
+            self._ids = None
+            return [Segment(delta.text, STYLES[self._last])]
+        if self._ids is not None:
+            self._ids += Painter(None).paint(delta)
+        return []
+
+    def finish(self) -> list[Segment]:
+        """Return what is left to be shown of an answer."""
+        return self._ids or []
 
 
 def output_console() -> Console:

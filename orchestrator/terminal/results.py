@@ -116,7 +116,8 @@ def stats_object(result: Result) -> dict[str, Any]:
         "tokens_per_s": result.tokens_per_s,
         "solo_tokens": stats.solo_tokens,
         "solo_share": stats.solo_share,
-        "run_ahead_hit_rate": stats.run_ahead_hit_rate,
+        # A running system does not tell it.
+        "run_ahead_hit_rate": stats.run_ahead_hit_rate if stats.prepared or not stats.rounds else None,
         "followed": stats.followed,
         "near_ties": stats.near_ties,
         "drafter_failures": stats.drafter_failures,

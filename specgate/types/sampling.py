@@ -1,4 +1,4 @@
-"""How a token is chosen: sampling parameters, and which verification."""
+"""How a token is chosen: sampling parameters, which verification, and when the draft is asked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +19,15 @@ class Verification(StrEnum):
 
     SHARED_NOISE = "shared_noise"
     REJECTION = "rejection"
+
+
+class Gate(StrEnum):
+    """When the draft is asked."""
+
+    NONE = "none"
+    TARGET_CONFIDENCE = "target_confidence"
+    DRAFT_CONFIDENCE = "draft_confidence"
+    AUTO = "auto"
 
 
 def check_range(field_name: str, value: float, low: float, high: float) -> None:

@@ -1,0 +1,153 @@
+"""Who answers prompts: a pair of the command's own, or a running system."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from rich.console import Console
+from rich.segment import Segment
+
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.local.launch import Capacity, Pair, open_pair
+from orchestrator.policy.gates import DEFAULT_GATE
+from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.render import DeltaPainter, Painter
+from orchestrator.terminal.served import delta_of, params_of, stats_of
+from orchestrator.terminal.system_options import SystemOptions
+from specgate.client import Client, Params
+from specgate.client import Prompt as ServedPrompt
+from specgate.errors import InvalidArgument
+
+OnDelta = Callable[[Delta], None]
+
+
+class Paints(Protocol):
+    """Colours one answer, delta by delta."""
+
+    def paint(self, delta: Delta) -> list[Segment]: ...
+
+    def finish(self) -> list[Segment]: ...
+
+
+class Answerer(Protocol):
+    """Answers prompts, many at a time."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """The target's, where it is at hand."""
+        ...
+
+    def painter(self, prompt: Prompt) -> Paints: ...
+
+    async def answer(self, prompt: Prompt, on_delta: OnDelta) -> GenerationStats:
+        """Tell the deltas of an answer as they come. Being cancelled frees what it holds.
+
+        Raises:
+            SpecgateError: the prompt is refused, or the answer broke off.
+        """
+        ...
+
+
+class PairAnswerer:
+    """Services of the command's own, or named ones."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """See ``Answerer``."""
+        return self._pair.tokenizer
+
+    def painter(self, prompt: Prompt) -> Paints:
+        """See ``Answerer``: each token in its own colour."""
+        return Painter(self.tokenizer.incremental() if self.tokenizer else None)
+
+    async def answer(self, prompt: Prompt, on_delta: OnDelta) -> GenerationStats:
+        """See ``Answerer``."""
+        request = with_token_ids(prompt, self.tokenizer)
+        if prompt.fits:
+            request = self._fitted(request)
+        async with self._pair.orchestrator.generate(request) as generation:
+            async for delta in generation:
+                on_delta(delta)
+            return generation.stats
+
+    def _fitted(self, request: GenerationRequest) -> GenerationRequest:
+        info = self._pair.orchestrator.target_info
+        num_tokens, limit = len(request.prompt_token_ids), min(info.context_length, info.kv_tokens)
+        if num_tokens >= limit:
+            raise InvalidArgument("messages", f"have {num_tokens} tokens; the target holds {limit} with its answer")
+        return replace(request, max_tokens=min(request.max_tokens, limit - num_tokens))
+
+
+class ServerAnswerer:
+    """A running system, by its gRPC door.
+
+    Args:
+        says_gate: whether the command line names a gate; else the system's own holds.
+    """
+
+    tokenizer = None
+
+    def __init__(self, client: Client, *, says_gate: bool) -> None:
+        self._client = client
+        self._says_gate = says_gate
+
+    def painter(self, prompt: Prompt) -> Paints:
+        """See ``Answerer``: each delta in the colour of its end."""
+        return DeltaPainter(shows_ids=prompt.token_ids is not None)
+
+    async def answer(self, prompt: Prompt, on_delta: OnDelta) -> GenerationStats:
+        """See ``Answerer``."""
+        params = self._params(prompt)
+        try:
+            return await self._asked(prompt, params, on_delta)
+        except InvalidArgument as error:
+            if not prompt.fits or error.field != "max_tokens":
+                raise
+        # There is less room than that: the system's own limit ends with it.
+        return await self._asked(prompt, replace(params, max_tokens=None), on_delta)
+
+    async def _asked(self, prompt: Prompt, params: Params, on_delta: OnDelta) -> GenerationStats:
+        stats = GenerationStats()
+        async with aclosing(self._client.stream(_as_asked(prompt), params)) as deltas:
+            async for delta in deltas:
+                on_delta(delta_of(delta))
+                if delta.stats is not None:
+                    stats = stats_of(delta.stats)
+        return stats
+
+    def _params(self, prompt: Prompt) -> Params:
+        request = prompt.request
+        leaves_gate = not self._says_gate and request.gate is DEFAULT_GATE
+        return replace(
+            params_of(request),
+            gate=None if leaves_gate else request.gate,
+            gate_threshold=request.gate_threshold,
+        )
+
+
+def _as_asked(prompt: Prompt) -> ServedPrompt:
+    if prompt.messages:
+        return prompt.messages
+    return prompt.token_ids or () if prompt.text is None else prompt.text
+
+
+@asynccontextmanager
+async def open_answerer(
+    system: SystemOptions, *, says_gate: bool, with_draft: bool, capacity: Capacity, log: Console
+) -> AsyncIterator[Answerer]:
+    """Yield who answers, and end what was started for it.
+
+    Raises:
+        SpecgateError: see ``open_pair``; of a running system nothing is known before the first prompt.
+    """
+    if system.server is not None:
+        async with Client(system.endpoint, system.server_tls) as client:
+            yield ServerAnswerer(client, says_gate=says_gate)
+        return
+    async with open_pair(system, with_draft=with_draft, capacity=capacity, log=log) as pair:
+        yield PairAnswerer(pair)

@@ -1,0 +1,166 @@
+"""What comes of each line that is typed in a chat."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+from rich.console import Console
+
+from orchestrator.cli.answering import Answerer
+from orchestrator.cli.conversation import Conversation, stats_table
+from orchestrator.cli.jobs import PromptJob
+from orchestrator.decode.request import GenerationStats
+from orchestrator.terminal.background import BackgroundLoop
+from orchestrator.terminal.prompts import Prompt
+from orchestrator.terminal.render import legend, until_writable, write
+from orchestrator.terminal.results import Collector, Result
+from specgate.errors import InvalidArgument, SpecgateError
+
+HELP = """\
+/stats        how fast the last answer was and the whole chat, and who brought the tokens
+/retry        take the last turn back and ask it again
+/reset        begin a new conversation
+/system TEXT  tell the model this before the first turn, from the next answer on; without TEXT nothing
+/help         this
+/quit         leave; so does Ctrl-D
+Ctrl-C        stop the answer; what was said of it stays in the conversation
+//TEXT        a turn that begins with one slash\
+"""
+_CANNOT_CHAT = ("chat.messages", "prompt")
+"""Fields of what a system refuses that has no chat template, or no tokenizer."""
+
+
+class ChatTurns:
+    """One conversation on the terminal.
+
+    Args:
+        asking: what a turn is asked with; its messages are the conversation's.
+        gate: what it is called in ``/stats``.
+    """
+
+    def __init__(self, answerer: Answerer, asking: Prompt, system: str, gate: str, out: Console, log: Console) -> None:
+        self.num_failed = 0
+        """Turns that brought no whole answer, those that were stopped aside."""
+        self._answerer = answerer
+        self._asking = asking
+        self._gate = gate
+        self._out = out
+        self._log = log
+        self._conversation = Conversation(system)
+        self._refused: str | None = None
+        self._collector = Collector()
+
+    def greet(self) -> None:
+        """Say what the colours mean, and where help is."""
+        self._out.print(legend())
+        self._out.print("/help lists what else may be typed", style="dim")
+
+    def take(self, line: str, loop: BackgroundLoop, *, stoppable: bool) -> bool:
+        """Do what a line says; return whether the chat goes on.
+
+        Args:
+            stoppable: Ctrl-C ends the answer, and not the command.
+
+        Raises:
+            InvalidArgument: the model cannot chat.
+            KeyboardInterrupt: Ctrl-C, where it is not ``stoppable``.
+        """
+        if not line.strip():
+            return True
+        if line.startswith("/") and not line.startswith("//"):
+            return self._command(line.strip(), loop, stoppable=stoppable)
+        self._turn(line.removeprefix("/") if line.startswith("//") else line, loop, stoppable=stoppable)
+        return True
+
+    def _command(self, line: str, loop: BackgroundLoop, *, stoppable: bool) -> bool:
+        name, _, text = line.partition(" ")
+        match name:
+            case "/quit" | "/exit":
+                return False
+            case "/help":
+                self._out.print(HELP, legend(), sep="\n", markup=False)
+            case "/stats":
+                self._show_stats()
+            case "/reset":
+                self._conversation.reset()
+                self._note("a new conversation")
+            case "/system":
+                self._conversation.system = text.strip()
+                self._note("from the next answer on" if text.strip() else "the model is told nothing beforehand")
+            case "/retry":
+                self._retry(loop, stoppable=stoppable)
+            case _:
+                self._tell(f"there is no {name}; /help lists what there is")
+        return True
+
+    def _show_stats(self) -> None:
+        if self._conversation.results:
+            self._out.print(stats_table(self._conversation.results, self._gate))
+        else:
+            self._note("nothing was answered yet")
+
+    def _retry(self, loop: BackgroundLoop, *, stoppable: bool) -> None:
+        text = self._conversation.take_back() if self._refused is None else self._refused
+        if text is None:
+            self._note("there is no turn to ask again")
+        else:
+            self._turn(text, loop, stoppable=stoppable)
+
+    def _turn(self, text: str, loop: BackgroundLoop, *, stoppable: bool) -> None:
+        messages = self._conversation.asked_with(text)
+        self._refused, self._collector = None, Collector()
+        try:
+            outcome = loop.run(self._answer(replace(self._asking, messages=messages)))
+        except KeyboardInterrupt:
+            self._out.print()
+            if not stoppable:
+                raise
+            self._stopped(text)
+            return
+        self._out.print()
+        if isinstance(outcome, Result):
+            self._conversation.add(text, outcome)
+            return
+        if isinstance(outcome, InvalidArgument) and outcome.field in _CANNOT_CHAT and len(messages) == 1:
+            raise outcome
+        self.num_failed += 1
+        self._refused = text
+        self._tell(_told(outcome))
+
+    async def _answer(self, prompt: Prompt) -> Result | SpecgateError:
+        """Show an answer as it comes. Cancelled, it frees what it holds; what came is in the collector."""
+        job = PromptJob(self._answerer, prompt, asyncio.Semaphore(1))
+        painter = self._answerer.painter(prompt)
+        try:
+            async for delta in job.deltas():
+                self._collector.add(delta, time.perf_counter())
+                await until_writable(self._out)
+                write(self._out, painter.paint(delta))
+            return await job.outcome()
+        finally:
+            await job.cancel()
+
+    def _stopped(self, text: str) -> None:
+        # Nobody tells the statistics of an answer that was not read to its end.
+        result = self._collector.result(GenerationStats())
+        if result.text:
+            self._conversation.add(text, result)
+            self._note("stopped; what was said stays in the conversation")
+        else:
+            self._refused = text
+            self._note("stopped before a word; the turn is taken back")
+
+    def _note(self, text: str) -> None:
+        self._out.print(text, style="dim", markup=False)
+
+    def _tell(self, problem: str) -> None:
+        self._log.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _told(error: SpecgateError) -> str:
+    """Return what a turn that failed is told by, in one line."""
+    said, hint = str(error), ""
+    if isinstance(error, InvalidArgument):
+        said = f"the conversation is too long: {error}" if error.field.startswith("chat (tokens)") else said
+        hint = "; /reset begins a new conversation"
+    return f"{said}{hint}. The turn is taken back; /retry asks it again."

@@ -1,0 +1,81 @@
+"""Whom a command asks for text: a pair of its own, or a system that runs already."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.terminal.model_options import ModelOptions, check_endpoint
+from specgate.errors import InvalidArgument
+from specgate.rpc.tls import ClientTlsFiles
+
+_SERVER = "A running system"
+_OF_BOTH = ("service", "tls_ca", "tls_certificate", "tls_key")
+"""Fields of ``ModelOptions`` that are looked at apart, or are for a running system as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemOptions(ModelOptions):
+    """What ``ModelOptions`` says, or ``--server``: then no model is loaded and no service is started here."""
+
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Ask the gRPC door of a running system. Its defaults hold for --gate and --gamma.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls", help="Encrypt, trusting the machine's roots; a --tls- flag implies it.", rich_help_panel=_SERVER
+        ),
+    ] = False
+    tls_server_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The name in the server's certificate, where it is not HOST.", rich_help_panel=_SERVER
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.server is None:
+            for name in ("tls", "tls_server_name"):
+                if getattr(self, name):
+                    raise InvalidArgument(name, "goes with --server")
+            ModelOptions.__post_init__(self)
+            return
+        check_endpoint("server", self.endpoint)
+        own = [one.name for one in fields(ModelOptions) if one.name not in _OF_BOTH]
+        given = [name for name in own if getattr(self, name)] + list(self.service.given)
+        if given:
+            raise InvalidArgument(given[0], "does not go with --server, whose models are its own")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidArgument("tls_certificate", "goes with --tls-key; give both or neither")
+
+    @property
+    def is_bundled_pair(self) -> bool:
+        """See ``PairOptions``; what runs elsewhere is nobody's guess."""
+        return self.server is None and not (self.target or self.draft or self.verifier or self.drafter)
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT of ``--server``. Raises InvalidArgument where that is a door of another kind."""
+        server = self.server or ""
+        scheme, separator, rest = server.rpartition("://")
+        if scheme.lower() in ("http", "https"):
+            raise InvalidArgument("server", f"{server!r} is an HTTP door; give the gRPC door, such as 127.0.0.1:8001")
+        if separator and scheme.lower() != "grpc":
+            raise InvalidArgument("server", f"{server!r} is neither HOST:PORT nor grpc://HOST:PORT")
+        return rest.removesuffix("/")
+
+    @property
+    def server_tls(self) -> ClientTlsFiles | None:
+        """The files that reach ``--server`` over TLS, None for plain text."""
+        ca, certificate, key = (
+            Path(name) if name else None for name in (self.tls_ca, self.tls_certificate, self.tls_key)
+        )
+        name = self.tls_server_name or ""
+        return ClientTlsFiles(ca, certificate, key, name) if self.tls or ca or certificate or name else None
