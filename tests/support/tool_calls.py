@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast
 
 from orchestrator.api.http.tools.calls import Arguments, CallStart, Content, Event
 from orchestrator.api.http.tools.known import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, JsonFormat
-from orchestrator.decode.text import TextTokenizer
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 FORMATS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "mistral_named": MISTRAL_NAMED}
@@ -36,7 +35,9 @@ def template(name: str) -> str:
     return (TEMPLATES / f"{name}.jinja").read_text()
 
 
-def byte_tokenizer(marks: Sequence[str] = (), *, special: bool = True, chat_template: str = "") -> TextTokenizer:
+def byte_tokenizer(
+    marks: Sequence[str] = (), *, special: bool = True, chat_template: str = ""
+) -> PreTrainedTokenizerFast:
     """One token a byte; 0 is the end; ``marks`` are added tokens."""
     vocab = {END: 0} | {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), 1)}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
@@ -45,10 +46,7 @@ def byte_tokenizer(marks: Sequence[str] = (), *, special: bool = True, chat_temp
     backend.add_special_tokens([END])
     added = [AddedToken(mark, special=special, normalized=False) for mark in marks]
     (backend.add_special_tokens if special else backend.add_tokens)(added)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=END, chat_template=chat_template or None, clean_up_tokenization_spaces=False
-    )
-    return TextTokenizer(tokenizer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, chat_template=chat_template or None)
 
 
 def spelled(format_: JsonFormat, *calls: tuple[str, str]) -> str:
