@@ -8,8 +8,16 @@ from orchestrator.api.http.tools.calls import CallReader
 from orchestrator.api.http.tools.known import format_of
 from orchestrator.api.http.tools.request import Function, NamedTool
 from orchestrator.api.request_queue import RequestQueue
+from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import FinishReason, Grammar, GrammarKind
+
+
+def _tokenizer(request_queue: RequestQueue) -> TextTokenizer:
+    try:
+        return request_queue.tokenizer
+    except InvalidArgument as error:
+        raise InvalidArgument("messages", error.problem) from None
 
 
 class ToolUse:
@@ -23,7 +31,7 @@ class ToolUse:
     """
 
     def __init__(self, params: ChatRequest, request_queue: RequestQueue) -> None:
-        tokenizer = request_queue.tokenizer
+        tokenizer = _tokenizer(request_queue)
         self._request_queue = request_queue
         self._choice = params.tool_choice
         self._functions = [tool.function for tool in params.offered_tools]
