@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     with a GPU may have few.
     """
     parser.addoption("--fuzz-s", default="15", help="seconds that all fuzz tests share")
+    parser.addoption("--fuzz-each-s", help="seconds of each fuzz test, in place of a share of --fuzz-s")
     parser.addoption("--results", help="folder for chaos.json and fuzz.json")
     for plugin, names in SETTINGS_OF_PLUGINS.items():
         if not find_spec(plugin):

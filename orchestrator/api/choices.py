@@ -12,6 +12,7 @@ from orchestrator.api.turns import Turn
 from orchestrator.decode.admission import RANDOM_SEED_BITS
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument
+from specgate.types import SEED_LIMIT, check_range
 
 MAX_CHOICES = 16
 """In one answer: prompts times n."""
@@ -33,11 +34,15 @@ def choices_of(requests: Sequence[GenerationRequest], n: int) -> list[Generation
     """Return ``n`` choices for each of the requests, which have one seed.
 
     Choice 0 has that seed, or a random one where there is none; the others have ``seed_of_choice``.
+
+    Raises:
+        InvalidArgument: the seed is out of its range.
     """
     if len(requests) * n == 1:
         return list(requests)
     given = requests[0].seed
     seed = secrets.randbits(RANDOM_SEED_BITS) if given is None else given
+    check_range("seed", seed, 0, SEED_LIMIT - 1)
     copies = [request for request in requests for _ in range(n)]
     return [replace(request, seed=seed_of_choice(seed, index)) for index, request in enumerate(copies)]
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.strategies import SearchStrategy
+
+from orchestrator.bench.soak.processes import rss_mb
 
 T = TypeVar("T")
 
@@ -27,7 +30,10 @@ SETTINGS = settings(
 
 @dataclass(slots=True)
 class FuzzCounts:
-    """What came of one surface's cases. ``done`` were done as asked; what follows it must be 0."""
+    """What came of one surface's cases. ``done`` were done as asked; what follows it must be 0.
+
+    ``grown_mb`` is the memory of the process since the first batch, Hypothesis and the client included.
+    """
 
     cases: int = 0
     done: int = 0
@@ -35,6 +41,7 @@ class FuzzCounts:
     internal: int = 0
     hangs: int = 0
     crashes: int = 0
+    grown_mb: float | None = None
 
 
 @dataclass(slots=True)
@@ -73,8 +80,12 @@ class Budget:
                     failed = True
                     raise
 
+        before_mb: float | None = None
         for number in self.batches():
             seed(number)(SETTINGS(given(cases)(counted)))()
+            now_mb = rss_mb(os.getpid())
+            before_mb = now_mb if before_mb is None else before_mb
+            counts.grown_mb = now_mb - before_mb
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the counts, a row a surface."""

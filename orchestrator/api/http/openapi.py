@@ -77,7 +77,7 @@ def _get(path: str, summary: str) -> dict[str, Any]:
 def _responses(*, streams: bool) -> dict[str, Any]:
     answers: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
     if streams:
-        answers["text/event-stream"] = {"schema": {"type": "string"}}
+        answers["text/event-stream"] = {}
     refusal = {"description": "Refused, or failed", "content": {"application/json": {"schema": _ref(ErrorBody)}}}
     return {"200": {"description": "Done", "content": answers}} | dict.fromkeys(REFUSALS, refusal)
 

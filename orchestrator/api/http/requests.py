@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.api.choices import MAX_CHOICES
-from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.strict import Name, OnlyFalse, OnlyOne, StrictBody
 from orchestrator.api.http.structured import (
     FormatNames,
     ResponseFormat,
@@ -36,7 +36,7 @@ class StreamOptions(StrictBody):
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    include_obfuscation: Literal[False] | None = None
+    include_obfuscation: OnlyFalse | None = None
 
 
 class GenerateRequest(StrictBody):
@@ -178,7 +178,7 @@ class CompletionRequest(GenerateRequest):
     logprobs: int | None = None
     add_special_tokens: bool | None = None
 
-    best_of: Literal[1] | None = None
+    best_of: OnlyOne | None = None
     echo: bool | None = None
     suffix: Literal[""] | None = None
 

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from orchestrator.api.chats import MAX_MESSAGES
 from orchestrator.api.http.chat import Message, Nothing
 from orchestrator.api.http.requests import GenerateRequest
-from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.strict import Name, OnlyFalse, OnlyZero, StrictBody
 from orchestrator.api.http.structured import FormatNames, ResponseTextFormat
 from specgate.errors import InvalidArgument
 
@@ -76,10 +76,10 @@ class ResponsesRequest(GenerateRequest):
     instructions: str | None = None
     max_output_tokens: int | None = None
 
-    store: Literal[False] | None = None
+    store: OnlyFalse | None = None
     previous_response_id: None = None
     conversation: None = None
-    background: Literal[False] | None = None
+    background: OnlyFalse | None = None
     prompt: None = None
     include: Nothing = None
     tools: Nothing = None
@@ -88,7 +88,7 @@ class ResponsesRequest(GenerateRequest):
     max_tool_calls: None = None
     text: TextSettings | None = None
     reasoning: None = None
-    top_logprobs: Literal[0] | None = None
+    top_logprobs: OnlyZero | None = None
     truncation: Literal["disabled"] | None = None
     metadata: Annotated[dict[str, str], Field(max_length=0)] | None = None
     service_tier: Literal["auto", "default"] | None = None

@@ -1,7 +1,7 @@
 """``POST /tokenize``, ``POST /detokenize`` and ``GET /tokenizer_info``, in vLLM's shapes."""
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -11,7 +11,7 @@ from orchestrator.api.http.admission import check_model, encode_chat, encode_tex
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import Messages
 from orchestrator.api.http.requests import MAX_PROMPT_TOKENS
-from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
 from orchestrator.api.http.tools.request import Tools, check_tools
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import InvalidArgument
@@ -53,7 +53,7 @@ class DetokenizeRequest(StrictBody):
     model: Name | None = None
     tokens: Annotated[list[int], Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)]
 
-    skip_special_tokens: Literal[False] | None = None
+    skip_special_tokens: OnlyFalse | None = None
 
 
 def add_tokenization(app: FastAPI, request_queue: RequestQueue) -> None:

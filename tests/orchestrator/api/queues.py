@@ -38,6 +38,11 @@ class Room:
         """Return once both services have no session left."""
         await eventually(lambda: not (self.verifier.num_open or self.drafter.num_open))
 
+    def forget(self) -> None:
+        """Let go of the sessions that have been."""
+        self.verifier.sessions.clear()
+        self.drafter.sessions.clear()
+
 
 @asynccontextmanager
 async def open_room(

@@ -52,7 +52,7 @@ async def refused(site: Site, path: str, body: object, status: int = 400) -> dic
 
 BAD_COMPLETIONS: dict[str, dict[str, list[Any]]] = {
     "unknown_parameter": {"best": [1], "x" * 64: [1], "guided_json": [None]},
-    "unsupported_value": {"best_of": [2], "suffix": ["x"]},
+    "unsupported_value": {"best_of": [2, 0], "suffix": ["x"]},
     "invalid_type": {
         "max_tokens": ["9", 1.5, True, [1]], "temperature": ["hot"], "logit_bias": [[1]], "stop": [[1]],
         "cache_salt": [5], "echo": [1], "logprobs": [True], "stream": ["yes"], "model": [1],
@@ -63,7 +63,7 @@ BAD_COMPLETIONS: dict[str, dict[str, list[Any]]] = {
         "logit_bias": [{"5": 101}, {"97": 1}, {"x": 1}, {str(one): 0 for one in range(1025)}],
         "stop": ["", ["a"] * 17, "a" * 257], "stop_token_ids": [[97], list(range(257))],
         "n": [0, -1, 17], "min_tokens": [-1, 129], "cache_salt": ["x" * 257], "logprobs": [21], "prompt_logprobs": [21],
-        "stream_options": [{"include_usage": True}],
+        "stream_options": [{"include_usage": True}], "best_of": [True],
         "gamma": [65], "gate": ["maybe"], "gate_threshold": [1.5], "verification": ["none"], "user": ["u" * 513],
         "prompt": [[], "", None, {"text": "a"}, ["a"] * 17, ["a", [1]], ["a", 1], [[1], "a"],
             [[1], []], [1, "a"], [1, True], [-1], [97], [10**30]],

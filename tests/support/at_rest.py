@@ -1,0 +1,49 @@
+"""What there is where nobody asks for anything: as much after thousands of requests as before them."""
+
+import asyncio
+import gc
+import time
+from collections import Counter
+
+from tests.support.loop_thread import LoopThread
+
+OURS = frozenset({"drafter_svc", "orchestrator", "specgate", "verifier_svc"})
+BOUNDED = (
+    "drafter_svc.run_ahead.sharpness",
+    "orchestrator.policy.auto",
+    "specgate.runtime.prefixes",
+    "specgate.types.grammar",
+)
+"""Modules of what is learned, by mode, and of what is cached: prefixes within the pages, compiled grammars."""
+FEW = 8
+"""Of a class that may be more: what is kept of the last requests. What leaks grows with their number."""
+PATIENCE_S = 30.0
+
+
+def at_rest(loop: LoopThread) -> Counter[str]:
+    """Return how many objects of our own classes are alive, by class, and how many tasks the loop has."""
+    gc.collect()
+    classes = Counter(map(type, gc.get_objects()))
+    ours = {f"{cls.__module__}.{cls.__qualname__}": count for cls, count in classes.items() if _counts(cls)}
+    return Counter(ours | {"tasks": loop.run(_num_tasks())})
+
+
+def _counts(cls: type) -> bool:
+    module = str(cls.__module__)
+    return module.partition(".")[0] in OURS and not module.startswith(BOUNDED)
+
+
+async def _num_tasks() -> int:
+    return len(asyncio.all_tasks())
+
+
+def check_at_rest(loop: LoopThread, before: Counter[str]) -> None:
+    """Fail unless soon there is as much as ``before``."""
+    end_s = time.monotonic() + PATIENCE_S
+    while (more := _more(at_rest(loop), before)) and time.monotonic() < end_s:
+        time.sleep(0.2)
+    assert not more, more
+
+
+def _more(now: Counter[str], before: Counter[str]) -> dict[str, int]:
+    return {name: count for name, count in (now - before).items() if count > FEW}
