@@ -1,7 +1,7 @@
 """What these tests share: served systems, a proxy that cuts streams, and the table of clients, written at the end."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +9,12 @@ import pytest
 
 from orchestrator.bench.reports.provenance import provenance
 from orchestrator.terminal.results import write_json
+from tests.clients.served import Served, Through, serving
 from tests.support.clients import ClientTable
 from tests.support.cut_proxy import Cut, CutProxy
 from tests.support.loop_thread import LoopThread
 
 TABLE = pytest.StashKey[ClientTable]()
-Through = Callable[[str, Cut], AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +24,15 @@ def clients(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
+def pair() -> Iterator[Served]:
+    """The bundled pair, served."""
+    with serving() as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
 def through() -> Iterator[Through]:
-    """Stands a proxy before an endpoint: a context of its own endpoint."""
+    """Stands proxies before endpoints, on a loop of their own."""
     with LoopThread() as loop:
 
         @contextmanager

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 from tests.support.clients import Client
 
-OPENAI_PYTHON = Client("openai-python", "openai", "", "run_openai", "completions, chats, streams; no responses, no parse")
+OPENAI_PYTHON = Client(
+    "openai-python", "openai", "", "run_openai", "completions, chats, streams; no responses, no parse"
+)
 OPENAI_NODE = Client("openai-node", "openai", "node", "run_openai", "not tried")
 LITELLM = Client("litellm", "litellm", "openai", "run_litellm", "all but tools")
 LANGCHAIN = Client(
@@ -14,17 +16,11 @@ LANGCHAIN = Client(
     "run_langchain",
     "chat, stream, completion; lists of prompts, structured output and tools: 400",
 )
-INSTRUCTOR = Client(
-    "instructor", "instructor", "openai", "run_instructor", "MD_JSON; TOOLS, JSON and JSON_SCHEMA: 400"
-)
-AI_SDK = Client(
-    "AI SDK", "ai", "node", "run_ai_sdk", "text and stream; generateObject and tools: 400"
-)
+INSTRUCTOR = Client("instructor", "instructor", "openai", "run_instructor", "MD_JSON; TOOLS, JSON and JSON_SCHEMA: 400")
+AI_SDK = Client("AI SDK", "ai", "node", "run_ai_sdk", "text and stream; generateObject and tools: 400")
 GUIDELLM = Client("GuideLLM", "guidellm", "guidellm", before="cannot run: no GET /health, no continuous_usage_stats")
 AIPERF = Client("AIPerf", "aiperf", "aiperf", before="runs")
-LM_EVAL = Client(
-    "lm-eval", "lm_eval", "lm-eval", before="generation; no loglikelihoods, no remote tokenizer"
-)
+LM_EVAL = Client("lm-eval", "lm_eval", "lm-eval", before="generation; no loglikelihoods, no remote tokenizer")
 
 
 class Cases(NamedTuple):

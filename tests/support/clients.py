@@ -77,7 +77,9 @@ class Client:
         ).stdout.strip()
 
     def _python(self) -> str:
-        return str(ROOT / f".venv-clients-{self.environment}" / "bin" / "python") if self.environment else sys.executable
+        return (
+            str(ROOT / f".venv-clients-{self.environment}" / "bin" / "python") if self.environment else sys.executable
+        )
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A proxy that cuts what a server answers where no event ends: byte by byte, or glued together and cut inside of one."""
+"""A proxy that cuts answers where no event ends: byte by byte, or several glued together and cut inside of one."""
 
 import asyncio
 import contextlib

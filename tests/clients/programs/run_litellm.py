@@ -50,12 +50,13 @@ def wide_chat_stream(door: Door) -> str:
 
 @case
 def bad_request(door: Door) -> str:
+    message = ""
     try:
         chat(door, temperature=-1)
     except litellm.BadRequestError as error:
-        assert "temperature" in str(error)
-        return "BadRequestError"
-    raise AssertionError("a temperature below 0 was taken")
+        message = str(error)
+    assert "temperature" in message
+    return "BadRequestError"
 
 
 @case

@@ -62,7 +62,9 @@ def completion_stream(door: Door) -> str:
 
 @case
 def wide_completion_stream(door: Door) -> str:
-    return "".join(one.text for chunk in complete(door, stream=True, max_tokens=64, extra_body=WIDE) for one in chunk.choices)
+    return "".join(
+        one.text for chunk in complete(door, stream=True, max_tokens=64, extra_body=WIDE) for one in chunk.choices
+    )
 
 
 @case
@@ -104,7 +106,6 @@ def bad_request(door: Door) -> list[Any]:
     try:
         complete(door, temperature=-1)
     except openai.BadRequestError as error:
-        assert error.status_code == 400
         return [error.type, error.param]
     raise AssertionError("a temperature below 0 was taken")
 
