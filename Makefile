@@ -1,12 +1,12 @@
 # Every target makes .venv by itself when it is missing or when the pins have changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-real test-triton chaos lint protos bench clean
+.PHONY: help demo test test-full test-real test-clients test-triton chaos lint protos bench clean
 
 PYTHON ?= python3
 export PYTHON
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both doors
 	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
@@ -26,6 +26,9 @@ test-real: .venv/.installed ## make real weights outside the repository, and tes
 	scripts/real_model
 	scripts/test -m real tests/real
 
+test-clients: .venv/.installed ## fetch other people's clients and benchmarks, and run them against a served system: 20 minutes
+	scripts/test_clients
+
 test-triton: .venv/.installed ## fetch Triton, and test our kernels in its interpreter and its compiler
 	scripts/test_triton
 
@@ -42,7 +45,8 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos .triton node_modules clients/node/node_modules clients/cpp/build build dist *.egg-info
+	rm -rf .venv .venv-protos .venv-clients-* .triton node_modules build dist *.egg-info
+	rm -rf clients/node/node_modules clients/cpp/build tests/clients/node/node_modules
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -11,10 +11,13 @@ HEAD = """# Results
 
 Made by `scripts/results_table.py` from the JSON files beside it; each says where its numbers come from. To add one:
 `orchestrator bench --json docs/results/NAME.json`, then run the script. What the rows and columns are:
-[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md), [chaos.md](../chaos.md).
+[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md), [chaos.md](../chaos.md), [clients.md](../clients.md).
 """
 COLUMNS = {
     "name": "row",
+    "version": "version",
+    "before": "before",
+    "ran": "what ran",
     "concurrency": "at a time",
     "rate": "requests/s",
     "speculation": "speculation",

@@ -152,7 +152,9 @@ def _endpoint(replica: ServedReplica) -> str | None:
 
 
 @contextmanager
-def serving_system(settings: Mapping[str, object] = SMALL, **environment: str) -> Iterator[System]:
+def serving_system(
+    settings: Mapping[str, object] = SMALL, ready_within_s: float = READY_WITHIN_S, **environment: str
+) -> Iterator[System]:
     """Start ``orchestrator serve``, and end it with all that it started."""
     folder = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp"))
     # Not 0: a gateway that takes the place of a killed one must be found where that was.
@@ -160,7 +162,7 @@ def serving_system(settings: Mapping[str, object] = SMALL, **environment: str) -
         port = free.getsockname()[1]
     process = start_serve({**settings, "gateway.grpc.port": port}, folder, **environment)
     try:
-        yield _ready(process, folder)
+        yield _ready(process, folder, ready_within_s)
     finally:
         started = descendants(process.pid)
         process.terminate()
@@ -201,8 +203,8 @@ def errors_of(folder: Path) -> str:
     return (folder / "errors").read_text(errors="replace")
 
 
-def _ready(process: "subprocess.Popen[str]", folder: Path) -> System:
-    give_up_at_s = time.monotonic() + READY_WITHIN_S
+def _ready(process: "subprocess.Popen[str]", folder: Path, within_s: float) -> System:
+    give_up_at_s = time.monotonic() + within_s
     for line in process.stdout or ():
         event = json.loads(line)
         if event["event"] == "ready":
