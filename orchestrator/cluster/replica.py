@@ -74,6 +74,7 @@ class ServiceReplica:
         sessions, kv_tokens = loads_of(self._replica.info())
         return {
             "endpoint": self._replica.endpoint,
+            "metrics": self._replica.metrics_endpoint or "",
             "cards": _visible_cards(),
             "sessions": (sessions.used, sessions.max),
             "kv_tokens": (kv_tokens.used, kv_tokens.max),
@@ -139,13 +140,18 @@ def _visible_cards() -> list[str]:
     return [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
 
 
+def _address(host: str) -> str:
+    return ray.util.get_node_ip_address() if host == NODE else host
+
+
 def _config(role: str, settings: ServiceSettings, drain_s: float) -> ServiceConfig:
-    listen, tls = settings.listen, settings.listen.tls
+    listen, tls, metrics = settings.listen, settings.listen.tls, settings.metrics
     return config_of(
         role,
         **settings.model_dump(include=set(settings_class(role).model_fields)),
-        host=ray.util.get_node_ip_address() if listen.host == NODE else listen.host,
+        host=_address(listen.host),
         port=listen.port,
+        **({} if metrics is None else {"metrics_host": _address(metrics.host), "metrics_port": metrics.port}),
         tls_certificate=str(tls.certificate) if tls else None,
         tls_key=str(tls.key) if tls else None,
         tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,

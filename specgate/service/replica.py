@@ -13,6 +13,7 @@ from specgate.rpc.server import Server, ServerOptions
 from specgate.rpc.tls import TlsFiles
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
+from specgate.service.metrics import MetricsServer
 from specgate.service.text import ServedText
 from specgate.types import ModelInfo
 
@@ -64,11 +65,17 @@ class Replica:
         self._adapt = adapt
         self._server = Server(f"specgate.v1.{role.capitalize()}Service", _server_options(config))
         self._model: Any = None
+        self._metrics: MetricsServer | None = None
 
     @property
     def endpoint(self) -> str:
         """HOST:PORT as bound; the port is 0 before ``start``."""
         return self._server.endpoint
+
+    @property
+    def metrics_endpoint(self) -> str | None:
+        """HOST:PORT of ``/metrics``, None where there is none."""
+        return self._metrics.endpoint if self._metrics is not None else None
 
     async def start(self, on_loading: OnLoading, on_notice: OnNotice = _log.warning) -> None:
         """Listen while the model loads, so that health can tell; return once sessions are taken.
@@ -81,11 +88,12 @@ class Replica:
         """
         await self._server.start()
         try:
-            model = await asyncio.to_thread(self._load, on_loading, on_notice)
+            model = self._model = await asyncio.to_thread(self._load, on_loading, on_notice)
+            if self._config.metrics_port is not None:
+                self._metrics = MetricsServer(model, self._config.metrics_host, self._config.metrics_port)
         except BaseException:
-            await self._server.drain()
+            await self.drain()
             raise
-        self._model = model
         servicer_of(self._role)(model, self._server.handlers)
         await self._server.set_ready(lambda: model.engine.heartbeat_age_s)
 
@@ -101,11 +109,16 @@ class Replica:
         try:
             await self._server.run()
         finally:
-            self._model.engine.stop()
+            self._stop()
 
     async def drain(self) -> None:
         """Refuse new sessions, let the running ones end within the drain time, stop."""
         await self._server.drain()
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._model is not None:
             self._model.engine.stop()
 

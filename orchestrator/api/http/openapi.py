@@ -26,6 +26,8 @@ GETS = {
     "/health": "The process answers",
     "/healthz": "The process answers",
     "/readyz": "A verifier is there",
+    "/metrics": "What the gateway counts, for Prometheus",
+    "/metrics/targets": "Where the /metrics of all replicas are, for Prometheus",
     "/version": "The version of specgate",
     "/openapi.json": "This document",
 }

@@ -17,6 +17,7 @@ from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.headers import with_few_headers
 from orchestrator.api.http.logprobs import token_text
 from orchestrator.api.http.openapi import document
+from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
 from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
@@ -28,19 +29,47 @@ from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
 
 
-def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI:
+def make_app(
+    request_queue: RequestQueue,
+    probe: Probe | None = None,
+    targets: Targets = no_targets,
+    *,
+    has_metrics: bool = True,
+) -> FastAPI:
     """Return the application over ``request_queue``. It has no pages, and describes itself at ``/openapi.json``.
 
     Args:
         probe: see ``Readiness``.
+        targets: see ``add_metrics``.
+        has_metrics: whether ``/metrics`` is here, and not at a port of its own.
     """
-    app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
-    _add_error_handlers(app)
+    app = _bare_app()
     _add_generation(app, request_queue)
     _add_responses(app, request_queue)
     _add_models(app, request_queue)
     add_tokenization(app, request_queue)
-    _add_health(app, Readiness(request_queue, probe))
+    add_health(app, Readiness(request_queue, probe))
+    if has_metrics:
+        add_metrics(app, request_queue.metrics, targets)
+    _add_document(app)
+    return _wrapped(app)
+
+
+def make_operations_app(request_queue: RequestQueue, probe: Probe | None, targets: Targets) -> FastAPI:
+    """Return what is asked at a port of its own: health, readiness, metrics."""
+    app = _bare_app()
+    add_health(app, Readiness(request_queue, probe))
+    add_metrics(app, request_queue.metrics, targets)
+    return _wrapped(app)
+
+
+def _bare_app() -> FastAPI:
+    app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    _add_error_handlers(app)
+    return app
+
+
+def _wrapped(app: FastAPI) -> FastAPI:
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
     app.middleware_stack = RequestIdMiddleware(with_few_headers(app.build_middleware_stack()))
     return app
@@ -109,23 +138,9 @@ def _add_models(app: FastAPI, request_queue: RequestQueue) -> None:
         return JSONResponse(model)
 
 
-def _add_health(app: FastAPI, readiness: Readiness) -> None:
-    @app.get("/health")
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return JSONResponse({"status": "alive"})
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        await readiness.check()
-        return JSONResponse({"status": "ready"})
-
+def _add_document(app: FastAPI) -> None:
     described = document()
 
     @app.get("/openapi.json")
     async def openapi() -> Response:
         return JSONResponse(described)
-
-    @app.get("/version")
-    async def version() -> Response:
-        return JSONResponse({"version": specgate.__version__})

@@ -12,7 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 
 import specgate
 from orchestrator.api.settings.keys import nearest_key
-from orchestrator.api.settings.listen import NODE, ClientTlsSettings, HttpSettings, Listen, StrictSettings
+from orchestrator.api.settings.listen import (
+    NODE,
+    ClientTlsSettings,
+    HttpSettings,
+    Listen,
+    MetricsSettings,
+    StrictSettings,
+)
 from orchestrator.api.settings.logs import LogSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
@@ -68,6 +75,7 @@ class ServiceSettings(ModelSettings):
     autoscaling: Autoscaling | None = None
     max_queued_sessions: int = Field(64, ge=0, le=1 << 20)
     listen: Listen = Listen()
+    metrics: MetricsSettings | None = MetricsSettings()
     placement: Placement = Placement()
 
 
@@ -82,6 +90,7 @@ class GatewaySettings(StrictSettings):
     autoscaling: Autoscaling | None = None
     http: HttpSettings = HttpSettings(port=8000)
     grpc: Listen = Listen(port=8001)
+    operations: Listen | None = None
     max_running: int = Field(16, ge=1, le=4096)
     max_queued: int = Field(64, ge=0, le=1 << 20)
     output_buffer: int = Field(64, ge=1, le=1 << 16)
