@@ -28,7 +28,8 @@ def samples(text: str) -> dict[str, float]:
 
 async def metrics(client: httpx2.AsyncClient) -> dict[str, float]:
     answer = await client.get("/metrics")
-    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain; version=")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
     return samples(answer.text)
 
 
@@ -40,16 +41,19 @@ async def test_a_gateway_counts_requests_tokens_and_rounds() -> None:
         whole = (await client.post(COMPLETIONS, json=body)).json()
         told = whole["metrics"]["speculative_decoding"]
         found = await metrics(client)
-    assert found["prompt_tokens_total"] == len(PROMPT) and found["generation_tokens_total"] == 12
+    assert found["prompt_tokens_total"] == len(PROMPT)
+    assert found["generation_tokens_total"] == 12
     assert found["spec_decode_num_drafts_total"] == told["num_spec_steps"] > 0
     assert found["spec_decode_num_draft_tokens_total"] == told["num_draft_tokens"]
     assert found["spec_decode_num_accepted_tokens_total"] == told["num_accepted_draft_tokens"]
     by_position = [found.get(f"spec_decode_num_accepted_tokens_per_pos_total{{position={i}}}", 0) for i in range(4)]
-    assert sum(by_position) == told["num_accepted_draft_tokens"] and by_position == sorted(by_position, reverse=True)
+    assert sum(by_position) == told["num_accepted_draft_tokens"]
+    assert by_position == sorted(by_position, reverse=True)
     assert sum(value for name, value in found.items() if name.startswith("tokens_total")) == 12
     assert found["request_success_total{finished_reason=length}"] == 1
     assert found["time_to_first_token_seconds_count"] == found["request_queue_time_seconds_count"] == 1
-    assert found["request_generation_tokens_sum"] == 12 and found["e2e_request_latency_seconds_count"] == 1
+    assert found["request_generation_tokens_sum"] == 12
+    assert found["e2e_request_latency_seconds_count"] == 1
     assert found["round_seconds_count{phase=round}"] == told["num_spec_steps"]
     assert found["num_requests_running"] == found["num_requests_waiting"] == 0
 
