@@ -59,7 +59,8 @@ class RequestQueue:
         self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
         self._num_inside = 0
         self._num_running = 0
-        self.metrics = GatewayMetrics(model_name, self, limits.max_running, limits.max_queued)
+        running, queued = limits.max_running, limits.max_queued
+        self.metrics = GatewayMetrics(model_name, self, running, queued, has_drafter=orchestrator.has_drafters)
         self._empty = asyncio.Event()
         self._empty.set()
 

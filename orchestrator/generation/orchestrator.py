@@ -112,6 +112,11 @@ class Orchestrator:
             raise TokenizerMismatch(f"the tokenizer given and that of target {target} differ in their {component}")
 
     @property
+    def has_drafters(self) -> bool:
+        """Whether there is a pool of drafters, whoever is in it."""
+        return self._drafters is not None
+
+    @property
     def draft_info(self) -> ModelInfo | None:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info

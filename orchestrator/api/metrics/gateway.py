@@ -25,9 +25,10 @@ class GatewayMetrics:
 
     Args:
         max_running, max_queued: of the queue, told beside its gauges.
+        has_drafter: whether drafters are configured, there or not.
     """
 
-    def __init__(self, model_name: str, queue: Queue, max_running: int, max_queued: int) -> None:
+    def __init__(self, model_name: str, queue: Queue, max_running: int, max_queued: int, *, has_drafter: bool) -> None:
         self.registry = CollectorRegistry()
         self.requests = RequestMetrics(self.registry, model_name)
         self.rounds = RoundMetrics(model_name)
@@ -37,6 +38,7 @@ class GatewayMetrics:
             "num_requests_waiting": ("Requests that wait for theirs.", lambda: queue.num_inside - queue.num_running),
             "max_requests_running": ("Requests that may run at a time.", lambda: max_running),
             "max_requests_waiting": ("Requests that may wait.", lambda: max_queued),
+            "drafter_configured": ("Whether there are drafters to be asked, 1 or 0.", lambda: has_drafter),
         }
         for name, (told, read) in gauges.items():
             gauge = Gauge(f"specgate_{name}", told, ["model_name"], registry=self.registry)

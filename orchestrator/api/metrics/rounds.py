@@ -114,7 +114,7 @@ class RoundMetrics:
         return family
 
     def _losses(self) -> Metric:
-        labels = ["model_name", "role", "reason"]
+        labels = ["model_name", "service", "reason"]
         family = CounterMetricFamily("specgate_fallbacks", _HELP["fallbacks"], labels=labels)
         for of, count in self._lost.items():
             family.add_metric([*self._labels, *of], count)
@@ -148,7 +148,7 @@ _HELP = {
     "near_ties": "Choices between two tokens whose scores lay within 1e-4.",
     "tokens": "Tokens emitted, by who brought them.",
     "gate_decisions": "Verdicts by what the gate decided: draft, cut (a shorter draft), solo; no_draft: none came.",
-    "fallbacks": "Services that requests lost and went on without or replaced, by role and reason.",
+    "fallbacks": "Services that requests lost and went on without or replaced, by which and why.",
     "target_confidence": "The target's probability of the last token of each verdict.",
     "round_seconds": "Time of each phase: draft, verify, the whole round; solo: a verdict without a draft.",
 }

@@ -80,7 +80,7 @@ async def test_a_verifier_that_dies_is_a_fallback_with_its_reason() -> None:
         answer = await client.post(COMPLETIONS, json=body)
         found = await metrics(client)
     assert answer.status_code == 503
-    assert found["fallbacks_total{reason=SERVICE_UNAVAILABLE,role=verifier}"] > 0
+    assert found["fallbacks_total{reason=SERVICE_UNAVAILABLE,service=verifier}"] > 0
     assert found["request_success_total{finished_reason=abort}"] == 1
 
 
