@@ -18,6 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.routes import make_app, make_operations_app
 from orchestrator.api.http.server import HttpServer
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
@@ -70,11 +71,14 @@ class Gateway:
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
         probe = None if verifiers is None else Replicas("verifier", verifiers).check
         separate = gateway.operations
-        app = make_app(self._request_queue, probe, self._targets, has_metrics=separate is None)
+        keyring = None if gateway.keys_file is None else Keyring(gateway.keys_file)
+        app = make_app(self._request_queue, probe, self._targets, keyring, has_metrics=separate is None)
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         self._http = HttpServer(app, gateway.http, reuse_port=gateway.http.port > 0)
         drain_s = self._settings.drain_s + CUT_GRACE_S
-        self._grpc = GrpcApi(self._request_queue, gateway.grpc, reuse_port=gateway.grpc.port > 0, drain_s=drain_s)
+        self._grpc = GrpcApi(
+            self._request_queue, gateway.grpc, keyring, reuse_port=gateway.grpc.port > 0, drain_s=drain_s
+        )
         self._operations: HttpServer | None = None
         if separate is not None:
             app = make_operations_app(self._request_queue, probe, self._targets)

@@ -7,10 +7,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeVar
 
+from orchestrator.api.keys.account import charged
 from orchestrator.api.metrics.gateway import GatewayMetrics
 from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.read_pace import ReadPace
@@ -128,14 +129,18 @@ class RequestQueue:
     def check_room(self, num_requests: int = 1) -> None:
         """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.
 
-
         Raises:
             InvalidArgument: there is never room for so many; names ``n``.
             TooManySessions: with them more would run and wait than may.
             ServiceUnavailable: the gateway is draining.
         """
-        try:
+        with self._rejections():
             self._check_room(num_requests)
+
+    @contextmanager
+    def _rejections(self) -> Iterator[None]:
+        try:
+            yield
         except SpecgateError as error:
             self.metrics.requests.rejected(error)
             raise
@@ -170,16 +175,21 @@ class RequestQueue:
         Raises:
             InvalidArgument: a request does not fit the target; or see ``check_room``.
             TooManySessions, ServiceUnavailable: see ``check_room``.
+            RateLimited: the caller's key asks for more than it may.
         """
         self.check_room(len(requests))
-        turns = [self._turn_of(request) for request in requests]
-        self._num_inside += len(turns)
-        self._empty.clear()
-        try:
-            yield turns
-        finally:
-            for turn in turns:
-                turn.leave()
+        with ExitStack() as stack:
+            with self._rejections():
+                account = stack.enter_context(charged(requests))
+            turns = [self._turn_of(request) for request in account.requests]
+            self._num_inside += len(turns)
+            self._empty.clear()
+            try:
+                yield turns
+            finally:
+                for turn in turns:
+                    turn.leave()
+                account.stats = [turn.stats for turn in turns]
 
     def _turn_of(self, request: GenerationRequest) -> Turn:
         rounds, timer = self.metrics.rounds, self.metrics.requests.begin()

@@ -22,6 +22,7 @@ from orchestrator.cli.config import config
 from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.generate import generate
+from orchestrator.cli.keys import keys
 from orchestrator.cli.serve import serve
 from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
@@ -67,6 +68,7 @@ _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
 for _command in (generate, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
     app.command()(_command)
 app.add_typer(config)
+app.add_typer(keys)
 app.add_typer(tune)
 
 

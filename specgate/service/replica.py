@@ -13,7 +13,6 @@ from specgate.rpc.server import Server, ServerOptions
 from specgate.rpc.tls import TlsFiles
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
-from specgate.service.metrics import MetricsServer
 from specgate.service.text import ServedText
 from specgate.types import ModelInfo
 
@@ -65,7 +64,7 @@ class Replica:
         self._adapt = adapt
         self._server = Server(f"specgate.v1.{role.capitalize()}Service", _server_options(config))
         self._model: Any = None
-        self._metrics: MetricsServer | None = None
+        self._metrics: Any = None
 
     @property
     def endpoint(self) -> str:
@@ -75,7 +74,8 @@ class Replica:
     @property
     def metrics_endpoint(self) -> str | None:
         """HOST:PORT of ``/metrics``, None where there is none."""
-        return self._metrics.endpoint if self._metrics is not None else None
+        endpoint: str | None = self._metrics.endpoint if self._metrics is not None else None
+        return endpoint
 
     async def start(self, on_loading: OnLoading, on_notice: OnNotice = _log.warning) -> None:
         """Listen while the model loads, so that health can tell; return once sessions are taken.
@@ -90,6 +90,8 @@ class Replica:
         try:
             model = self._model = await asyncio.to_thread(self._load, on_loading, on_notice)
             if self._config.metrics_port is not None:
+                from specgate.service.metrics import MetricsServer
+
                 self._metrics = MetricsServer(model, self._config.metrics_host, self._config.metrics_port)
         except BaseException:
             await self.drain()

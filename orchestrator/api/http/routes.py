@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 import specgate
 from orchestrator.api.http.admission import admissible, echoed_texts
 from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
+from orchestrator.api.http.authorization import KeyMiddleware
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
@@ -24,6 +25,7 @@ from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.http.responses_answer import ResponsesAnswer
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.readiness import Probe, Readiness
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
@@ -33,6 +35,7 @@ def make_app(
     request_queue: RequestQueue,
     probe: Probe | None = None,
     targets: Targets = no_targets,
+    keyring: Keyring | None = None,
     *,
     has_metrics: bool = True,
 ) -> FastAPI:
@@ -41,6 +44,7 @@ def make_app(
     Args:
         probe: see ``Readiness``.
         targets: see ``add_metrics``.
+        keyring: whose keys requests need; None asks for none.
         has_metrics: whether ``/metrics`` is here, and not at a port of its own.
     """
     app = _bare_app()
@@ -52,7 +56,7 @@ def make_app(
     if has_metrics:
         add_metrics(app, request_queue.metrics, targets)
     _add_document(app)
-    return _wrapped(app)
+    return _wrapped(app, keyring)
 
 
 def make_operations_app(request_queue: RequestQueue, probe: Probe | None, targets: Targets) -> FastAPI:
@@ -69,9 +73,11 @@ def _bare_app() -> FastAPI:
     return app
 
 
-def _wrapped(app: FastAPI) -> FastAPI:
+def _wrapped(app: FastAPI, keyring: Keyring | None = None) -> FastAPI:
+    inner = app.build_middleware_stack()
+    checked = inner if keyring is None else KeyMiddleware(inner, keyring)
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
-    app.middleware_stack = RequestIdMiddleware(with_few_headers(app.build_middleware_stack()))
+    app.middleware_stack = RequestIdMiddleware(with_few_headers(checked))
     return app
 
 

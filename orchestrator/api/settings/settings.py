@@ -91,6 +91,7 @@ class GatewaySettings(StrictSettings):
     http: HttpSettings = HttpSettings(port=8000)
     grpc: Listen = Listen(port=8001)
     operations: Listen | None = None
+    keys_file: Path | None = None
     max_running: int = Field(16, ge=1, le=4096)
     max_queued: int = Field(64, ge=0, le=1 << 20)
     output_buffer: int = Field(64, ge=1, le=1 << 16)
