@@ -11,7 +11,6 @@ from orchestrator.api.keys.keyring import LOOK_S, Keyring
 from orchestrator.api.keys.limits import KeyUse
 from specgate.errors import InvalidArgument, PermissionDenied, RateLimited, Unauthenticated
 
-
 HASH = "a" * 64
 
 
