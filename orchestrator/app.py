@@ -36,6 +36,7 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import Timeouts
+from specgate import tracing
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
@@ -65,6 +66,9 @@ class Gateway:
     ) -> None:
         self._settings = settings_of(settings)
         configure_replica_logs("gateway", self._settings.logs)
+        traces = self._settings.traces
+        if traces.endpoint is not None:
+            tracing.configure("specgate-gateway", traces.endpoint, traces.sample)
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
         self._request_queue = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
@@ -129,6 +133,7 @@ class Gateway:
             await self.drain()
             if self._operations is not None:
                 await self._operations.drain(0.0)
+            tracing.shut_down()
             await self._request_queue.orchestrator.close()
 
 
@@ -157,7 +162,7 @@ def _application(role: str, settings: Settings) -> Application | None:
     service: ServiceSettings | None = getattr(settings, role)
     if service is None or service.endpoints:
         return None
-    return service_application(role, service, settings.drain_s, settings.logs)
+    return service_application(role, service, settings.drain_s, settings.logs, settings.traces.endpoint)
 
 
 async def _connected(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:

@@ -16,6 +16,7 @@ from orchestrator.api.metrics.gateway import GatewayMetrics
 from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
+from orchestrator.api.traces import conclude, describe, round_spans
 from orchestrator.api.turns import RunningRequest, Turn
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -181,6 +182,7 @@ class RequestQueue:
         with ExitStack() as stack:
             with self._rejections():
                 account = stack.enter_context(charged(requests))
+            describe(self.model_name, requests)
             turns = [self._turn_of(request) for request in account.requests]
             self._num_inside += len(turns)
             self._empty.clear()
@@ -190,10 +192,11 @@ class RequestQueue:
                 for turn in turns:
                     turn.leave()
                 account.stats = [turn.stats for turn in turns]
+                conclude(account.stats)
 
     def _turn_of(self, request: GenerationRequest) -> Turn:
         rounds, timer = self.metrics.rounds, self.metrics.requests.begin()
-        generation = self.orchestrator.generate(request, [rounds.on_record], rounds.on_loss)
+        generation = self.orchestrator.generate(request, [rounds.on_record, *round_spans()], rounds.on_loss)
         return Turn(generation, self._run, self._leave, timer)
 
     @asynccontextmanager

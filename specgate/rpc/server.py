@@ -17,6 +17,7 @@ from specgate.rpc.interceptors import Admission, ErrorInterceptor, Handler, Phas
 from specgate.rpc.request_id import RequestIdInterceptor
 from specgate.rpc.server_options import ServerOptions, channel_arguments
 from specgate.rpc.tls import server_credentials
+from specgate.rpc.tracing import TracingInterceptor
 
 __all__ = ["FLUSH_S", "STOP_SIGNALS", "Handlers", "Server", "ServerOptions"]
 
@@ -72,7 +73,13 @@ class Server:
     def _build(self, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
         server = grpc.aio.server(
             handlers=(self.handlers,),
-            interceptors=(RequestIdInterceptor(self._service), ErrorInterceptor(), *interceptors, self._admission),
+            interceptors=(
+                RequestIdInterceptor(self._service),
+                ErrorInterceptor(),
+                TracingInterceptor(self._service),
+                *interceptors,
+                self._admission,
+            ),
             options=channel_arguments(self._options),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -32,6 +32,9 @@ class ServiceConfig(ModelSettings):
         None, ge=0, le=65_535, description="Port of /metrics; 0 picks a free one, none is served if absent."
     )
     drain_s: float = Field(30.0, ge=0, le=86_400, description="Seconds that running sessions get on SIGTERM.")
+    traces_endpoint: str | None = Field(
+        None, pattern=r"^https?://", description="OTLP collector that gets spans of traced requests, http://HOST:PORT."
+    )
     log_json: bool = Field(False, description="Log JSON, one object a line.")
     log_file: str | None = Field(None, description="Log to this file instead of standard error; it rotates.")
     log_level: LogLevel = Field(LogLevel.INFO, description="The least that is logged.")

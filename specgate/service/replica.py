@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specgate import tracing
 from specgate.errors import EngineFailed
 from specgate.rpc.server import Server, ServerOptions
 from specgate.rpc.tls import TlsFiles
@@ -86,6 +87,9 @@ class Replica:
             InvalidArgument: it cannot listen there, or the model cannot be served with this configuration.
             ModelLoadError, UnsupportedArchitecture: the model cannot be served at all.
         """
+        if self._config.traces_endpoint is not None:
+            # Who asks decides what is traced.
+            tracing.configure(f"specgate-{self._role}", self._config.traces_endpoint, sample=0.0)
         await self._server.start()
         try:
             model = self._model = await asyncio.to_thread(self._load, on_loading, on_notice)
@@ -119,6 +123,7 @@ class Replica:
         self._stop()
 
     def _stop(self) -> None:
+        tracing.shut_down()
         if self._metrics is not None:
             self._metrics.stop()
         if self._model is not None:

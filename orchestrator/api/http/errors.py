@@ -1,6 +1,6 @@
 """The seam between our exceptions and OpenAI's error shape: one table, used before and after a stream has begun.
 
-{"error": {"message": ..., "type": ..., "param": the field or null, "code": ...}}
+{"error": {"message": ..., "type": ..., "param": the field or null, "code": ..., "request_id": ...}}
 """
 
 import math
@@ -21,6 +21,7 @@ from specgate.errors import (
     SpecgateError,
     Unauthenticated,
 )
+from specgate.logs import REQUEST_ID
 from specgate.rpc.status import for_client
 
 INVALID_REQUEST = "invalid_request_error"
@@ -93,7 +94,8 @@ def _body(error: SpecgateError) -> dict[str, Any]:
 
 
 def _shape(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    told = {"message": message, "type": kind, "param": param, "code": code}
+    return {"error": told | ({"request_id": request_id} if (request_id := REQUEST_ID.get()) else {})}
 
 
 def _status_and_type(error: SpecgateError) -> tuple[int, str]:

@@ -36,12 +36,13 @@ REF = "#/components/schemas/{model}"
 
 
 class Error(BaseModel):
-    """What went wrong: ``param`` is the field at fault, if there is one."""
+    """What went wrong: ``param`` is the field at fault, if there is one; logs know the request by ``request_id``."""
 
     message: str
     type: str
     param: str | None
     code: str | None
+    request_id: str | None = None
 
 
 class ErrorBody(BaseModel):

@@ -25,6 +25,7 @@ from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.http.responses_answer import ResponsesAnswer
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
+from orchestrator.api.http.tracing import TracingMiddleware
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.readiness import Probe, Readiness
 from orchestrator.api.request_queue import RequestQueue
@@ -75,7 +76,8 @@ def _bare_app() -> FastAPI:
 
 def _wrapped(app: FastAPI, keyring: Keyring | None = None) -> FastAPI:
     inner = app.build_middleware_stack()
-    checked = inner if keyring is None else KeyMiddleware(inner, keyring)
+    traced = TracingMiddleware(inner)
+    checked = traced if keyring is None else KeyMiddleware(traced, keyring)
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
     app.middleware_stack = RequestIdMiddleware(with_few_headers(checked))
     return app

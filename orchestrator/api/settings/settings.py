@@ -20,7 +20,7 @@ from orchestrator.api.settings.listen import (
     MetricsSettings,
     StrictSettings,
 )
-from orchestrator.api.settings.logs import LogSettings
+from orchestrator.api.settings.logs import LogSettings, TraceSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
 from specgate.service.settings import DraftModelSettings, ModelSettings
@@ -142,6 +142,7 @@ class Settings(StrictSettings):
     defaults: Defaults = Defaults()
     services_tls: ClientTlsSettings | None = None
     logs: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
     drain_s: float = Field(30.0, ge=0, le=86_400)
 
     @property
