@@ -16,9 +16,11 @@ from ray.serve.deployment import Application
 from ray.serve.handle import DeploymentHandle
 
 from orchestrator.api.grpc.service import GrpcApi
-from orchestrator.api.http.routes import make_app
+from orchestrator.api.http.routes import make_app, make_operations_app
 from orchestrator.api.http.server import HttpServer
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
 from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, ServePool
@@ -27,12 +29,14 @@ from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, s
 from orchestrator.cluster.running import Replicas
 from orchestrator.cluster.scaling import POLICY, REQUESTS
 from orchestrator.cluster.succession import wait_for_successor
+from orchestrator.cluster.system_status import metrics_targets
 from orchestrator.decode.ports import Pool
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import Timeouts
+from specgate import tracing
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
@@ -62,18 +66,33 @@ class Gateway:
     ) -> None:
         self._settings = settings_of(settings)
         configure_replica_logs("gateway", self._settings.logs)
+        traces = self._settings.traces
+        if traces.endpoint is not None:
+            tracing.configure("specgate-gateway", traces.endpoint, traces.sample)
         orchestrator = await _connected(self._settings, verifiers, drafters)
         gateway = self._settings.gateway
         self._request_queue = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
         probe = None if verifiers is None else Replicas("verifier", verifiers).check
-        app = make_app(self._request_queue, probe)
+        separate = gateway.operations
+        keyring = None if gateway.keys_file is None else Keyring(gateway.keys_file)
+        app = make_app(self._request_queue, probe, self._targets, keyring, has_metrics=separate is None)
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         self._http = HttpServer(app, gateway.http, reuse_port=gateway.http.port > 0)
         drain_s = self._settings.drain_s + CUT_GRACE_S
-        self._grpc = GrpcApi(self._request_queue, gateway.grpc, reuse_port=gateway.grpc.port > 0, drain_s=drain_s)
+        self._grpc = GrpcApi(
+            self._request_queue, gateway.grpc, keyring, reuse_port=gateway.grpc.port > 0, drain_s=drain_s
+        )
+        self._operations: HttpServer | None = None
+        if separate is not None:
+            app = make_operations_app(self._request_queue, probe, self._targets)
+            self._operations = HttpServer(app, HttpSettings(**separate.model_dump()), reuse_port=separate.port > 0)
+            await self._operations.start()
         await self._http.start()
         await self._grpc.start()
+
+    async def _targets(self) -> list[dict[str, object]]:
+        return await asyncio.to_thread(metrics_targets, self._settings.app_name)
 
     async def endpoints(self) -> tuple[str, str]:
         """Return HOST:PORT of the HTTP and of the gRPC door."""
@@ -85,6 +104,7 @@ class Gateway:
         return {
             "http": self._http.endpoint,
             "grpc": self._grpc.endpoint,
+            "metrics": (self._operations or self._http).endpoint,
             "running": queue.num_running,
             "waiting": queue.num_inside - queue.num_running,
             "max_running": limits.max_running,
@@ -111,6 +131,9 @@ class Gateway:
             if not self._request_queue.draining:
                 await wait_for_successor(self._settings.drain_s)
             await self.drain()
+            if self._operations is not None:
+                await self._operations.drain(0.0)
+            tracing.shut_down()
             await self._request_queue.orchestrator.close()
 
 
@@ -139,7 +162,7 @@ def _application(role: str, settings: Settings) -> Application | None:
     service: ServiceSettings | None = getattr(settings, role)
     if service is None or service.endpoints:
         return None
-    return service_application(role, service, settings.drain_s, settings.logs)
+    return service_application(role, service, settings.drain_s, settings.logs, settings.traces.endpoint)
 
 
 async def _connected(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:

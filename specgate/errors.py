@@ -7,9 +7,12 @@
     ├── ModelLoadError           MODEL_LOAD_FAILED      no such model, or files that are not loaded here
     ├── OutOfSync                OUT_OF_SYNC            a round starts from another length than the session's
     ├── LeaseRefused             LEASE_REFUSED          a session without the one-time token it needs
+    ├── Unauthenticated          UNAUTHENTICATED        a client without a key, or with an unknown one
+    ├── PermissionDenied         PERMISSION_DENIED      a client whose key was revoked
     ├── SessionIdle              SESSION_IDLE           a session whose client says nothing
     ├── ResourceExhausted
     │   ├── KVCacheFull          KV_CACHE_FULL
+    │   ├── RateLimited          RATE_LIMITED           a key that asks for more than it may
     │   └── TooManySessions      TOO_MANY_SESSIONS
     ├── ServiceUnavailable       SERVICE_UNAVAILABLE    loading, draining, dead or unreachable
     └── InternalError            INTERNAL
@@ -73,6 +76,18 @@ class LeaseRefused(SpecgateError):
     reason = "LEASE_REFUSED"
 
 
+class Unauthenticated(SpecgateError):
+    """The client shows no key, or one that nobody has."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(SpecgateError):
+    """The client's key was revoked."""
+
+    reason = "PERMISSION_DENIED"
+
+
 class SessionIdle(SpecgateError):
     """The session's client said nothing for too long: not its first message, or no more since the last one."""
 
@@ -90,6 +105,16 @@ class KVCacheFull(ResourceExhausted):
     """No KV pages are free for the session's whole length."""
 
     reason = "KV_CACHE_FULL"
+
+
+class RateLimited(ResourceExhausted):
+    """A key asks for more than it may."""
+
+    reason = "RATE_LIMITED"
+
+    def __init__(self, problem: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(problem)
+        self.retry_after_s = retry_after_s
 
 
 class TooManySessions(ResourceExhausted):

@@ -7,18 +7,22 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeVar
 
+from orchestrator.api.keys.account import charged
+from orchestrator.api.metrics.gateway import GatewayMetrics
+from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
+from orchestrator.api.traces import conclude, describe, round_spans
 from orchestrator.api.turns import RunningRequest, Turn
-from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.orchestrator import Orchestrator
-from specgate.errors import InvalidArgument, ServiceUnavailable, TooManySessions
+from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
 from specgate.grammar import usable
 from specgate.types import Grammar, ModelInfo
 
@@ -57,6 +61,8 @@ class RequestQueue:
         self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
         self._num_inside = 0
         self._num_running = 0
+        running, queued = limits.max_running, limits.max_queued
+        self.metrics = GatewayMetrics(model_name, self, running, queued, has_drafter=orchestrator.has_drafters)
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -129,12 +135,23 @@ class RequestQueue:
     def check_room(self, num_requests: int = 1) -> None:
         """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.
 
-
         Raises:
             InvalidArgument: there is never room for so many; names ``n``.
             TooManySessions: with them more would run and wait than may.
             ServiceUnavailable: the gateway is draining.
         """
+        with self._rejections():
+            self._check_room(num_requests)
+
+    @contextmanager
+    def _rejections(self) -> Iterator[None]:
+        try:
+            yield
+        except SpecgateError as error:
+            self.metrics.requests.rejected(error)
+            raise
+
+    def _check_room(self, num_requests: int) -> None:
         if self.draining:
             raise ServiceUnavailable("the gateway is draining")
         running, waiting = self._limits.max_running, self._limits.max_queued
@@ -164,21 +181,38 @@ class RequestQueue:
         Raises:
             InvalidArgument: a request does not fit the target; or see ``check_room``.
             TooManySessions, ServiceUnavailable: see ``check_room``.
+            RateLimited: the caller's key asks for more than it may.
         """
         self.check_room(len(requests))
-        turns = [Turn(self.orchestrator.generate(request), self._run, self._leave) for request in requests]
-        self._num_inside += len(turns)
-        self._empty.clear()
-        try:
-            yield turns
-        finally:
-            for turn in turns:
-                turn.leave()
+        with ExitStack() as stack:
+            with self._rejections():
+                account = stack.enter_context(charged(requests))
+            describe(self.model_name, requests)
+            turns = [self._turn_of(request) for request in account.requests]
+            self._num_inside += len(turns)
+            self._empty.clear()
+            try:
+                yield turns
+            finally:
+                for turn in turns:
+                    turn.leave()
+                account.stats = [turn.stats for turn in turns]
+                conclude(account.stats)
+
+    def _turn_of(self, request: GenerationRequest) -> Turn:
+        rounds, timer = self.metrics.rounds, self.metrics.requests.begin()
+        generation = self.orchestrator.generate(request, [rounds.on_record, *round_spans()], rounds.on_loss)
+        return Turn(generation, self._run, self._leave, timer)
 
     @asynccontextmanager
-    async def _run(self, generation: Generation) -> AsyncIterator[RunningRequest]:
-        async with self._turn, aclosing(RunningRequest(generation, self._limits, self._on_announcement)) as running:
+    async def _run(self, generation: Generation, timer: RequestTimer) -> AsyncIterator[RunningRequest]:
+        def on_delta(delta: Delta) -> None:
+            self.heard_at = time.monotonic()
+            timer.on_delta(delta)
+
+        async with self._turn, aclosing(RunningRequest(generation, self._limits, on_delta)) as running:
             self._num_running += 1
+            timer.let_in()
             try:
                 yield running
             finally:
@@ -188,9 +222,6 @@ class RequestQueue:
         self._num_inside -= 1
         if self._num_inside == 0:
             self._empty.set()
-
-    def _on_announcement(self) -> None:
-        self.heard_at = time.monotonic()
 
     async def drain(self, timeout_s: float) -> bool:
         """Admit nobody any more; return whether the last request ended within ``timeout_s``."""

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
+from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.settings.settings import GatewaySettings
 from orchestrator.decode.request import Delta, GenerationStats
 from orchestrator.generation.generation import Generation
@@ -17,8 +18,8 @@ from specgate.errors import ServiceUnavailable
 class RunningRequest:
     """One admitted request. Iterate ``deltas()`` once."""
 
-    def __init__(self, generation: Generation, limits: GatewaySettings, heard: Callable[[], None]) -> None:
-        self._heard = heard
+    def __init__(self, generation: Generation, limits: GatewaySettings, on_delta: Callable[[Delta], None]) -> None:
+        self._on_delta = on_delta
         self._generation = generation
         self._buffer: asyncio.Queue[Delta | Exception | None] = asyncio.Queue(limits.output_buffer)
         self._producer: asyncio.Task[None] | None = None
@@ -58,7 +59,7 @@ class RunningRequest:
         try:
             async with aclosing(self._generation.__aiter__()) as deltas:
                 async for delta in deltas:
-                    self._heard()
+                    self._on_delta(delta)
                     await self._buffer.put(delta)
         except Exception as error:
             end = error
@@ -71,11 +72,13 @@ class Turn:
     def __init__(
         self,
         generation: Generation,
-        run: Callable[[Generation], AbstractAsyncContextManager[RunningRequest]],
+        run: Callable[[Generation, RequestTimer], AbstractAsyncContextManager[RunningRequest]],
         leave: Callable[[], None],
+        timer: RequestTimer,
     ) -> None:
         self._generation = generation
         self._run = run
+        self._timer = timer
         self._leave = leave
         self._is_inside = True
 
@@ -88,7 +91,7 @@ class Turn:
     async def taken(self) -> AsyncIterator[RunningRequest]:
         """Wait for the turn; free everything when the block is left."""
         try:
-            async with self._run(self._generation) as running:
+            async with self._run(self._generation, self._timer) as running:
                 yield running
         finally:
             self.leave()
@@ -97,4 +100,5 @@ class Turn:
         """Give the place back. Safe to call twice."""
         if self._is_inside:
             self._is_inside = False
+            self._timer.end(self.stats)
             self._leave()

@@ -23,6 +23,7 @@ from orchestrator.cli.config import config
 from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.generate import generate
+from orchestrator.cli.keys import keys
 from orchestrator.cli.serve import serve
 from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
@@ -68,6 +69,7 @@ _FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
 for _command in (generate, chat, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
     app.command()(_command)
 app.add_typer(config)
+app.add_typer(keys)
 app.add_typer(tune)
 
 

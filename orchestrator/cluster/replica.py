@@ -40,16 +40,22 @@ class ServiceReplica:
         settings: a ``ServiceSettings`` as plain values.
         drain_s: how long running sessions get when the replica is stopped.
         logs: a ``LogSettings`` as plain values.
+        traces_endpoint: of the collector, None for none.
     """
 
     # Serve awaits it.
     async def __init__(  # type: ignore[misc]
-        self, role: str, settings: dict[str, Any], drain_s: float, logs: dict[str, Any]
+        self,
+        role: str,
+        settings: dict[str, Any],
+        drain_s: float,
+        logs: dict[str, Any],
+        traces_endpoint: str | None = None,
     ) -> None:
         configure_replica_logs(role, LogSettings.model_validate(logs))
         self._leases = LeaseBook()
         kind = DrafterSettings if role == "drafter" else ServiceSettings
-        config = _config(role, kind.model_validate(settings), drain_s)
+        config = _config(role, kind.model_validate(settings), drain_s, traces_endpoint)
         self._replica = Replica(role, config, self._leases)
         tell = reporter()
 
@@ -74,6 +80,7 @@ class ServiceReplica:
         sessions, kv_tokens = loads_of(self._replica.info())
         return {
             "endpoint": self._replica.endpoint,
+            "metrics": self._replica.metrics_endpoint or "",
             "cards": _visible_cards(),
             "sessions": (sessions.used, sessions.max),
             "kv_tokens": (kv_tokens.used, kv_tokens.max),
@@ -85,7 +92,11 @@ class ServiceReplica:
 
 
 def service_application(
-    role: str, settings: ServiceSettings, drain_s: float, logs: LogSettings | None = None
+    role: str,
+    settings: ServiceSettings,
+    drain_s: float,
+    logs: LogSettings | None = None,
+    traces_endpoint: str | None = None,
 ) -> Application:
     """Return the deployment of ``role``, bound to its settings."""
     deployment = serve.deployment(
@@ -100,7 +111,7 @@ def service_application(
         **scaling_options(settings.replicas, settings.autoscaling),
     )(ServiceReplica)
     of_logs = (logs or LogSettings()).model_dump(mode="json")
-    return deployment.bind(role, settings.model_dump(mode="json"), drain_s, of_logs)
+    return deployment.bind(role, settings.model_dump(mode="json"), drain_s, of_logs, traces_endpoint)
 
 
 def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, Any]:
@@ -139,16 +150,22 @@ def _visible_cards() -> list[str]:
     return [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
 
 
-def _config(role: str, settings: ServiceSettings, drain_s: float) -> ServiceConfig:
-    listen, tls = settings.listen, settings.listen.tls
+def _address(host: str) -> str:
+    return ray.util.get_node_ip_address() if host == NODE else host
+
+
+def _config(role: str, settings: ServiceSettings, drain_s: float, traces_endpoint: str | None) -> ServiceConfig:
+    listen, tls, metrics = settings.listen, settings.listen.tls, settings.metrics
     return config_of(
         role,
         **settings.model_dump(include=set(settings_class(role).model_fields)),
-        host=ray.util.get_node_ip_address() if listen.host == NODE else listen.host,
+        host=_address(listen.host),
         port=listen.port,
+        **({} if metrics is None else {"metrics_host": _address(metrics.host), "metrics_port": metrics.port}),
         tls_certificate=str(tls.certificate) if tls else None,
         tls_key=str(tls.key) if tls else None,
         tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,
         insecure=listen.insecure,
         drain_s=drain_s,
+        traces_endpoint=traces_endpoint,
     )

@@ -37,6 +37,19 @@ def system_status(app_name: str) -> SystemStatus:
     return SystemStatus(tuple(replicas), tuple(map(_node, answer_within(ANSWER_S, ray.nodes))), round(uptime_s, 1))
 
 
+def metrics_targets(app_name: str) -> list[dict[str, object]]:
+    """Return where the ``/metrics`` of each replica is, as Prometheus's HTTP service discovery has it.
+
+    Raises:
+        ServiceUnavailable: see ``system_status``.
+    """
+    return [
+        {"targets": [replica.metrics], "labels": {"role": replica.role, "replica": replica.name}}
+        for replica in system_status(app_name).replicas
+        if replica.metrics
+    ]
+
+
 def _replicas(deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:
     role, message, replicas = deployment.lower(), details.get("message", ""), details["replicas"]
     if not replicas:
@@ -81,6 +94,7 @@ def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaSta
     }
     if isinstance(told, str):
         return ReplicaStatus(**known, error=told)
+    known["metrics"] = told["metrics"]
     if role == "gateway":
         queue = Queue(*(told[name] for name in Queue.__slots__))
         return ReplicaStatus(**known, endpoints=tuple(told[door] for door in ("http", "grpc")), queue=queue)

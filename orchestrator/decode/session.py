@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ class Ending(NamedTuple):
 
 OnRecord = Callable[[RoundRecord], None]
 """Told of every verdict that is committed, as it is: what takes long is not done there."""
+OnLoss = Callable[[str, BaseException | None], None]
+"""Told of every service that a request lost and went on without: "drafter" or "verifier", and why."""
 
 
 class ProposalWait(NamedTuple):
@@ -66,6 +68,7 @@ class Session:
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
         on_record: who else counts what is committed.
+        on_loss: who counts what was survived.
     """
 
     def __init__(
@@ -73,12 +76,14 @@ class Session:
         spec: SessionSpec,
         output: OutputText,
         clock: Callable[[], float] = time.perf_counter,
-        on_record: OnRecord | None = None,
+        on_record: Iterable[OnRecord] = (),
+        on_loss: OnLoss | None = None,
     ) -> None:
         self.opening_spec = spec
         self._output = output
         self._clock = clock
-        self._on_record = on_record
+        self._on_record = list(on_record)
+        self._on_loss = on_loss
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
@@ -124,6 +129,15 @@ class Session:
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
         return self._report(plan.gamma, plan.stop_below) if plan.tells_drafter else None
+
+    def lost(self, role: str, error: BaseException | None) -> None:
+        """Count a service, "drafter" or "verifier", that this request goes on without or has replaced."""
+        if role == "drafter":
+            self.stats.drafter_failures += 1
+        else:
+            self.stats.verifier_failovers += 1
+        if self._on_loss is not None:
+            self._on_loss(role, error)
 
     def keep_warm(self) -> DraftRequest:
         """What the drafter is told while the target decodes alone: it carries the current round's number."""
@@ -204,13 +218,13 @@ class Session:
 
     def _emit(self, record: RoundRecord) -> None:
         self.stats.add(record)
-        try:
-            if self._on_record is not None:
-                self._on_record(record)
-        except Exception:
-            # Who counts must never cost anybody text.
-            _log.exception("what a request teaches is lost from here on")
-            self._on_record = None
+        for on_record in tuple(self._on_record):
+            try:
+                on_record(record)
+            except Exception:
+                # Who counts must never cost anybody text.
+                _log.exception("what a request teaches is lost from here on")
+                self._on_record.remove(on_record)
 
 
 def _sources(proposal: Proposal, verdict: Verdict) -> tuple[TokenSource, ...]:

@@ -1,6 +1,7 @@
 """The facade that the front doors use: one orchestrator, many generations."""
 
 import logging
+from collections.abc import Iterable
 from typing import Self
 from weakref import WeakSet
 
@@ -8,7 +9,7 @@ from orchestrator.decode.admission import make_spec
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.ports import Pool
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.decode.session import Session
+from orchestrator.decode.session import OnLoss, OnRecord, Session
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.pacing import between_events
@@ -111,6 +112,11 @@ class Orchestrator:
             raise TokenizerMismatch(f"the tokenizer given and that of target {target} differ in their {component}")
 
     @property
+    def has_drafters(self) -> bool:
+        """Whether there is a pool of drafters, whoever is in it."""
+        return self._drafters is not None
+
+    @property
     def draft_info(self) -> ModelInfo | None:
         """What the drafters serve, None until one was there."""
         return self._known_drafters.info
@@ -127,8 +133,13 @@ class Orchestrator:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
         await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
 
-    def generate(self, request: GenerationRequest) -> Generation:
+    def generate(
+        self, request: GenerationRequest, on_record: Iterable[OnRecord] = (), on_loss: OnLoss | None = None
+    ) -> Generation:
         """Return one generation. Nothing is opened before its first delta is asked for.
+
+        Args:
+            on_record, on_loss: who else counts, see ``Session``.
 
         Raises:
             InvalidArgument: the request does not fit the target; the message names the field.
@@ -136,7 +147,7 @@ class Orchestrator:
         spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
         output = self._output(request)
         observer = self.learner.observer(request)
-        session = Session(spec, output, on_record=observer)
+        session = Session(spec, output, on_record=[*filter(None, (observer,)), *on_record], on_loss=on_loss)
         drafter = self._drafter(request, session)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
         policy = make_policy(request, drafter, self.learner)

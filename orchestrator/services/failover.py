@@ -180,7 +180,7 @@ class FailoverVerifier:
                         await asyncio.sleep(RETRY_INTERVAL_S)
         except TimeoutError:
             raise self._no_other(cause) from cause
-        self._session.stats.verifier_failovers += 1
+        self._session.lost("verifier", self._lost_by)
         return self._attached
 
     async def _try_another(self) -> None:

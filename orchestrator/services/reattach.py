@@ -270,7 +270,7 @@ class ReattachingDrafter:
             await attached.leased.give_back()
 
     def _report(self, error: Exception, drafter: str = "a drafter") -> None:
-        self._session.stats.drafter_failures += 1
+        self._session.lost("drafter", error)
         _log.warning("the target goes on without %s: %s", drafter, reason_of(error))
 
     def _start_reattaching(self) -> None:

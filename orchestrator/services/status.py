@@ -41,6 +41,7 @@ class ReplicaStatus:
 
     ``state`` is Ray Serve's word for it, or ``grpc.health.v1``'s for a service that somebody else has started.
     ``cards`` are those of its node that Ray shows it, by CUDA's names: replicas with the same one share it.
+    ``metrics`` is HOST:PORT of its ``/metrics``, empty where there is none.
     """
 
     role: str
@@ -53,6 +54,7 @@ class ReplicaStatus:
     kv_tokens: Load | None = None
     queue: Queue | None = None
     cards: tuple[str, ...] = ()
+    metrics: str = ""
     error: str = ""
 
 

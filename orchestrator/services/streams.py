@@ -16,13 +16,19 @@ KEEP_ALIVE_SHARE = 1 / 3
 """Of the silence that a service survives, how much it gets: two keep_alives may be late."""
 
 
+RETIRED_S = 86_400.0
+"""The longest that a session may go on over a connection that was made with files of before."""
+
+
 class ChannelCache:
     """One channel an endpoint, shared by all sessions on it."""
 
     def __init__(self, tls: ClientTlsFiles | None = None) -> None:
         self._tls = tls
+        self._stamp = tls.stamp() if tls is not None else None
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
 
     def get(self, endpoint: str) -> grpc.aio.Channel:
         """Return the channel to ``endpoint``, opened at its first use.
@@ -30,6 +36,7 @@ class ChannelCache:
         Raises:
             InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used.
         """
+        self._renew()
         channel = self._channels.get(endpoint)
         if channel is not None and channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             # Its calls have failed, and it would refuse new ones until its back-off ends, over a service that is back.
@@ -41,10 +48,24 @@ class ChannelCache:
             channel = self._channels[endpoint] = open_channel(endpoint, self._tls)
         return channel
 
+    def _renew(self) -> None:
+        """Where our files have changed, have new sessions use them; those that run end on their old connection."""
+        if self._tls is not None and (stamp := self._tls.stamp()) != self._stamp:
+            self._stamp = stamp
+            channels, self._channels = self._channels, {}
+            for channel in channels.values():
+                closing = asyncio.ensure_future(channel.close(RETIRED_S))
+                self._retired[closing] = channel
+                closing.add_done_callback(lambda closing: self._retired.pop(closing, None))
+
     async def close(self) -> None:
         """Close all channels, and with them the sessions that still run. Safe to call twice."""
         channels, self._channels = self._channels, {}
-        await asyncio.gather(*self._closing, *(channel.close() for channel in channels.values()))
+        retired, self._retired = self._retired, {}
+        for closing in retired:
+            closing.cancel()
+        open_ones = [*channels.values(), *retired.values()]
+        await asyncio.gather(*self._closing, *(channel.close() for channel in open_ones))
 
 
 class SessionStream:

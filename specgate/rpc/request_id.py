@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from specgate import tracing
 from specgate.logs import REQUEST_ID
 from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, Continuation, Handler, rewrap, run_handler
 
@@ -30,7 +31,7 @@ def given_or_new(given: str | None) -> str:
 def outgoing() -> tuple[tuple[str, str], ...]:
     """Return the metadata for a call that is made for the request of the running task."""
     request_id = REQUEST_ID.get()
-    return ((KEY, request_id),) if request_id else ()
+    return (((KEY, request_id),) if request_id else ()) + tracing.outgoing()
 
 
 class RequestIdInterceptor(grpc.aio.ServerInterceptor):

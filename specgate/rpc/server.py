@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -17,6 +17,7 @@ from specgate.rpc.interceptors import Admission, ErrorInterceptor, Handler, Phas
 from specgate.rpc.request_id import RequestIdInterceptor
 from specgate.rpc.server_options import ServerOptions, channel_arguments
 from specgate.rpc.tls import server_credentials
+from specgate.rpc.tracing import TracingInterceptor
 
 __all__ = ["FLUSH_S", "STOP_SIGNALS", "Handlers", "Server", "ServerOptions"]
 
@@ -53,24 +54,32 @@ class Server:
     """One service on one port: ``start``, load, ``set_ready``, ``run``.
 
     ``service`` is the full name, "specgate.v1.DrafterService". Until ``set_ready`` and from ``drain`` on its
-    calls are refused with ServiceUnavailable and health says NOT_SERVING.
+    calls are refused with ServiceUnavailable and health says NOT_SERVING. ``interceptors`` may raise what handlers may.
     """
 
-    def __init__(self, service: str, options: ServerOptions) -> None:
+    def __init__(
+        self, service: str, options: ServerOptions, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()
+    ) -> None:
         self.handlers = Handlers()
         self._service = service
         self._options = options
         self._port = 0
         self._admission = Admission(service)
         self._health = EngineHealth(service, lambda: self._admission.phase is Phase.SERVING, options.max_engine_age_s)
-        self._grpc = self._build()
+        self._grpc = self._build(interceptors)
         self._stop_asked = asyncio.Event()
         self._heartbeat: asyncio.Task[None] | None = None
 
-    def _build(self) -> grpc.aio.Server:
+    def _build(self, interceptors: Sequence[grpc.aio.ServerInterceptor]) -> grpc.aio.Server:
         server = grpc.aio.server(
             handlers=(self.handlers,),
-            interceptors=(RequestIdInterceptor(self._service), ErrorInterceptor(), self._admission),
+            interceptors=(
+                RequestIdInterceptor(self._service),
+                ErrorInterceptor(),
+                TracingInterceptor(self._service),
+                *interceptors,
+                self._admission,
+            ),
             options=channel_arguments(self._options),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -1,12 +1,24 @@
-"""TLS files to gRPC credentials. The files are tried here, because gRPC's own errors do not name them."""
+"""TLS files to gRPC credentials. The files are tried here, because gRPC's own errors do not name them.
 
+Files that change are read again: a certificate is renewed without a restart, and no connection is lost. Files that
+cannot be used, or are half written, leave things as they were until they change again.
+"""
+
+import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 
 from specgate.errors import InvalidArgument
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+Stamp = tuple[tuple[int, int, int] | None, ...]
+"""Changes with the content of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +28,10 @@ class TlsFiles:
     certificate: Path
     key: Path
     client_ca: Path | None = None
+
+    def stamp(self) -> Stamp:
+        """Return what changes with the files."""
+        return tuple(map(_stamp, (self.certificate, self.key, self.client_ca)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +48,80 @@ class ClientTlsFiles:
     key: Path | None = None
     server_name: str = ""
 
+    def stamp(self) -> Stamp:
+        """Return what changes with the files."""
+        return tuple(map(_stamp, (self.ca, self.certificate, self.key)))
+
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Return credentials for a server.
+    """Return credentials for a server; each handshake is made with the files as they are by then.
 
     Raises:
         InvalidArgument: a file cannot be read, or the key does not belong to the certificate.
     """
-    _check_pair(files.certificate, files.key)
-    client_ca = _read_ca("tls.client_ca", files.client_ca)
-    pair = (_read("tls.key", files.key), _read("tls.certificate", files.certificate))
-    return grpc.ssl_server_credentials([pair], client_ca, require_client_auth=client_ca is not None)
+
+    def read() -> grpc.ServerCertificateConfiguration:
+        _check_pair(files.certificate, files.key)
+        client_ca = _read_ca("tls.client_ca", files.client_ca)
+        pair = (_read("tls.key", files.key), _read("tls.certificate", files.certificate))
+        return grpc.ssl_server_certificate_configuration([pair], client_ca)
+
+    first, renew = read(), _on_change(files, read)
+    return grpc.dynamic_ssl_server_credentials(first, renew, files.client_ca is not None)
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of a server that is not gRPC's. Raises as ``server_credentials`` does."""
-    _check_pair(files.certificate, files.key)
-    _read_ca("tls.client_ca", files.client_ca)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.certificate, files.key)
-    if files.client_ca is not None:
-        context.load_verify_locations(files.client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    """Return the context of a server that is not gRPC's, and renews itself too. Raises as ``server_credentials``."""
+
+    def read() -> ssl.SSLContext:
+        _check_pair(files.certificate, files.key)
+        _read_ca("tls.client_ca", files.client_ca)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files.certificate, files.key)
+        if files.client_ca is not None:
+            context.load_verify_locations(files.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    first = latest = read()
+    renew = _on_change(files, read)
+
+    def at_handshake(connection: ssl.SSLObject, name: str | None, used: ssl.SSLContext) -> None:
+        nonlocal latest
+        latest = renew() or latest
+        connection.context = latest
+
+    first.sni_callback = at_handshake
+    return first
+
+
+def _on_change(files: TlsFiles, read: Callable[[], T]) -> Callable[[], T | None]:
+    """Return what reads files that have changed since they were read last; None: they have not, or cannot be used."""
+    seen = files.stamp()
+
+    def read_again() -> T | None:
+        nonlocal seen
+        now = files.stamp()
+        if now == seen:
+            return None
+        seen = now
+        try:
+            renewed = read()
+        except InvalidArgument as error:
+            _log.error("the certificate stays as it was: %s", error)
+            return None
+        _log.info("the certificate in %s was renewed", files.certificate)
+        return renewed
+
+    return read_again
+
+
+def _stamp(file: Path | None) -> tuple[int, int, int] | None:
+    try:
+        state = file.stat() if file is not None else None
+    except OSError:
+        return None
+    return None if state is None else (state.st_mtime_ns, state.st_size, state.st_ino)
 
 
 def channel_credentials(files: ClientTlsFiles) -> grpc.ChannelCredentials:

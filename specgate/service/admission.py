@@ -1,9 +1,10 @@
 """Who may open a session on a service: leases, a number of places, tokenizers that fit, ids that are known."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
-from specgate.errors import TokenizerMismatch, TooManySessions
+from specgate.errors import SpecgateError, TokenizerMismatch, TooManySessions
 from specgate.rpc.validate import check_token_ids
 from specgate.service.leases import LeaseBook
 from specgate.tokenizer import first_difference
@@ -35,6 +36,9 @@ class Admission:
     ) -> None:
         self.max_sessions = max_sessions
         self.num_sessions = 0
+        self.num_opened = 0
+        self.refused: Counter[str] = Counter()
+        """Sessions that were not opened, by their error's reason."""
         self._role = role
         self._vocab_size = vocab_size
         self._fingerprint = tokenizer_fingerprint
@@ -52,14 +56,30 @@ class Admission:
         """
         # The lease is the outermost: who hands it out again finds the session's place free.
         with nullcontext() if self._leases is None else self._leases.claimed(spec.lease_token):
-            self._check(spec)
-            if self.num_sessions >= self.max_sessions:
-                raise TooManySessions(f"all {self.max_sessions} sessions of this {self._role} are in use")
+            with self._refusals():
+                self._check(spec)
+                if self.num_sessions >= self.max_sessions:
+                    raise TooManySessions(f"all {self.max_sessions} sessions of this {self._role} are in use")
             self.num_sessions += 1
             try:
                 yield
             finally:
                 self.num_sessions -= 1
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count the session that is opened in the block, or why it was not."""
+        with self._refusals():
+            yield
+        self.num_opened += 1
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except SpecgateError as error:
+            self.refused[error.reason] += 1
+            raise
 
     def known_vocab_size(self, spec: SessionSpec) -> int:
         """Return the bound of ids that may arrive: a drafter hears all the target says, also ids it has no row for."""

@@ -27,7 +27,14 @@ class ServiceConfig(ModelSettings):
     tls_key: str | None = Field(None, description="PEM file of its private key.")
     tls_client_ca: str | None = Field(None, description="PEM file; clients must show a certificate signed by it.")
     insecure: bool = Field(False, description="Allow an address beyond loopback without TLS.")
+    metrics_host: str = Field("127.0.0.1", description="Address that /metrics is served at, over plain HTTP.")
+    metrics_port: int | None = Field(
+        None, ge=0, le=65_535, description="Port of /metrics; 0 picks a free one, none is served if absent."
+    )
     drain_s: float = Field(30.0, ge=0, le=86_400, description="Seconds that running sessions get on SIGTERM.")
+    traces_endpoint: str | None = Field(
+        None, pattern=r"^https?://", description="OTLP collector that gets spans of traced requests, http://HOST:PORT."
+    )
     log_json: bool = Field(False, description="Log JSON, one object a line.")
     log_file: str | None = Field(None, description="Log to this file instead of standard error; it rotates.")
     log_level: LogLevel = Field(LogLevel.INFO, description="The least that is logged.")

@@ -69,18 +69,18 @@ class ServedModel:
         self.forward_costs = forward_costs
         self.silence = silence
         fingerprint = loaded.tokenizer_fingerprint
-        self._admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
+        self.admission = Admission(role, max_sessions, loaded.vocab_size, fingerprint, leases)
         self.grammars = GrammarService(loaded.name, loaded.vocab_size)
         self._boot_id = uuid.uuid4().hex
         self._loaded_at_s = time.monotonic()
 
     @property
     def max_sessions(self) -> int:
-        return self._admission.max_sessions
+        return self.admission.max_sessions
 
     @property
     def num_sessions(self) -> int:
-        return self._admission.num_sessions
+        return self.admission.num_sessions
 
     @property
     def vocab_size(self) -> int:
@@ -128,10 +128,11 @@ class ServedModel:
             TokenizerMismatch: the other model's token ids mean something else.
             TooManySessions, KVCacheFull: full for now.
         """
-        with self._admission.admitted(spec):
-            if spec.grammar is not None:
-                make = partial(make, grammar=await self.grammars.state(spec, is_needed=self.role == "verifier"))
-            session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
+        with self.admission.admitted(spec):
+            with self.admission.counted():
+                if spec.grammar is not None:
+                    make = partial(make, grammar=await self.grammars.state(spec, is_needed=self.role == "verifier"))
+                session = make(spec, self.engine.runner.pool, self.vocab_size, self.context_length)
             try:
                 yield session
             finally:
@@ -157,4 +158,4 @@ class ServedModel:
 
     def known_vocab_size(self, spec: SessionSpec) -> int:
         """See ``Admission``."""
-        return self._admission.known_vocab_size(spec)
+        return self.admission.known_vocab_size(spec)

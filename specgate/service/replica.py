@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specgate import tracing
 from specgate.errors import EngineFailed
 from specgate.rpc.server import Server, ServerOptions
 from specgate.rpc.tls import TlsFiles
@@ -64,11 +65,18 @@ class Replica:
         self._adapt = adapt
         self._server = Server(f"specgate.v1.{role.capitalize()}Service", _server_options(config))
         self._model: Any = None
+        self._metrics: Any = None
 
     @property
     def endpoint(self) -> str:
         """HOST:PORT as bound; the port is 0 before ``start``."""
         return self._server.endpoint
+
+    @property
+    def metrics_endpoint(self) -> str | None:
+        """HOST:PORT of ``/metrics``, None where there is none."""
+        endpoint: str | None = self._metrics.endpoint if self._metrics is not None else None
+        return endpoint
 
     async def start(self, on_loading: OnLoading, on_notice: OnNotice = _log.warning) -> None:
         """Listen while the model loads, so that health can tell; return once sessions are taken.
@@ -79,13 +87,19 @@ class Replica:
             InvalidArgument: it cannot listen there, or the model cannot be served with this configuration.
             ModelLoadError, UnsupportedArchitecture: the model cannot be served at all.
         """
+        if self._config.traces_endpoint is not None:
+            # Who asks decides what is traced.
+            tracing.configure(f"specgate-{self._role}", self._config.traces_endpoint, sample=0.0)
         await self._server.start()
         try:
-            model = await asyncio.to_thread(self._load, on_loading, on_notice)
+            model = self._model = await asyncio.to_thread(self._load, on_loading, on_notice)
+            if self._config.metrics_port is not None:
+                from specgate.service.metrics import MetricsServer
+
+                self._metrics = MetricsServer(model, self._config.metrics_host, self._config.metrics_port)
         except BaseException:
-            await self._server.drain()
+            await self.drain()
             raise
-        self._model = model
         servicer_of(self._role)(model, self._server.handlers)
         await self._server.set_ready(lambda: model.engine.heartbeat_age_s)
 
@@ -101,11 +115,17 @@ class Replica:
         try:
             await self._server.run()
         finally:
-            self._model.engine.stop()
+            self._stop()
 
     async def drain(self) -> None:
         """Refuse new sessions, let the running ones end within the drain time, stop."""
         await self._server.drain()
+        self._stop()
+
+    def _stop(self) -> None:
+        tracing.shut_down()
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._model is not None:
             self._model.engine.stop()
 

@@ -109,7 +109,7 @@ class ServedText:
         self.silence = silence
         self.engine = InlineEngine()
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)
-        self._admission = Admission("drafter", max_sessions, 0, {}, leases)
+        self.admission = Admission("drafter", max_sessions, 0, {}, leases)
         self._boot_id = uuid.uuid4().hex
         self._loaded_at_s = time.monotonic()
 
@@ -131,11 +131,11 @@ class ServedText:
             num_parameters=0,
             tokenizer_fingerprint={},
             eos_token_ids=(),
-            max_sessions=self._admission.max_sessions,
+            max_sessions=self.admission.max_sessions,
             kv_tokens=self.pool.num_tokens,
             proto_version=PROTO_VERSION,
             boot_id=self._boot_id,
-            active_sessions=self._admission.num_sessions,
+            active_sessions=self.admission.num_sessions,
             free_kv_tokens=self.pool.free_tokens,
             forward_costs=(ForwardCost(1, DRAFT_US),),
             draft_method=self.draft_method,
@@ -151,8 +151,9 @@ class ServedText:
             InvalidArgument: a token id is outside the target's vocabulary.
             TooManySessions, KVCacheFull: full for now.
         """
-        with self._admission.admitted(spec):
-            session = make(spec, self.pool)
+        with self.admission.admitted(spec):
+            with self.admission.counted():
+                session = make(spec, self.pool)
             try:
                 yield session
             finally:
@@ -160,4 +161,4 @@ class ServedText:
 
     def known_vocab_size(self, spec: SessionSpec) -> int:
         """See ``Admission``."""
-        return self._admission.known_vocab_size(spec)
+        return self.admission.known_vocab_size(spec)

@@ -25,7 +25,7 @@ def test_specgate_yaml_is_the_defaults() -> None:
 def test_specgate_yaml_shows_every_setting() -> None:
     """All but those that its comments show: the models, whose default is a path, and what stands below a null."""
     shown = set(_dotted(yaml.safe_load((DEPLOY / "specgate.yaml").read_text())))
-    in_comments = re.compile(r".*\.(model|tls\..*|autoscaling\..*)|services_tls\..*")
+    in_comments = re.compile(r".*\.(model|tls\..*|autoscaling\..*|operations\..*)|services_tls\..*")
     assert {key for key in all_keys(Settings) if not in_comments.fullmatch(key)} == shown
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import grpc
 
 from orchestrator.api.choices import Choices, choices_of
+from orchestrator.api.grpc.authorization import KeyInterceptor
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
 from orchestrator.api.grpc.prompts import encoded_prompt
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.decode.request import Delta, GenerationRequest
@@ -81,6 +83,7 @@ class GrpcApi:
     """One listening server over a request queue, from ``start`` to ``drain``.
 
     Args:
+        keyring: whose keys calls need; None asks for none.
         reuse_port: share the port with other replicas on this node.
         drain_s: how long running calls may go on after a drain began.
 
@@ -89,9 +92,16 @@ class GrpcApi:
     """
 
     def __init__(
-        self, request_queue: RequestQueue, listen: Listen, *, reuse_port: bool = False, drain_s: float = 30.0
+        self,
+        request_queue: RequestQueue,
+        listen: Listen,
+        keyring: Keyring | None = None,
+        *,
+        reuse_port: bool = False,
+        drain_s: float = 30.0,
     ) -> None:
-        self._server = Server(SERVICE, _options(listen, reuse_port=reuse_port, drain_s=drain_s))
+        checks = [] if keyring is None else [KeyInterceptor(SERVICE, keyring)]
+        self._server = Server(SERVICE, _options(listen, reuse_port=reuse_port, drain_s=drain_s), checks)
         servicer = GenerationServicer(request_queue)
         handlers: Any = self._server.handlers
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, handlers)

@@ -1,6 +1,6 @@
 """The seam between our exceptions and OpenAI's error shape: one table, used before and after a stream has begun.
 
-{"error": {"message": ..., "type": ..., "param": the field or null, "code": ...}}
+{"error": {"message": ..., "type": ..., "param": the field or null, "code": ..., "request_id": ...}}
 """
 
 import math
@@ -11,19 +11,32 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SessionIdle, SpecgateError
+from specgate.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    RateLimited,
+    ResourceExhausted,
+    ServiceUnavailable,
+    SessionIdle,
+    SpecgateError,
+    Unauthenticated,
+)
+from specgate.logs import REQUEST_ID
 from specgate.rpc.status import for_client
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 STATUS_AND_TYPE: dict[type[SpecgateError], tuple[int, str]] = {
     InvalidArgument: (400, INVALID_REQUEST),
+    Unauthenticated: (401, INVALID_REQUEST),
+    PermissionDenied: (403, INVALID_REQUEST),
     ResourceExhausted: (429, "rate_limit_error"),
     ServiceUnavailable: (503, SERVER_ERROR),
     SessionIdle: (503, SERVER_ERROR),
     SpecgateError: (500, SERVER_ERROR),
 }
 """By the nearest parent of an error's class."""
+OPENAI_CODES: dict[type[SpecgateError], str] = {Unauthenticated: "invalid_api_key", RateLimited: "rate_limit_exceeded"}
 
 
 class ApiError(HTTPException):
@@ -50,7 +63,7 @@ def error_response(error: Exception) -> JSONResponse:
     if isinstance(error, HTTPException):
         return JSONResponse(_http_body(error), error.status_code, error.headers)
     known = for_client(error)
-    return JSONResponse(_body(known), _status_and_type(known)[0], _retry_header(known))
+    return JSONResponse(_body(known), _status_and_type(known)[0], _hint_header(known))
 
 
 def in_words_of(error: InvalidArgument, names: Mapping[str, str]) -> InvalidArgument:
@@ -77,17 +90,20 @@ def _body(error: SpecgateError) -> dict[str, Any]:
     kind = _status_and_type(error)[1]
     if isinstance(error, InvalidArgument):
         return _shape(str(error), kind, error.field, "invalid_value")
-    return _shape(str(error), kind, None, error.reason.lower())
+    return _shape(str(error), kind, None, OPENAI_CODES.get(type(error), error.reason.lower()))
 
 
 def _shape(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    told = {"message": message, "type": kind, "param": param, "code": code}
+    return {"error": told | ({"request_id": request_id} if (request_id := REQUEST_ID.get()) else {})}
 
 
 def _status_and_type(error: SpecgateError) -> tuple[int, str]:
     return next(STATUS_AND_TYPE[parent] for parent in type(error).__mro__ if parent in STATUS_AND_TYPE)
 
 
-def _retry_header(error: SpecgateError) -> dict[str, str] | None:
-    """Return the header that says when to come back, in whole seconds."""
+def _hint_header(error: SpecgateError) -> dict[str, str] | None:
+    """Return the header that says when to come back, in whole seconds, or how to show a key."""
+    if isinstance(error, Unauthenticated):
+        return {"WWW-Authenticate": "Bearer"}
     return None if error.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}

@@ -26,6 +26,8 @@ GETS = {
     "/health": "The process answers",
     "/healthz": "The process answers",
     "/readyz": "A verifier is there",
+    "/metrics": "What the gateway counts, for Prometheus",
+    "/metrics/targets": "Where the /metrics of all replicas are, for Prometheus",
     "/version": "The version of specgate",
     "/openapi.json": "This document",
 }
@@ -34,12 +36,13 @@ REF = "#/components/schemas/{model}"
 
 
 class Error(BaseModel):
-    """What went wrong: ``param`` is the field at fault, if there is one."""
+    """What went wrong: ``param`` is the field at fault, if there is one; logs know the request by ``request_id``."""
 
     message: str
     type: str
     param: str | None
     code: str | None
+    request_id: str | None = None
 
 
 class ErrorBody(BaseModel):

@@ -13,12 +13,14 @@ from starlette.requests import ClientDisconnect
 import specgate
 from orchestrator.api.http.admission import admissible, check_model, echoed_texts
 from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
+from orchestrator.api.http.authorization import KeyMiddleware
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.headers import with_few_headers
 from orchestrator.api.http.logprobs import token_text
 from orchestrator.api.http.openapi import document
+from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
 from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
@@ -27,26 +29,61 @@ from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
 from orchestrator.api.http.tools.choice import ToolAnswer
 from orchestrator.api.http.tools.use import ToolUse
+from orchestrator.api.http.tracing import TracingMiddleware
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.readiness import Probe, Readiness
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
 
 
-def make_app(request_queue: RequestQueue, probe: Probe | None = None) -> FastAPI:
+def make_app(
+    request_queue: RequestQueue,
+    probe: Probe | None = None,
+    targets: Targets = no_targets,
+    keyring: Keyring | None = None,
+    *,
+    has_metrics: bool = True,
+) -> FastAPI:
     """Return the application over ``request_queue``. It has no pages, and describes itself at ``/openapi.json``.
 
     Args:
         probe: see ``Readiness``.
+        targets: see ``add_metrics``.
+        keyring: whose keys requests need; None asks for none.
+        has_metrics: whether ``/metrics`` is here, and not at a port of its own.
     """
-    app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
-    _add_error_handlers(app)
+    app = _bare_app()
     _add_generation(app, request_queue)
     _add_responses(app, request_queue)
     _add_models(app, request_queue)
     add_tokenization(app, request_queue)
-    _add_health(app, Readiness(request_queue, probe))
+    add_health(app, Readiness(request_queue, probe))
+    if has_metrics:
+        add_metrics(app, request_queue.metrics, targets)
+    _add_document(app)
+    return _wrapped(app, keyring)
+
+
+def make_operations_app(request_queue: RequestQueue, probe: Probe | None, targets: Targets) -> FastAPI:
+    """Return what is asked at a port of its own: health, readiness, metrics."""
+    app = _bare_app()
+    add_health(app, Readiness(request_queue, probe))
+    add_metrics(app, request_queue.metrics, targets)
+    return _wrapped(app)
+
+
+def _bare_app() -> FastAPI:
+    app = FastAPI(title="specgate", version=specgate.__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    _add_error_handlers(app)
+    return app
+
+
+def _wrapped(app: FastAPI, keyring: Keyring | None = None) -> FastAPI:
+    inner = app.build_middleware_stack()
+    traced = TracingMiddleware(inner)
+    checked = traced if keyring is None else KeyMiddleware(traced, keyring)
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
-    app.middleware_stack = RequestIdMiddleware(with_few_headers(app.build_middleware_stack()))
+    app.middleware_stack = RequestIdMiddleware(with_few_headers(checked))
     return app
 
 
@@ -120,23 +157,9 @@ def _add_models(app: FastAPI, request_queue: RequestQueue) -> None:
         return JSONResponse(model)
 
 
-def _add_health(app: FastAPI, readiness: Readiness) -> None:
-    @app.get("/health")
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return JSONResponse({"status": "alive"})
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        await readiness.check()
-        return JSONResponse({"status": "ready"})
-
+def _add_document(app: FastAPI) -> None:
     described = document()
 
     @app.get("/openapi.json")
     async def openapi() -> Response:
         return JSONResponse(described)
-
-    @app.get("/version")
-    async def version() -> Response:
-        return JSONResponse({"version": specgate.__version__})

@@ -55,6 +55,13 @@ class Listen(StrictSettings):
         return self
 
 
+class MetricsSettings(StrictSettings):
+    """Where ``/metrics`` of one replica is, over plain HTTP. It tells counts and times, no text."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65_535)
+
+
 class HttpSettings(Listen):
     """The HTTP door, and how long and how often it lets clients hold it up."""
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from orchestrator.api.settings.listen import StrictSettings
 from specgate.logs import LogLevel
@@ -21,3 +21,10 @@ class LogSettings(StrictSettings):
         if self.folder is not None and not self.folder.is_absolute():
             raise ValueError(f"folder {str(self.folder)!r} is relative, and replicas run elsewhere")
         return self
+
+
+class TraceSettings(StrictSettings):
+    """OpenTelemetry: where spans go, None for nowhere; ``sample`` of the requests whose client has not decided."""
+
+    endpoint: str | None = Field(None, pattern=r"^https?://")
+    sample: float = Field(0.01, ge=0, le=1)

@@ -12,8 +12,15 @@ from pydantic import Field, ValidationError, model_validator
 
 import specgate
 from orchestrator.api.settings.keys import nearest_key
-from orchestrator.api.settings.listen import NODE, ClientTlsSettings, HttpSettings, Listen, StrictSettings
-from orchestrator.api.settings.logs import LogSettings
+from orchestrator.api.settings.listen import (
+    NODE,
+    ClientTlsSettings,
+    HttpSettings,
+    Listen,
+    MetricsSettings,
+    StrictSettings,
+)
+from orchestrator.api.settings.logs import LogSettings, TraceSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
 from specgate.service.settings import DraftModelSettings, ModelSettings
@@ -68,6 +75,7 @@ class ServiceSettings(ModelSettings):
     autoscaling: Autoscaling | None = None
     max_queued_sessions: int = Field(64, ge=0, le=1 << 20)
     listen: Listen = Listen()
+    metrics: MetricsSettings | None = MetricsSettings()
     placement: Placement = Placement()
 
 
@@ -82,6 +90,8 @@ class GatewaySettings(StrictSettings):
     autoscaling: Autoscaling | None = None
     http: HttpSettings = HttpSettings(port=8000)
     grpc: Listen = Listen(port=8001)
+    operations: Listen | None = None
+    keys_file: Path | None = None
     max_running: int = Field(16, ge=1, le=4096)
     max_queued: int = Field(64, ge=0, le=1 << 20)
     output_buffer: int = Field(64, ge=1, le=1 << 16)
@@ -133,6 +143,7 @@ class Settings(StrictSettings):
     defaults: Defaults = Defaults()
     services_tls: ClientTlsSettings | None = None
     logs: LogSettings = LogSettings()
+    traces: TraceSettings = TraceSettings()
     drain_s: float = Field(30.0, ge=0, le=86_400)
 
     @property

@@ -42,7 +42,8 @@ async def refused(site: Site, path: str, body: object, status: int = 400) -> dic
     assert response.status_code == status, response.text
     answer = response.json()
     assert answer.keys() == {"error"}
-    assert answer["error"].keys() == {"message", "type", "param", "code"}
+    assert answer["error"].keys() == {"message", "type", "param", "code", "request_id"}
+    assert answer["error"]["request_id"] == response.headers["x-request-id"]
     assert answer["error"]["type"] == "invalid_request_error"
     assert len(answer["error"]["message"]) < 300
     assert site.room.request_queue.num_inside == 0

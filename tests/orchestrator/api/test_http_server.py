@@ -300,6 +300,29 @@ async def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path: 
                 await client.get(f"{secure}/healthz")
 
 
+async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(certificates: Certificates) -> None:
+    certificate, key = certificates.issue("server")
+    (certificate.parent / "other").mkdir()
+    other = Certificates(certificate.parent / "other", certificates.openssl)
+    old, new = (ssl.create_default_context(cafile=one.ca) for one in (certificates, other))
+    async with door(tls=TlsSettings(certificate=certificate, key=key)) as url:
+        secure = url.replace("http:", "https:")
+        async with httpx2.AsyncClient(verify=old, timeout=SOON_S) as kept:
+            assert (await kept.get(f"{secure}/healthz")).status_code == 200
+            key.write_text("half written")
+            async with httpx2.AsyncClient(verify=old, timeout=SOON_S) as client:
+                assert (await client.get(f"{secure}/healthz")).status_code == 200
+            for file, renewed in zip((certificate, key), other.issue("server"), strict=True):
+                file.write_bytes(renewed.read_bytes())
+            async with httpx2.AsyncClient(verify=new, timeout=SOON_S) as client:
+                assert (await client.get(f"{secure}/healthz")).status_code == 200
+            # Who is connected stays so.
+            assert (await kept.get(f"{secure}/healthz")).status_code == 200
+            async with httpx2.AsyncClient(verify=old, timeout=SOON_S) as client:
+                with pytest.raises(httpx2.TransportError):
+                    await client.get(f"{secure}/healthz")
+
+
 async def test_a_port_in_use_is_refused() -> None:
     async with door() as url:
         port = int(url.rpartition(":")[2])

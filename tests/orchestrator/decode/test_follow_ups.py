@@ -37,7 +37,7 @@ async def test_the_text_is_the_targets_own(gate: Policy, agreement: float) -> No
 async def test_a_closed_gate_is_not_passed() -> None:
     """Behind an unsure verdict the target goes on alone, whatever it was told might come."""
     gate, records = TargetConfidence(3, 0.6), list[RoundRecord]()
-    session = Session(SPEC, OutputText(None), on_record=records.append)
+    session = Session(SPEC, OutputText(None), on_record=[records.append])
     await run(session, FakeDrafter(SPEC, announces=True), FakeVerifier(SPEC), within(gate))
     before = [one.confidence for one in records if not one.undrafted and one.confidence is not None]
     assert before

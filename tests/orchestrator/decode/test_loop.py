@@ -108,7 +108,7 @@ class NotKeptWarm(TargetConfidence):
 async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_asked() -> None:
     spec, records = make_spec(60), list[RoundRecord]()
     _, drafter, verifier = parties(spec)
-    session = Session(spec, OutputText(None), on_record=records.append)
+    session = Session(spec, OutputText(None), on_record=[records.append])
     deltas, num_heard = [], set[int]()
     async for delta in decode(session, drafter, verifier, within(NotKeptWarm(4, 0.6))):
         deltas.append(delta)

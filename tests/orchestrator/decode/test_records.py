@@ -12,7 +12,7 @@ def watched(max_tokens: int = 40) -> tuple[Session, list[RoundRecord]]:
     """Return a session whose every step takes half a second, and what it says."""
     records: list[RoundRecord] = []
     ticks = count(0.5, 0.5)
-    return Session(make_spec(max_tokens), OutputText(None), lambda: next(ticks), records.append), records
+    return Session(make_spec(max_tokens), OutputText(None), lambda: next(ticks), [records.append]), records
 
 
 def recorded(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[RoundRecord]:
@@ -81,7 +81,7 @@ def test_a_subscriber_that_breaks_costs_no_text() -> None:
     def breaks(record: RoundRecord) -> None:
         raise ZeroDivisionError
 
-    session = Session(make_spec(), OutputText(None), on_record=breaks)
+    session = Session(make_spec(), OutputText(None), on_record=[breaks])
     for number in (1, 2):
         session.draft_request(RoundPlan(1))
         assert session.commit(Proposal((11,)), Verdict(number, 1, 20, 0.5)).token_ids == (11, 20)

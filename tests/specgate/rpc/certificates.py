@@ -9,7 +9,7 @@ class Certificates:
 
     def __init__(self, folder: Path, openssl: str) -> None:
         self._folder = folder
-        self._openssl = openssl
+        self.openssl = openssl
         self.ca = folder / "ca.pem"
         self._run("req", "-x509", *self._new_key("ca"), "-out", str(self.ca), "-subj", "/CN=test CA")
 
@@ -29,4 +29,4 @@ class Certificates:
         return (*curve, "-keyout", str(self._folder / f"{name}.key"))
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run([self._openssl, *arguments], check=True, capture_output=True, timeout=30)
+        subprocess.run([self.openssl, *arguments], check=True, capture_output=True, timeout=30)

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from orchestrator.services.streams import ChannelCache
 from specgate.errors import InvalidArgument
 from specgate.rpc.channel import open_channel
 from specgate.rpc.server_options import ServerOptions
@@ -58,3 +59,59 @@ def test_a_file_that_cannot_be_used_is_named(
     for credentials, files, problem in unusable:
         with pytest.raises(InvalidArgument, match=f"^{problem}"):
             credentials(files)
+
+
+def renewed(files: TlsFiles, by: Certificates, name: str) -> None:
+    """Put another certificate in the place of a server's: the certificate first, so that the pair does not match."""
+    certificate, key = by.issue(name)
+    files.certificate.write_bytes(certificate.read_bytes())
+    files.key.write_bytes(key.read_bytes())
+
+
+async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """The new one is of another authority, so that who sees it can tell."""
+    other = Certificates(folder_in(tmp_path, "other"), certificates.openssl)
+    server_files = TlsFiles(*certificates.issue("renewed"))
+    old, new = ClientTlsFiles(certificates.ca), ClientTlsFiles(other.ca)
+    async with running_server(ServerOptions(tls=server_files)) as server, open_channel(server.endpoint, old) as kept:
+        assert await EchoClient(kept).echo("cpu") == "cpu"
+        server_files.certificate.write_text("half written")
+        async with open_channel(server.endpoint, old) as channel:
+            assert await EchoClient(channel).echo("cpu") == "cpu"
+        renewed(server_files, other, "server")
+        async with open_channel(server.endpoint, new) as channel:
+            assert await EchoClient(channel).echo("cpu") == "cpu"
+        # Who is connected stays so.
+        assert await EchoClient(kept).echo("cpu") == "cpu"
+        async with open_channel(server.endpoint, old) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await EchoClient(channel).echo("cpu")
+
+
+async def test_sessions_from_now_on_use_our_own_renewed_certificate(
+    tmp_path: Path, server_files: TlsFiles, certificates: Certificates
+) -> None:
+    mutual = replace(server_files, client_ca=certificates.ca)
+    stranger = Certificates(folder_in(tmp_path, "other"), certificates.openssl)
+    certificate, key = certificates.issue("ours")
+    good = certificate.read_bytes(), key.read_bytes()
+    bad, bad_key = stranger.issue("stranger")
+    channels = ChannelCache(ClientTlsFiles(certificates.ca, certificate, key))
+    async with running_server(ServerOptions(tls=mutual)) as server:
+        kept = channels.get(server.endpoint)
+        assert await EchoClient(kept).echo("cpu") == "cpu"
+        certificate.write_bytes(bad.read_bytes())
+        key.write_bytes(bad_key.read_bytes())
+        with pytest.raises(grpc.aio.AioRpcError):
+            await EchoClient(channels.get(server.endpoint)).echo("cpu")
+        certificate.write_bytes(good[0])
+        key.write_bytes(good[1])
+        assert await EchoClient(channels.get(server.endpoint)).echo("cpu") == "cpu"
+        await channels.close()
+
+
+def folder_in(folder: Path, name: str) -> Path:
+    (folder / name).mkdir()
+    return folder / name

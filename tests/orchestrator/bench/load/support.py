@@ -56,7 +56,7 @@ class FakeStart:
             request.max_tokens,
             vocab_size=VOCAB_SIZE,
         )
-        session = Session(spec, OutputText(None, ()), on_record=self.learner.observer(request))
+        session = Session(spec, OutputText(None, ()), on_record=filter(None, [self.learner.observer(request)]))
         drafts = request.max_gamma > 0
         drafter = ReattachingDrafter(FakePool(), self.dialer, session, PATIENT) if drafts else NoDrafter()
         verifier = FailoverVerifier(self.pool, self.dialer, session, PATIENT)

@@ -16,7 +16,7 @@ from tests.support.fakes import FakeDrafter, FakeVerifier
 
 def a_session(learner: Learner, max_tokens: int = 400) -> Session:
     spec = make_spec(max_tokens, stop_token_ids=frozenset())
-    return Session(spec, OutputText(None, ()), clock=lambda: 0.0, on_record=learner.observer(REQUEST))
+    return Session(spec, OutputText(None, ()), clock=lambda: 0.0, on_record=filter(None, [learner.observer(REQUEST)]))
 
 
 @pytest.mark.parametrize("announces", [False, True])

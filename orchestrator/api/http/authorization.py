@@ -1,0 +1,35 @@
+"""Keys at the HTTP door: ``Authorization: Bearer KEY`` on all paths but those that say nothing of anybody."""
+
+import logging
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from orchestrator.api.http.errors import error_response
+from orchestrator.api.keys.keyring import CALLER, Keyring
+from specgate.errors import PermissionDenied, Unauthenticated
+
+OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/openapi.json"})
+HEADER = b"authorization"
+
+_log = logging.getLogger(__name__)
+
+
+class KeyMiddleware:
+    """Refuses requests that show no good key; others run with ``CALLER`` set. Nothing of a refused body is read."""
+
+    def __init__(self, app: ASGIApp, keyring: Keyring) -> None:
+        self._app = app
+        self._keyring = keyring
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            return await self._app(scope, receive, send)
+        shown = next((value.decode("latin-1") for name, value in scope["headers"] if name == HEADER), None)
+        try:
+            # A server runs each request in a context of its own.
+            CALLER.set(self._keyring.caller_of(shown))
+        except (Unauthenticated, PermissionDenied) as error:
+            _log.info("refused: %s", error)
+            return await error_response(error)(scope, receive, send)
+        await self._app(scope, receive, send)

@@ -1,0 +1,52 @@
+"""What a key's requests cost it, and the line of audit that each answer leaves. No prompt and no text is in it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from orchestrator.api.keys.keyring import CALLER, Caller
+from orchestrator.decode.request import GenerationRequest, GenerationStats
+from specgate.errors import SpecgateError
+
+_log = logging.getLogger("specgate.audit")
+
+
+@dataclass(slots=True)
+class Account:
+    """The requests of one answer as the caller may make them, and what came of them so far."""
+
+    requests: Sequence[GenerationRequest]
+    stats: Sequence[GenerationStats] = field(default=())
+
+
+@contextmanager
+def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
+    """Charge requests, and the tokens in ``stats`` at the end, to the running task's caller, if there is one.
+
+    Raises:
+        RateLimited: the caller asks for more than it may.
+    """
+    caller = CALLER.get()
+    if caller is None:
+        yield Account(requests)
+        return
+    num_prompt_tokens = sum(len(request.prompt_token_ids) for request in requests)
+    account, outcome = Account([_private(request, caller) for request in requests]), "OK"
+    with caller.use.admitted(len(requests), num_prompt_tokens):
+        try:
+            yield account
+        except BaseException as error:
+            outcome = error.reason if isinstance(error, SpecgateError) else "CANCELLED"
+            raise
+        finally:
+            num_tokens = sum(one.completion_tokens for one in account.stats)
+            caller.use.add_tokens(num_tokens)
+            counts = f"{len(requests)} requests, {num_prompt_tokens} prompt tokens, {num_tokens} tokens"
+            _log.info("key %s: %s: %s", caller.name, counts, outcome)
+
+
+def _private(request: GenerationRequest, caller: Caller) -> GenerationRequest:
+    """Keep what is cached of its prompt from other keys, which could else find out by its speed that it was asked."""
+    return replace(request, cache_salt=sha256(f"{caller.name}\0{request.cache_salt}".encode()).hexdigest())

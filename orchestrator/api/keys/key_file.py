@@ -1,0 +1,100 @@
+"""The file of keys: YAML, of hashes alone. A key is 32 random bytes, so that one SHA-256 is enough to hide it."""
+
+import hashlib
+import secrets
+import tempfile
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from orchestrator.api.settings.listen import StrictSettings
+from specgate.errors import InvalidArgument
+
+PREFIX = "sg-"
+KEY_BYTES = 32
+MAX_KEYS = 10_000
+
+
+class KeyLimits(StrictSettings):
+    """What one key may ask of one gateway replica; None is no limit. Tokens are of prompts and answers."""
+
+    max_running: int | None = Field(None, ge=1)
+    requests_per_minute: int | None = Field(None, ge=1)
+    tokens_per_minute: int | None = Field(None, ge=1)
+
+
+class KeyEntry(StrictSettings):
+    """One key. ``revoked`` is the day from which it is refused."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    created: date | None = None
+    revoked: date | None = None
+    limits: KeyLimits = KeyLimits()
+
+
+class KeyFile(StrictSettings):
+    """All keys. A name belongs to one key that is not revoked, at the most."""
+
+    keys: tuple[KeyEntry, ...] = Field((), max_length=MAX_KEYS)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "KeyFile":
+        names = [entry.name for entry in self.keys if entry.revoked is None]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"the name {min(twice)!r} has several keys; revoke all but one")
+        return self
+
+    def active(self, name: str) -> KeyEntry | None:
+        """Return the key of that name that is not revoked."""
+        return next((entry for entry in self.keys if entry.name == name and entry.revoked is None), None)
+
+
+def new_key() -> str:
+    """Return a key that nobody can guess."""
+    return PREFIX + secrets.token_urlsafe(KEY_BYTES)
+
+
+def hash_of(key: str) -> str:
+    """Return what the file holds of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def read_keys(file: Path) -> KeyFile:
+    """Return the keys of a file.
+
+    Raises:
+        InvalidArgument: it cannot be read, or is no file of keys.
+    """
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return KeyFile.model_validate({} if values is None else values)
+    except OSError as error:
+        raise InvalidArgument("keys_file", f"{file} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidArgument("keys_file", f"{file}: {place}: {first['msg']}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidArgument("keys_file", f"{file} is not YAML: {' '.join(str(error).split())}") from None
+
+
+def write_keys(file: Path, keys: Sequence[KeyEntry]) -> None:
+    """Replace the file at once, readable for its owner alone: a gateway reads the old one or the new one.
+
+    Raises:
+        InvalidArgument: it cannot be written, or the keys do not go together.
+    """
+    try:
+        content = KeyFile(keys=tuple(keys)).model_dump(mode="json", exclude_none=True)
+    except ValidationError as error:
+        raise InvalidArgument("keys_file", error.errors(include_url=False)[0]["msg"]) from None
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=f".{file.name}.", delete=False) as new:
+            yaml.safe_dump(content, new, sort_keys=False)
+        Path(new.name).replace(file)
+    except OSError as error:
+        raise InvalidArgument("keys_file", f"{file} cannot be written: {error.strerror}") from None

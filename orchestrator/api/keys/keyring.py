@@ -1,0 +1,116 @@
+"""Who a key is. The file is looked at again when it has changed, so keys come and go without a restart."""
+
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.api.keys.key_file import KeyEntry, KeyFile, hash_of, read_keys
+from orchestrator.api.keys.limits import KeyUse
+from specgate.errors import InvalidArgument, PermissionDenied, Unauthenticated
+
+LOOK_S = 1.0
+"""How often the file is looked at, at the most."""
+MAX_KEY_CHARACTERS = 256
+BEARER = "bearer "
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose request it is."""
+
+    name: str
+    use: KeyUse
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+"""Of the request that the running task works on; None where no keys are asked for."""
+
+
+class Keyring:
+    """The keys of one gateway replica.
+
+    Args:
+        clock: seconds.
+
+    Raises:
+        InvalidArgument: the file cannot be used.
+    """
+
+    def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
+        self._clock = clock
+        self._looked_at_s = clock()
+        self._stamp = _stamp(file)
+        self._callers: dict[tuple[str, str], Caller] = {}
+        self._keys = self._read()
+
+    def caller_of(self, authorization: str | None) -> Caller:
+        """Return whose key a client shows.
+
+        Args:
+            authorization: the header or metadata of that name, ``Bearer KEY``.
+
+        Raises:
+            Unauthenticated: it shows none, or one that nobody has.
+            PermissionDenied: the key was revoked.
+        """
+        self._look()
+        if not authorization or authorization[: len(BEARER)].lower() != BEARER:
+            raise Unauthenticated("a key is needed: Authorization: Bearer KEY")
+        key = authorization[len(BEARER) :].strip()
+        found = self._find(hash_of(key)) if len(key) <= MAX_KEY_CHARACTERS else None
+        if found is None:
+            raise Unauthenticated("this key is not known here")
+        if found.revoked is not None:
+            raise PermissionDenied(f"the key {found.name} was revoked on {found.revoked}")
+        return self._callers[found.name, found.sha256]
+
+    def _find(self, hashed: str) -> KeyEntry | None:
+        """Look at all keys, so that the time it takes tells nothing."""
+        found = None
+        for entry in self._keys.keys:
+            if hmac.compare_digest(entry.sha256, hashed):
+                found = entry
+        return found
+
+    def _look(self) -> None:
+        now_s = self._clock()
+        if now_s - self._looked_at_s < LOOK_S:
+            return
+        self._looked_at_s = now_s
+        stamp = _stamp(self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._keys = self._read()
+        except InvalidArgument as error:
+            # What was known holds: a file that is being edited locks nobody out.
+            _log.error("the keys stay as they were: %s", error)
+
+    def _read(self) -> KeyFile:
+        keys = read_keys(self._file)
+        # Who has used up its minute does not get a new one because somebody else's key has changed.
+        self._callers = {(entry.name, entry.sha256): self._known_or_new(entry) for entry in keys.keys}
+        return keys
+
+    def _known_or_new(self, entry: KeyEntry) -> Caller:
+        known = self._callers.get((entry.name, entry.sha256))
+        if known is not None and known.use.limits == entry.limits:
+            return known
+        return Caller(entry.name, KeyUse(entry.name, entry.limits, self._clock))
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Return what changes with a file's content, None where there is no file."""
+    try:
+        state = file.stat()
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino

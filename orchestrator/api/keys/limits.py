@@ -1,0 +1,101 @@
+"""How much one key asks for: requests that run, requests and tokens a minute. Counted by each gateway replica."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from orchestrator.api.keys.key_file import KeyLimits
+from specgate.errors import RateLimited
+
+MINUTE_S = 60.0
+
+
+class TokenBucket:
+    """Fills evenly up to a minute's worth, and may be overdrawn: what an answer costs is known at its end.
+
+    Args:
+        per_minute: what flows in.
+        clock: seconds.
+    """
+
+    def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_minute / MINUTE_S
+        self._most = per_minute
+        self._level = per_minute
+        self._clock = clock
+        self._at_s = clock()
+
+    def take(self, amount: float) -> None:
+        """Take so much, whatever is left."""
+        self._fill()
+        self._level -= amount
+
+    def wait_s(self, amount: float = 0.0) -> float:
+        """Return for how long there is not so much in it; an amount that never fits asks for a full one."""
+        self._fill()
+        missing = min(amount, self._most) - self._level
+        return max(0.0, missing / self._per_s)
+
+    def _fill(self) -> None:
+        now_s = self._clock()
+        self._level = min(self._most, self._level + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+
+
+class KeyUse:
+    """What one key has running, and what it has left of this minute.
+
+    Args:
+        name: the key's, for messages.
+    """
+
+    def __init__(self, name: str, limits: KeyLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.num_running = 0
+        self._name = name
+        self._max_running = limits.max_running
+        self._requests = _bucket(limits.requests_per_minute, clock)
+        self._tokens = _bucket(limits.tokens_per_minute, clock)
+
+    @contextmanager
+    def admitted(self, num_requests: int, num_tokens: int) -> Iterator[None]:
+        """Count requests for as long as the block lasts.
+
+        Args:
+            num_tokens: of their prompts.
+
+        Raises:
+            RateLimited: with them the key asks for more than it may; says when to come back.
+        """
+        self._check(num_requests, num_tokens)
+        self._take(num_requests, num_tokens)
+        self.num_running += num_requests
+        try:
+            yield
+        finally:
+            self.num_running -= num_requests
+
+    def add_tokens(self, num_tokens: int) -> None:
+        """Count tokens of an answer."""
+        self._take(0, num_tokens)
+
+    def _take(self, num_requests: int, num_tokens: int) -> None:
+        if self._requests is not None:
+            self._requests.take(num_requests)
+        if self._tokens is not None:
+            self._tokens.take(num_tokens)
+
+    def _check(self, num_requests: int, num_tokens: int) -> None:
+        if self._max_running is not None and self.num_running + num_requests > self._max_running:
+            raise RateLimited(f"the key {self._name} has {self.num_running} of {self._max_running} requests running")
+        for what, bucket, amount in (
+            ("requests", self._requests, num_requests),
+            ("tokens", self._tokens, num_tokens),
+        ):
+            if bucket is not None and (wait_s := bucket.wait_s(amount)) > 0:
+                raise RateLimited(f"the key {self._name} has used its {what} of this minute", math.ceil(wait_s))
+
+
+def _bucket(per_minute: int | None, clock: Callable[[], float]) -> TokenBucket | None:
+    return None if per_minute is None else TokenBucket(per_minute, clock)

@@ -1,0 +1,68 @@
+"""``orchestrator keys add | list | revoke``: the file of clients' keys. Gateways that run see it within seconds."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.table import Table
+
+from orchestrator.api.keys.key_file import KeyEntry, KeyFile, KeyLimits, hash_of, new_key, read_keys, write_keys
+from orchestrator.terminal.render import output_console
+from specgate.errors import InvalidArgument
+
+keys = typer.Typer(
+    name="keys", help="The keys that clients show, in the file of gateway.keys_file.", no_args_is_help=True
+)
+
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of keys; made where it is missing.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is: letters, digits, . _ -")]
+Limit = Annotated[int | None, typer.Option(min=1, show_default="no limit")]
+
+
+@keys.command()
+def add(
+    name: Name,
+    file: File,
+    max_running: Limit = None,
+    requests_per_minute: Limit = None,
+    tokens_per_minute: Limit = None,
+) -> None:
+    """Make a key and print it, this once: the file holds its hash alone. Limits are those at each gateway replica."""
+    known = read_keys(file) if file.exists() else KeyFile()
+    if known.active(name) is not None:
+        raise InvalidArgument("NAME", f"{name!r} has a key already; revoke it first")
+    key = new_key()
+    limits = KeyLimits(
+        max_running=max_running, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute
+    )
+    try:
+        entry = KeyEntry(name=name, sha256=hash_of(key), created=datetime.now(UTC).date(), limits=limits)
+    except ValidationError as error:
+        raise InvalidArgument("NAME", f"{name!r}: {error.errors(include_url=False)[0]['msg']}") from None
+    write_keys(file, [*known.keys, entry])
+    print(key)
+
+
+@keys.command("list")
+def list_keys(file: File) -> None:
+    """Show names, days and limits; no key can be shown again."""
+    table = Table("name", "created", "revoked", "running", "requests a minute", "tokens a minute")
+    for entry in read_keys(file).keys:
+        limits = (entry.limits.max_running, entry.limits.requests_per_minute, entry.limits.tokens_per_minute)
+        days = (str(day) if day else "" for day in (entry.created, entry.revoked))
+        table.add_row(entry.name, *days, *("no limit" if limit is None else str(limit) for limit in limits))
+    output_console().print(table)
+
+
+@keys.command()
+def revoke(name: Name, file: File) -> None:
+    """Refuse a key from now on. What it has running ends by itself."""
+    known = read_keys(file)
+    entry = known.active(name)
+    if entry is None:
+        raise InvalidArgument("NAME", f"{name!r} has no key in {file}")
+    revoked = entry.model_copy(update={"revoked": datetime.now(UTC).date()})
+    write_keys(file, [revoked if one is entry else one for one in known.keys])
+    print(f"{name}: revoked")

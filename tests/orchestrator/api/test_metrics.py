@@ -1,0 +1,126 @@
+"""``/metrics`` of a gateway: what Prometheus reads after requests that went well, badly, and not at all."""
+
+from collections.abc import Mapping
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from orchestrator.api.metrics.rounds import RoundMetrics
+from specgate.errors import ServiceUnavailable
+from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
+from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
+from tests.orchestrator.api.queues import Hanging, dying_after, eventually
+
+Samples = Mapping[str, float]
+"""By name and those labels that are not the model's: ``tokens_total{source=solo}``."""
+
+
+def samples(text: str) -> dict[str, float]:
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = {name: value for name, value in sample.labels.items() if name != "model_name"}
+            told = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+            found[sample.name.removeprefix("specgate_") + (f"{{{told}}}" if told else "")] = sample.value
+    return found
+
+
+async def metrics(client: httpx2.AsyncClient) -> dict[str, float]:
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return samples(answer.text)
+
+
+async def test_a_gateway_counts_requests_tokens_and_rounds() -> None:
+    async with open_site() as site:
+        client = site.client
+        assert (await metrics(client))["spec_decode_num_drafts_total"] == 0
+        body = {"model": "fake", "prompt": PROMPT, "max_tokens": 12, "gamma": 3, "gate": "none", "ignore_eos": True}
+        whole = (await client.post(COMPLETIONS, json=body)).json()
+        told = whole["metrics"]["speculative_decoding"]
+        found = await metrics(client)
+    assert found["prompt_tokens_total"] == len(PROMPT)
+    assert found["generation_tokens_total"] == 12
+    assert found["spec_decode_num_drafts_total"] == told["num_spec_steps"] > 0
+    assert found["spec_decode_num_draft_tokens_total"] == told["num_draft_tokens"]
+    assert found["spec_decode_num_accepted_tokens_total"] == told["num_accepted_draft_tokens"]
+    by_position = [found.get(f"spec_decode_num_accepted_tokens_per_pos_total{{position={i}}}", 0) for i in range(4)]
+    assert sum(by_position) == told["num_accepted_draft_tokens"]
+    assert by_position == sorted(by_position, reverse=True)
+    assert sum(value for name, value in found.items() if name.startswith("tokens_total")) == 12
+    assert found["request_success_total{finished_reason=length}"] == 1
+    assert found["time_to_first_token_seconds_count"] == found["request_queue_time_seconds_count"] == 1
+    assert found["request_generation_tokens_sum"] == 12
+    assert found["e2e_request_latency_seconds_count"] == 1
+    assert found["round_seconds_count{phase=round}"] == told["num_spec_steps"]
+    assert found["num_requests_running"] == found["num_requests_waiting"] == 0
+
+
+async def test_gauges_follow_the_queue_and_a_client_that_leaves_is_an_aborted_request() -> None:
+    async with open_site(Hanging, max_running=1, max_queued=1) as site:
+        client = site.client
+        body = {"model": "fake", "prompt": PROMPT, "max_tokens": 12, "n": 2, "stream": True}
+        async with client.stream("POST", COMPLETIONS, json=body) as answer:
+            await anext(answer.aiter_lines())
+            found = await metrics(client)
+            assert (found["num_requests_running"], found["num_requests_waiting"]) == (1, 1)
+            assert (await client.post(COMPLETIONS, json=body | {"n": 1})).status_code == 429
+        await eventually(lambda: site.room.request_queue.num_inside == 0)
+        found = await metrics(client)
+    assert found["request_success_total{finished_reason=abort}"] == 2
+    assert found["requests_rejected_total{reason=TOO_MANY_SESSIONS}"] == 1
+
+
+async def test_a_verifier_that_dies_is_a_fallback_with_its_reason() -> None:
+    async with open_site(dying_after(2)) as site:
+        client = site.client
+        body = {"model": "fake", "prompt": PROMPT, "max_tokens": 64, "gamma": 2, "ignore_eos": True}
+        answer = await client.post(COMPLETIONS, json=body)
+        found = await metrics(client)
+    assert answer.status_code == 503
+    assert found["fallbacks_total{reason=SERVICE_UNAVAILABLE,service=verifier}"] > 0
+    assert found["request_success_total{finished_reason=abort}"] == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "proposal", "verdict", "counted"),
+    [
+        (RoundPlan(2), Proposal((1, 2)), Verdict(1, 2, 9, 0.7), {"accepted": 2, "bonus": 1, "draft": 1}),
+        (RoundPlan(2), Proposal((1, 2)), Verdict(1, 1, 9, 0.7), {"accepted": 1, "recovered": 1, "draft": 1}),
+        (RoundPlan(3, stop_below=0.4), Proposal((1,)), Verdict(1, 0, 9, 0.7), {"recovered": 1, "cut": 1}),
+        (
+            RoundPlan(3),
+            Proposal((1,), method=DraftMethod.SUFFIX),
+            Verdict(1, 1, None, 0.7),
+            {"accepted_suffix": 1, "draft": 1},
+        ),
+        (RoundPlan(0), Proposal(), Verdict(1, 0, 9, 0.3), {"solo": 1}),
+        (RoundPlan(3), Proposal(), Verdict(1, 0, 9, 0.3), {"solo": 1, "no_draft": 1}),
+    ],
+)
+def test_each_kind_of_verdict_is_counted_once(
+    plan: RoundPlan, proposal: Proposal, verdict: Verdict, counted: Samples
+) -> None:
+    rounds = RoundMetrics("fake")
+    rounds.on_record(RoundRecord(plan, proposal, verdict, verdict.num_emitted, timing=RoundTiming(5000)))
+    rounds.on_loss("drafter", ServiceUnavailable("it is gone"))
+    rounds.on_loss("verifier", None)
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in rounds.collect()
+        for sample in family.samples
+        if sample.value
+    }
+    told = {key[-1]: value for key, value in found.items() if key[0] in ("specgate_tokens_total",)}
+    told |= {
+        key[-1]: value
+        for key, value in found.items()
+        if key[0] == "specgate_gate_decisions_total" and key[-1] != "solo"
+    }
+    assert told == counted
+    assert {key[2:] for key in found if key[0] == "specgate_fallbacks_total"} == {
+        ("drafter", "SERVICE_UNAVAILABLE"),
+        ("verifier", "INTERNAL"),
+    }

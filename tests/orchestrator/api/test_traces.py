@@ -1,0 +1,76 @@
+"""Traces: one request is one trace from the door to both services; what is not sampled leaves nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from specgate import tracing
+from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
+from tests.orchestrator.api.queues import dying_after
+from tests.support.otlp import Collector, attributes, collecting
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 12, "gamma": 2, "gate": "none", "ignore_eos": True}
+SESSIONS = ("specgate.v1.DrafterService/Draft", "specgate.v1.VerifierService/Verify")
+SAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "the-request"}
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[Collector]:
+    """This process is gateway, drafter and verifier at once."""
+    async with collecting() as collector:
+        tracing.configure("specgate-test", collector.endpoint, sample=0.0)
+        yield collector
+        await asyncio.to_thread(tracing.shut_down)
+
+
+async def asked(collector: Collector, **headers: str) -> Any:
+    async with open_site() as site:
+        answer = await site.client.post(COMPLETIONS, json=BODY, headers=headers)
+        await site.room.freed()
+    await asyncio.to_thread(tracing.shut_down)
+    return answer.json()
+
+
+async def test_one_request_is_one_trace_through_all_three(collector: Collector) -> None:
+    answer = await asked(collector, **SAMPLED)
+    assert {span.trace_id.hex() for _, span in collector.spans} == {TRACE}
+    (request,) = collector.named("POST /v1/completions")
+    assert request.parent_span_id.hex() == PARENT
+    sessions = [one for name in SESSIONS for one in collector.named(name)]
+    assert len(sessions) == 2
+    assert all(span.parent_span_id == request.span_id for span in sessions)
+    assert {attributes(span)["specgate.request_id"] for span in (request, *sessions)} == {"the-request"}
+    told = attributes(request)
+    assert told["gen_ai.operation.name"] == "text_completion"
+    assert (told["gen_ai.request.model"], told["http.response.status_code"]) == ("fake", 200)
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (3, 12)
+    rounds = collector.named("round")
+    drafted = [one for one in rounds if not attributes(one)["specgate.solo"]]
+    assert len(drafted) == told["specgate.rounds"] == answer["metrics"]["specgate"]["rounds"] > 1
+    assert all(one.parent_span_id == request.span_id for one in rounds)
+    assert all(one.start_time_unix_nano <= one.end_time_unix_nano <= request.end_time_unix_nano for one in rounds)
+
+
+@pytest.mark.parametrize("headers", [{}, {"traceparent": f"00-{TRACE}-{PARENT}-00"}, {"traceparent": "nonsense"}])
+async def test_what_is_not_sampled_leaves_nothing(collector: Collector, headers: dict[str, str]) -> None:
+    assert (await asked(collector, **headers))["usage"]["completion_tokens"] == 12
+    assert collector.spans == []
+
+
+async def test_a_failure_is_told_by_its_reason(collector: Collector) -> None:
+    async with open_site(dying_after(2)) as site:
+        answer = await site.client.post(COMPLETIONS, json=BODY | {"max_tokens": 64}, headers=SAMPLED)
+    assert answer.status_code == 503
+    await asyncio.to_thread(tracing.shut_down)
+    (request,) = collector.named("POST /v1/completions")
+    assert attributes(request)["http.response.status_code"] == 503
+
+
+async def test_a_collector_that_is_gone_costs_no_request(collector: Collector) -> None:
+    tracing.shut_down()
+    tracing.configure("specgate-test", "http://127.0.0.1:1", sample=1.0)
+    async with open_site() as site:
+        assert (await site.client.post(COMPLETIONS, json=BODY)).status_code == 200

@@ -1,0 +1,44 @@
+"""``orchestrator keys``: a key is shown once, the file holds its hash."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.api.keys.keyring import Keyring
+from orchestrator.cli.main import run
+from specgate.errors import PermissionDenied
+
+
+def test_a_key_is_added_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = ["--file", str(tmp_path / "keys.yaml")]
+    assert run(["keys", "add", "ann", *file, "--requests-per-minute", "30"]) == 0
+    key = capsys.readouterr().out.strip()
+    assert key.startswith("sg-")
+    assert key not in (tmp_path / "keys.yaml").read_text()
+    assert Keyring(tmp_path / "keys.yaml").caller_of(f"Bearer {key}").name == "ann"
+    assert run(["keys", "add", "ann", *file]) == 2
+    assert "NAME: 'ann' has a key already; revoke it first" in capsys.readouterr().err
+    assert run(["keys", "list", *file]) == 0
+    listed = capsys.readouterr().out
+    assert "ann" in listed
+    assert "30" in listed
+    assert key not in listed
+    assert run(["keys", "revoke", "ann", *file]) == 0
+    with pytest.raises(PermissionDenied):
+        Keyring(tmp_path / "keys.yaml").caller_of(f"Bearer {key}")
+    assert run(["keys", "revoke", "ann", *file]) == 2
+    # The name is free again.
+    assert run(["keys", "add", "ann", *file]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["add", "a b"], "NAME: 'a b'"),
+        (["add", "ann", "--max-running", "0"], "--max-running"),
+        (["list"], "cannot be read"),
+    ],
+)
+def test_a_wrong_word_is_named(words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["keys", *words, "--file", str(tmp_path / "none" / "keys.yaml")]) == 2
+    assert told in capsys.readouterr().err
