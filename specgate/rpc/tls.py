@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc
 
@@ -67,7 +67,8 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
         return grpc.ssl_server_certificate_configuration([pair], client_ca)
 
     first, renew = read(), _on_change(files, read)
-    return grpc.dynamic_ssl_server_credentials(first, renew, files.client_ca is not None)
+    # None says that nothing has changed; the types do not know of it.
+    return grpc.dynamic_ssl_server_credentials(first, cast(Any, renew), files.client_ca is not None)
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:

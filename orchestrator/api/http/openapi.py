@@ -31,7 +31,12 @@ GETS = {
     "/version": "The version of specgate",
     "/openapi.json": "This document",
 }
-REFUSALS = ("400", "404", "408", "413", "415", "429", "431", "500", "503")
+REFUSALS = ("400", "401", "403", "404", "408", "413", "415", "429", "431", "500", "503")
+JSON = "application/json"
+EVENTS = "text/event-stream"
+ANSWERS = {"/metrics": "text/plain", "/metrics/targets": JSON}
+"""Types of answers that are no object of JSON."""
+OBJECT = {"schema": {"type": "object"}}
 REF = "#/components/schemas/{model}"
 
 
@@ -68,19 +73,22 @@ def document() -> dict[str, Any]:
 
 def _post(path: str, summary: str, model: type[BaseModel]) -> dict[str, Any]:
     body = {"required": True, "content": {"application/json": {"schema": _ref(model)}}}
-    return {"summary": summary, "requestBody": body, "responses": _responses(streams=path in STREAMS)}
+    answers: dict[str, Any] = {JSON: OBJECT} | ({EVENTS: {}} if path in STREAMS else {})
+    return {"summary": summary, "requestBody": body, "responses": _responses(answers)}
 
 
 def _get(path: str, summary: str) -> dict[str, Any]:
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     parameters = {"parameters": [name]} if "{name}" in path else {}
-    return {"summary": summary, **parameters, "responses": _responses(streams=False)}
+    return {
+        "summary": summary,
+        **parameters,
+        "responses": _responses({ANSWERS[path]: {}} if path in ANSWERS else {JSON: OBJECT}),
+    }
 
 
-def _responses(*, streams: bool) -> dict[str, Any]:
-    answers: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
-    if streams:
-        answers["text/event-stream"] = {}
+def _responses(answers: dict[str, Any]) -> dict[str, Any]:
+    """Return what may come: an answer of one of these types, or a refusal."""
     refusal = {"description": "Refused, or failed", "content": {"application/json": {"schema": _ref(ErrorBody)}}}
     return {"200": {"description": "Done", "content": answers}} | dict.fromkeys(REFUSALS, refusal)
 
