@@ -155,4 +155,4 @@ async def test_prometheus_sees_a_live_system_and_a_killed_drafter(system: Served
         enough.set()
         await asking
         for query in (one for board in BOARDS for one in queries(board) if EMPTY_IN_HEALTH[0] in one):
-            assert await prometheus.ask(query)
+            await prometheus.until(query)
