@@ -33,6 +33,7 @@ async def test_required_calls_are_valid_in_both_modes(tmp_path: Path) -> None:
                     async with client.chat.completions.stream(**asked, extra_body=extras) as stream:
                         (choice,) = (await stream.get_final_completion()).choices
                     assert choice.finish_reason == "tool_calls"
+                    assert choice.message.tool_calls
                     (call,) = choice.message.tool_calls
                     assert valid(call.function.name, call.function.arguments)
                     if verification == "shared_noise":

@@ -184,7 +184,7 @@ async def test_each_token_is_told_once_beside_calls(hermes: Stage) -> None:
 
 
 async def test_what_the_model_is_told(stage: Stage) -> None:
-    call = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": CITY}}
+    call: dict[str, Any] = {"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": CITY}}
     asked = [
         *MESSAGES,
         {"role": "assistant", "content": None, "tool_calls": [call]},
