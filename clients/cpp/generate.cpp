@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 #include <thread>
 
 #include "display.h"
@@ -52,6 +53,9 @@ int stream(const client::Options& options) {
   if (options.timeout) {
     context.set_deadline(system_clock::now() + std::chrono::duration_cast<system_clock::duration>(*options.timeout));
   }
+  // On a command line everybody on the machine could read it.
+  const char* key = std::getenv("SPECGATE_KEY");
+  if (key != nullptr && *key != '\0') context.AddMetadata("authorization", std::string("Bearer ") + key);
   const CancelOnInterrupt interrupt(context);
   const auto stub = specgate::v1::GenerationService::NewStub(client::channel_to(options));
   client::Display display(options.token_ids, options.request.params().n() > 1);

@@ -37,7 +37,9 @@ const char* const kUsage = R"(usage: generate [flags] "PROMPT"
   --tls-ca FILE            who signed the server's certificate
   --tls-certificate FILE, --tls-key FILE
                            show a certificate of our own
-  --tls-server-name NAME   the name in the server's certificate, where it is not HOST)";
+  --tls-server-name NAME   the name in the server's certificate, where it is not HOST
+
+The variable SPECGATE_KEY holds the key, where the server asks for one.)";
 
 namespace {
 

@@ -5,7 +5,7 @@ import { loadPackageDefinition, status } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
 import { Display } from './display.mjs';
 import { describe } from './errors.mjs';
-import { callOptionsOf, channelOf, parse, requestOf, USAGE } from './options.mjs';
+import { callOptionsOf, channelOf, metadataOf, parse, requestOf, USAGE } from './options.mjs';
 
 const PROTOS = fileURLToPath(new URL('../../protos', import.meta.url));
 
@@ -41,7 +41,7 @@ async function main(args) {
     asked = parse(args);
     if (asked.values.help) return console.log(USAGE) ?? 0;
     client = connect(asked.values.server, channelOf(asked));
-    call = client.GenerateStream(requestOf(asked), callOptionsOf(asked));
+    call = client.GenerateStream(requestOf(asked), metadataOf(process.env), callOptionsOf(asked));
   } catch (error) {
     console.error(`generate: ${error.message}\n\n${USAGE}`);
     return 2;

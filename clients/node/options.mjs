@@ -1,7 +1,7 @@
 // The command line: what to ask, and of whom.
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { credentials } from '@grpc/grpc-js';
+import { Metadata, credentials } from '@grpc/grpc-js';
 
 export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
 
@@ -23,7 +23,9 @@ export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
   --tls-ca FILE            who signed the server's certificate
   --tls-certificate FILE, --tls-key FILE
                            show a certificate of our own
-  --tls-server-name NAME   the name in the server's certificate, where it is not HOST`;
+  --tls-server-name NAME   the name in the server's certificate, where it is not HOST
+
+The variable SPECGATE_KEY holds the key, where the server asks for one.`;
 
 const string = { type: 'string' };
 const flags = {
@@ -81,6 +83,13 @@ function promptOf({ chat, 'token-ids': ids }, prompt) {
   if (chat && ids) throw new Error('give one of --chat and --token-ids');
   if (chat) return { chat: { messages: [{ role: 'user', content: prompt }] } };
   return ids ? { token_ids: { ids: idsOf(prompt) } } : { text: prompt };
+}
+
+/** Return the call's metadata: the key in SPECGATE_KEY, where there is one. */
+export function metadataOf({ SPECGATE_KEY: key }) {
+  const metadata = new Metadata();
+  if (key) metadata.set('authorization', `Bearer ${key}`);
+  return metadata;
 }
 
 /** Return the call's options: a deadline where a timeout is given. */

@@ -1,5 +1,6 @@
 """Who answers prompts: a pair of the command's own, or a running system."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -21,6 +22,8 @@ from specgate.client import Prompt as ServedPrompt
 from specgate.errors import InvalidArgument
 
 OnDelta = Callable[[Delta], None]
+KEY_VARIABLE = "SPECGATE_KEY"
+"""Holds the key that a running system asks for: on a command line everybody on the machine could read it."""
 
 
 class Paints(Protocol):
@@ -146,7 +149,7 @@ async def open_answerer(
         SpecgateError: see ``open_pair``; of a running system nothing is known before the first prompt.
     """
     if system.server is not None:
-        async with Client(system.endpoint, system.server_tls) as client:
+        async with Client(system.endpoint, system.server_tls, os.environ.get(KEY_VARIABLE)) as client:
             yield ServerAnswerer(client, says_gate=says_gate)
         return
     async with open_pair(system, with_draft=with_draft, capacity=capacity, log=log) as pair:

@@ -23,13 +23,15 @@ class Client:
     Args:
         endpoint: HOST:PORT of the gRPC door.
         tls: the files to reach it with; None is plain text, ``ClientTlsFiles()`` trusts the system's roots.
+        key: of `orchestrator keys`, where the system asks for one. In plain text whoever listens reads it.
 
     Raises:
         InvalidArgument: ``endpoint`` is not HOST:PORT, or a file cannot be used.
     """
 
-    def __init__(self, endpoint: str, tls: ClientTlsFiles | None = None) -> None:
+    def __init__(self, endpoint: str, tls: ClientTlsFiles | None = None, key: str | None = None) -> None:
         self.endpoint = endpoint
+        self._metadata = () if key is None else (("authorization", f"Bearer {key}"),)
         self._channel = open_channel(endpoint, tls)
         self._stub: Any = GenerationServiceStub(self._channel)
 
@@ -56,11 +58,13 @@ class Client:
 
         Raises:
             InvalidArgument: the request is none; ``field`` names what is wrong with it.
+            Unauthenticated, PermissionDenied: the key is missing, unknown or revoked.
             ResourceExhausted: there is no room now; ``retry_after_s`` says when to come back.
             ServiceUnavailable: nobody answers there, or no more, or not within ``timeout_s``.
             SpecgateError: what else the server answered.
         """
-        call = self._stub.GenerateStream(request_to_pb(pb2.GenerateStreamRequest, prompt, params), timeout=timeout_s)
+        request = request_to_pb(pb2.GenerateStreamRequest, prompt, params)
+        call = self._stub.GenerateStream(request, timeout=timeout_s, metadata=self._metadata)
         try:
             with self._answers():
                 async for response in call:
@@ -72,7 +76,7 @@ class Client:
         """Return a whole answer. Arguments and errors are those of ``stream``."""
         request = request_to_pb(pb2.GenerateRequest, prompt, params)
         with self._answers():
-            return answer_from_pb(await self._stub.Generate(request, timeout=timeout_s))
+            return answer_from_pb(await self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata))
 
     @contextmanager
     def _answers(self) -> Iterator[None]:

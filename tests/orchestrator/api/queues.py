@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.api.grpc.service import GrpcApi
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
@@ -67,11 +68,11 @@ async def open_room(
 
 @asynccontextmanager
 async def open_api(
-    *args: Any, drain_s: float = 0.0, listen: Listen | None = None, **room: Any
+    *args: Any, drain_s: float = 0.0, listen: Listen | None = None, keyring: Keyring | None = None, **room: Any
 ) -> AsyncIterator[tuple[Room, GrpcApi]]:
     """A room that is reached over gRPC."""
     async with open_room(*args, **room) as opened:
-        door = GrpcApi(opened.request_queue, listen or Listen(), drain_s=drain_s)
+        door = GrpcApi(opened.request_queue, listen or Listen(), keyring, drain_s=drain_s)
         await door.start()
         try:
             yield opened, door

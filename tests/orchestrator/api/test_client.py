@@ -4,15 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.api.choices import seed_of_choice
+from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.client import Chat, ChatMessage, Client, Delta, Params, Prompt
-from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SpecgateError
+from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SpecgateError, Unauthenticated
 from specgate.types import FinishReason, Gate, Grammar, GrammarKind, SamplingParams, TokenSource, Verification
 from tests.orchestrator.api.http_serving import TOKENIZER, TURN, Telling
 from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_api
@@ -46,6 +49,20 @@ async def read(stream: AsyncIterator[Delta], deltas: list[Delta] | None = None) 
 def test_it_needs_neither_torch_nor_http_nor_the_orchestrator() -> None:
     heavy = {"torch", "transformers", "numpy", "http", "httpx", "httpx2", "fastapi", "pydantic", "ray", "orchestrator"}
     assert run_python(f"import sys, specgate.client; print(*{heavy} & {{*sys.modules}})").split() == []
+
+
+async def test_a_key_is_shown_where_one_is_asked_for(tmp_path: Path) -> None:
+    write_keys(tmp_path / "keys.yaml", [KeyEntry(name="ann", sha256=hash_of("sg-right"))])
+    async with open_api(keyring=Keyring(tmp_path / "keys.yaml")) as (_, door):
+        async with Client(door.endpoint, key="sg-right") as client:
+            assert len((await client.generate(PROMPT, GREEDY)).token_ids) == 40
+            assert sum([len(delta.token_ids) for delta in await all_of(client)]) == 40
+        for key in (None, "sg-wrong"):
+            async with Client(door.endpoint, key=key) as client:
+                with pytest.raises(Unauthenticated):
+                    await client.generate(PROMPT, GREEDY)
+                with pytest.raises(Unauthenticated):
+                    await all_of(client)
 
 
 async def test_a_stream_and_a_whole_answer_say_the_same() -> None:

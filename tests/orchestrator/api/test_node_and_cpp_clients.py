@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.settings.listen import Listen, TlsSettings
 from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import GenerationRequest
@@ -49,6 +51,20 @@ async def test_streams_text(client: Command, byte_level: TextTokenizer) -> None:
     assert text == byte_level.decode(expected(GenerationRequest(byte_level.encode("the fox"), max_tokens=30)))
     assert statistics.startswith("30 tokens · ")
     assert statistics.endswith("finished by length · seed 18446744073709551615\n")
+
+
+async def test_a_key_is_shown_where_one_is_asked_for(
+    client: Command, byte_level: TextTokenizer, tmp_path: Path
+) -> None:
+    write_keys(tmp_path / "keys.yaml", [KeyEntry(name="ann", sha256=hash_of("sg-right"))])
+    async with open_api(tokenizer=byte_level, keyring=Keyring(tmp_path / "keys.yaml")) as (_, door):
+        asked = (*client, "--server", door.endpoint, "--max-tokens", "3", "the fox")
+        code, _, err = await run(*asked, SPECGATE_KEY="sg-right")
+        assert (code, err) == (0, "")
+        for key in ("", "sg-wrong"):
+            code, _, err = await run(*asked, SPECGATE_KEY=key)
+            assert code == 1
+            assert "UNAUTHENTICATED" in err
 
 
 async def test_a_chat_is_read_by_the_targets_template(client: Command) -> None:
