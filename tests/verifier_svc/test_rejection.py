@@ -351,11 +351,14 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Real:
     return Pair(target, draft), known.__getitem__
 
 
-def seeded_texts(pair: Pair, spec: SessionSpec, plan: Plan, count: int, mutant: Mutant = SOUND) -> Counter[Text]:
+def seeded_texts(
+    pair: Pair, spec: SessionSpec, plan: Plan, count: int, mutant: Mutant = SOUND, grammars: Grammars | None = None
+) -> Counter[Text]:
+    make, use = mutant.make_draft, mutant.use
     counts: Counter[Text] = Counter()
     for first in range(0, count, BATCH):
         specs = [replace(spec, seed=seed) for seed in range(first, min(first + BATCH, count))]
-        generations = run_all([decode(pair, s, plan, make_draft=mutant.make_draft, use=mutant.use) for s in specs])
+        generations = run_all([decode(pair, s, plan, make_draft=make, use=use, grammars=grammars) for s in specs])
         counts.update(tuple(generation.token_ids) for generation in generations)
         assert any(len(generation.verdicts) >= 2 for generation in generations)
         assert any(generation.num_accepted > 0 for generation in generations)
@@ -393,3 +396,67 @@ def test_seeded_texts_that_are_not_exact_are_found_out(name: str, real: Real, mo
     spec = make_spec(NUM_TOKENS)
     counts = seeded_texts(pair, spec, plan, 1_500, mutant)
     assert p_value(counts, joint_law(next_law, spec)) < 1e-6
+
+
+# By seeded runs, under a choice.
+
+CHOICES = ("ab", "ba", "abc", "bc", "c")
+SPELLED = ("a", "b", "c", "ab", "bc")
+"""Each of the choices but the last has several spellings. Behind them comes the end, EOS."""
+CHOOSING = make_spec(NUM_TOKENS, grammar=choice(*CHOICES), stop_token_ids=frozenset({EOS}))
+CHOICE_CASES = {
+    "drafts": (Plan(2), CHOOSING),
+    "gate": (Plan(2, solo_below=0.5, max_solo_tokens=1), CHOOSING),
+    "run-ahead": (Plan(2, ahead=3), CHOOSING),
+    "shared noise": (Plan(2), replace(CHOOSING, verification=Verification.SHARED_NOISE)),
+}
+
+
+def among_choices(next_law: NextLaw) -> NextLaw:
+    """Return the law of one token among those that lead to a choice."""
+
+    def masked_law(text: Text) -> list[float]:
+        weights = [p * ok for p, ok in zip(next_law(text), allowed_by_texts(CHOICES, SPELLED, text), strict=True)]
+        return [weight / sum(weights) for weight in weights]
+
+    return masked_law
+
+
+def share_of_each(next_law: NextLaw, spec: SessionSpec) -> dict[Text, float]:
+    """Return another law, of who draws whole texts until one is a choice."""
+    whole = joint_law(next_law, spec)
+    fitting = {text: whole[text] for text in joint_law(among_choices(next_law), spec)}
+    return {text: probability / sum(fitting.values()) for text, probability in fitting.items()}
+
+
+@pytest.mark.parametrize("case", CHOICE_CASES)
+def test_a_seeded_choice_follows_the_masked_law(case: str, real: Real, tmp_path: Path) -> None:
+    (plan, spec), (pair, next_law) = CHOICE_CASES[case], real
+    counts = seeded_texts(pair, spec, plan, 1_000, grammars=letter_grammars(tmp_path, SPELLED))
+    assert p_value(counts, joint_law(among_choices(next_law), spec)) > 1e-3
+    assert p_value(counts, share_of_each(next_law, spec)) < 1e-6
+
+
+class ShipsAnotherLaw(DraftSession):
+    """Draws without the grammar, and tells the law that is under it."""
+
+    def _sampled(self, logits: Any, choosing: Any, terms: Any) -> Any:
+        drawn = super()._sampled(logits, choosing._replace(allowed=None), terms)
+        return drawn._replace(distribution=super()._sampled(logits, choosing, terms).distribution)
+
+
+CHOICE_MUTANTS = {
+    "another law": (Mutant(make_draft=ShipsAnotherLaw), Plan(1)),
+    "plain target": (Mutant(recover=from_the_plain_target), Plan(2)),
+}
+
+
+@pytest.mark.parametrize("name", CHOICE_MUTANTS)
+def test_a_choice_that_is_not_exact_is_found_out(
+    name: str, real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mutant, plan), (pair, next_law) = CHOICE_MUTANTS[name], real
+    if mutant.recover is not None:
+        monkeypatch.setattr(acceptance, "_recover", mutant.recover)
+    counts = seeded_texts(pair, CHOOSING, plan, 1_000, mutant, letter_grammars(tmp_path, SPELLED))
+    assert p_value(counts, joint_law(among_choices(next_law), CHOOSING)) < 1e-6
