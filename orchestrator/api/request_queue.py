@@ -68,6 +68,11 @@ class RequestQueue:
         return self.orchestrator.tokenizer
 
     @property
+    def tool_call_format(self) -> str:
+        """See ``GatewaySettings``."""
+        return self._limits.tool_call_format
+
+    @property
     def target_info(self) -> ModelInfo:
         return self.orchestrator.target_info
 

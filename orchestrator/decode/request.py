@@ -34,6 +34,7 @@ class GenerationRequest:
     ``grammar``: what the answer may be; None: anything.
 
     Nothing ends the text before ``min_tokens``. ``include_stop``: the text has the stop string that ends it.
+    ``shown_token_ids`` are special tokens that the text has though it skips the others.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
@@ -55,6 +56,7 @@ class GenerationRequest:
     min_tokens: int = 0
     include_stop: bool = False
     skip_special_tokens: bool = True
+    shown_token_ids: frozenset[int] = frozenset()
     prompt_logprobs: int | None = None
     grammar: Grammar | None = None
 

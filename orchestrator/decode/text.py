@@ -1,6 +1,6 @@
 """Text at the edge of the system: a HuggingFace tokenizer, and decoding one token at a time."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -69,7 +69,8 @@ class TextTokenizer:
 
     def encode_chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
@@ -77,20 +78,27 @@ class TextTokenizer:
         """Return the ids of a conversation in the words of the model's chat template.
 
         Args:
-            messages: ``role`` and ``content`` each.
+            messages: ``role`` and ``content`` each, and what else the template knows of.
+            tools: functions that may be called.
             add_generation_prompt: begin an assistant's turn after them.
             continue_final_message: leave the last message open instead.
 
         Raises:
-            InvalidArgument: there is no chat template, or it refuses these messages.
+            InvalidArgument: there is no chat template, it refuses these messages, or it would leave tools or calls out.
         """
-        if not self._tokenizer.chat_template:
+        template = self.chat_template(with_tools=bool(tools))
+        if not template:
             raise InvalidArgument("messages", "the served model has no chat template; use completions")
+        if tools and "tools" not in template:
+            raise InvalidArgument("tools", "the served model's chat template knows none")
+        if "tool" not in template and any("tool_calls" in one or one["role"] == "tool" for one in messages):
+            raise InvalidArgument("messages", "hold calls of tools; the served model's chat template knows none")
         from jinja2 import TemplateError
 
         try:
             encoded: Any = self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
+                [dict(tool) for tool in tools] or None,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 return_dict=True,
@@ -100,14 +108,36 @@ class TextTokenizer:
             raise InvalidArgument("messages", f"the chat template refuses them: {error}") from None
         return tuple(encoded["input_ids"])
 
+    def chat_template(self, *, with_tools: bool = False) -> str:
+        """Return the chat template, empty where there is none. A model may have one of its own for chats with tools."""
+        if not self._tokenizer.chat_template:
+            return ""
+        try:
+            return str(self._tokenizer.get_chat_template(tools=[{}] if with_tools else None))
+        # Of several, none is the one for plain chats.
+        except ValueError:
+            return ""
+
+    def added_token_ids(self, texts: Collection[str]) -> dict[str, int]:
+        """Return the ids of those texts that are tokens beside the vocabulary's, special or not."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        return {one.content: token_id for token_id, one in added if one.content in texts}
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Those that a text skips."""
+        return frozenset(i for i, one in self._tokenizer.added_tokens_decoder.items() if one.special)
+
     @property
     def has_chat_template(self) -> bool:
         """Whether the model was taught to answer."""
         return bool(self._tokenizer.chat_template)
 
-    def incremental(self, *, skip_special_tokens: bool = True) -> "IncrementalText":
-        """Return a decoder for one completion."""
-        return IncrementalText(self, skip_special_tokens=skip_special_tokens)
+    def incremental(
+        self, *, skip_special_tokens: bool = True, shown_token_ids: Collection[int] = ()
+    ) -> "IncrementalText":
+        """Return a decoder for one completion. See ``IncrementalText``."""
+        return IncrementalText(self, skip_special_tokens=skip_special_tokens, shown_token_ids=shown_token_ids)
 
     @property
     def backend(self) -> Any:
@@ -120,9 +150,18 @@ class IncrementalText:
 
     A character waits for its last byte. With byte-fallback tokenizers (SentencePiece) bytes that are no UTF-8 are
     the one exception: there ``decode`` takes back what was readable before them, which a stream cannot.
+
+    Args:
+        shown_token_ids: special tokens that are not skipped with the others.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, *, skip_special_tokens: bool = True) -> None:
+    def __init__(
+        self, tokenizer: TextTokenizer, *, skip_special_tokens: bool = True, shown_token_ids: Collection[int] = ()
+    ) -> None:
+        # A decoder skips all of them or none: where some are shown, the others are kept from it.
+        self._hidden = frozenset[int]()
+        if skip_special_tokens and shown_token_ids:
+            skip_special_tokens, self._hidden = False, tokenizer.special_token_ids.difference(shown_token_ids)
         self._decode = partial(tokenizer.decode, skip_special_tokens=skip_special_tokens)
         self._skips = skip_special_tokens
         self._backend = tokenizer.backend
@@ -140,7 +179,7 @@ class IncrementalText:
 
     def step(self, token_ids: Iterable[int]) -> str:
         """Return the text that became readable."""
-        return "".join(self._step(token_id) for token_id in token_ids)
+        return "".join(self._step(token_id) for token_id in token_ids if token_id not in self._hidden)
 
     def _step(self, token_id: int) -> str:
         self._token_ids.append(token_id)

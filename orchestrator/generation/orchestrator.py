@@ -147,7 +147,9 @@ class Orchestrator:
     def _output(self, request: GenerationRequest) -> OutputText:
         decoder = None
         if self.tokenizer is not None:
-            decoder = self.tokenizer.incremental(skip_special_tokens=request.skip_special_tokens)
+            decoder = self.tokenizer.incremental(
+                skip_special_tokens=request.skip_special_tokens, shown_token_ids=request.shown_token_ids
+            )
         return OutputText(decoder, request.stop, min_tokens=request.min_tokens, include_stop=request.include_stop)
 
     def _drafter(self, request: GenerationRequest, session: Session) -> ReattachingDrafter | NoDrafter:

@@ -8,6 +8,8 @@ from orchestrator.api.http.chat import ChatRequest, Message
 from orchestrator.api.http.errors import ApiError, in_words_of
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
+from orchestrator.api.http.tools.request import Tool
+from orchestrator.api.http.tools.use import ToolUse
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -27,11 +29,14 @@ SAMPLING_FIELDS = (
 )
 
 
-async def admissible(params: Asked, request_queue: RequestQueue) -> list[GenerationRequest]:
+async def admissible(
+    params: Asked, request_queue: RequestQueue, tool_use: ToolUse | None = None
+) -> list[GenerationRequest]:
     """Return what the request queue is asked for: as many choices for each prompt, in order, as the client wants.
 
     Raises:
-        ApiError: 404 for another model's name, 400 where prompt and answer pass the context length.
+        ApiError: 404 for another model's name, 400 where prompt and answer pass the context length, or see
+            ``ToolUse.grammar``.
         InvalidArgument: a value is out of its range, or the answer's grammar cannot be used; the field is named as the
             client names it.
         TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
@@ -41,9 +46,10 @@ async def admissible(params: Asked, request_queue: RequestQueue) -> list[Generat
         num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
         check_num_choices(num_prompts, params.num_copies)
         request_queue.check_room(num_prompts * params.num_copies)
-        grammar = await request_queue.checked(params.grammar)
+        grammar = await (request_queue.checked(params.grammar) if tool_use is None else tool_use.grammar())
         prompts = await encode(params, request_queue)
-        requests = [_generation_request(params, prompt, grammar, request_queue) for prompt in prompts]
+        shown = frozenset[int]() if tool_use is None else tool_use.shown_token_ids
+        requests = [_generation_request(params, prompt, grammar, shown, request_queue) for prompt in prompts]
         return choices_of(requests, params.num_copies)
     except InvalidArgument as error:
         raise in_words_of(error, params.names) from None
@@ -64,14 +70,15 @@ async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, 
     """
     field = params.prompt_field
     if not isinstance(params, CompletionRequest):
-        num_characters = sum(len(message.content) for message in params.messages)
+        tools = params.offered_tools if isinstance(params, ChatRequest) else ()
         encode = partial(
             encode_chat,
             params.messages,
+            tools,
             add_generation_prompt=params.add_generation_prompt,
             continue_final_message=params.continue_final_message,
         )
-        return [await request_queue.encode(encode, num_characters, field)]
+        return [await request_queue.encode(encode, num_characters(params.messages, tools), field)]
     adds = params.add_special_tokens
     return [
         await encode_text(prompt, adds, request_queue) if isinstance(prompt, str) else tuple(prompt)
@@ -88,8 +95,14 @@ async def encode_text(text: str, add_special_tokens: bool | None, request_queue:
     return await request_queue.encode(encode, len(text), "prompt")
 
 
+def num_characters(messages: Sequence[Message], tools: Sequence[Tool]) -> int:
+    """Return how many characters a chat has, at the least."""
+    return sum(message.num_characters for message in messages) + sum(tool.num_characters for tool in tools)
+
+
 def encode_chat(
     messages: Sequence[Message],
+    tools: Sequence[Tool],
     tokenizer: TextTokenizer,
     *,
     add_generation_prompt: bool | None,
@@ -98,8 +111,12 @@ def encode_chat(
     """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
     continued = bool(continue_final_message)
     begin = not continued if add_generation_prompt is None else add_generation_prompt
-    turns = [message.for_template() for message in messages]
-    return tokenizer.encode_chat(turns, add_generation_prompt=begin, continue_final_message=continued)
+    return tokenizer.encode_chat(
+        [message.for_template() for message in messages],
+        [tool.for_template() for tool in tools],
+        add_generation_prompt=begin,
+        continue_final_message=continued,
+    )
 
 
 def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: RequestQueue) -> int:
@@ -117,7 +134,11 @@ def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: Requ
 
 
 def _generation_request(
-    params: GenerateRequest, prompt: tuple[int, ...], grammar: Grammar | None, request_queue: RequestQueue
+    params: GenerateRequest,
+    prompt: tuple[int, ...],
+    grammar: Grammar | None,
+    shown_token_ids: frozenset[int],
+    request_queue: RequestQueue,
 ) -> GenerationRequest:
     # One token is decoded in any case; where none is asked for it is left out of the answer.
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
@@ -144,6 +165,7 @@ def _generation_request(
         prompt_logprobs=params.num_prompt_logprobs,
         include_stop=bool(params.include_stop_str_in_output),
         skip_special_tokens=params.skip_special_tokens is not False,
+        shown_token_ids=shown_token_ids,
         grammar=grammar,
     )
 

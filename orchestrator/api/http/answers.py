@@ -34,13 +34,16 @@ class OpenAIAnswer:
         self._prompts = prompts
         self._text_of = text_of
         copies = [prompt for prompt in prompts for _ in range(params.num_copies)]
-        self._choices = [self.choice(index, params, *prompt, text_of) for index, prompt in enumerate(copies)]
+        self._choices = [self._new_choice(index, prompt) for index, prompt in enumerate(copies)]
         self._has_begun = False
         self._root = {
             "id": self.id_prefix + secrets.token_hex(12),
             "created": int(time.time()),
             "model": params.model,
         }
+
+    def _new_choice(self, index: int, prompt: Prompt) -> Choice:
+        return self.choice(index, self._params, *prompt, self._text_of)
 
     @property
     def num_sent(self) -> int:

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``: what a chat may be made of. Text only; tools and media are refused by name."""
+"""``POST /v1/chat/completions``: what a chat may be made of. Text and tools; media are refused by name."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,6 +6,15 @@ from pydantic import Field, field_validator, model_validator
 
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.tools.request import (
+    MAX_CALLS,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    Tools,
+    check_tools,
+    read_tool_choice,
+)
 from specgate.errors import InvalidArgument
 
 MAX_MESSAGES = 4096
@@ -22,19 +31,30 @@ class TextPart(StrictBody):
 
 
 class Message(StrictBody):
-    """One turn. Parts of text are joined by newlines. Null fields are those of an answer that is sent back."""
+    """One turn. Parts of text are joined by newlines. Null fields are those of an answer that is sent back.
 
-    role: Literal["system", "developer", "user", "assistant"]
+    Beside ``tool_calls`` an assistant may have no content. A tool's content is the result of one of them.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str
     name: Name | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS, fail_fast=True)] | None = None
+    tool_call_id: Name | None = None
 
     refusal: None = None
     audio: None = None
     function_call: None = None
-    tool_calls: Nothing = None
     annotations: Nothing = None
 
-    @field_validator("content", mode="before", json_schema_input_type=str | list[TextPart])
+    @model_validator(mode="before")
+    @classmethod
+    def _calls_need_no_content(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("tool_calls") and value.get("content") is None:
+            return value | {"content": ""}
+        return value
+
+    @field_validator("content", mode="before", json_schema_input_type=str | list[TextPart] | None)
     @classmethod
     def _join_parts(cls, value: Any) -> Any:
         if not isinstance(value, list):
@@ -46,10 +66,25 @@ class Message(StrictBody):
                 raise ValueError("a part's text must be a string")
         return "\n".join(part["text"] for part in value)
 
-    def for_template(self) -> dict[str, str]:
+    @model_validator(mode="after")
+    def _check_role(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls belong to the role assistant")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise ValueError("tool_call_id belongs to the role tool, which needs it")
+        return self
+
+    def for_template(self) -> dict[str, Any]:
         """Return it as chat templates know it: developers are called system there."""
         role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": self.content} | ({"name": self.name} if self.name else {})
+        calls = [call.for_template() for call in self.tool_calls or ()]
+        others = {"name": self.name, "tool_calls": calls, "tool_call_id": self.tool_call_id}
+        return {"role": role, "content": self.content} | {name: value for name, value in others.items() if value}
+
+    @property
+    def num_characters(self) -> int:
+        """Of all that the model reads of it."""
+        return len(self.content) + sum(len(call.function.arguments) for call in self.tool_calls or ())
 
 
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
@@ -67,15 +102,15 @@ class ChatRequest(GenerateRequest):
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
 
     store: Literal[False] | None = None
     metadata: None = None
     service_tier: Literal["auto", "default"] | None = None
     safety_identifier: Name | None = None
     prompt_cache_key: Name | None = None
-    parallel_tool_calls: bool | None = None
-    tools: Nothing = None
-    tool_choice: Literal["none", "auto"] | None = None
     functions: Nothing = None
     function_call: Literal["none", "auto"] | None = None
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
@@ -84,6 +119,19 @@ class ChatRequest(GenerateRequest):
     reasoning_effort: None = None
     verbosity: Literal["medium"] | None = None
     web_search_options: None = None
+
+    @field_validator("tool_choice", mode="plain", json_schema_input_type=ToolChoice | None)
+    @classmethod
+    def _read_tool_choice(cls, value: Any) -> ToolChoice | None:
+        return read_tool_choice(value)
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> "ChatRequest":
+        check_tools(self.tools or (), self.tool_choice)
+        if self.offered_tools and self.grammar is not None:
+            form = "response_format" if self.structured_outputs is None else "structured_outputs"
+            raise InvalidArgument(form, 'excludes tools, unless tool_choice is "none"')
+        return self
 
     @model_validator(mode="after")
     def _check_pairs(self) -> "ChatRequest":
@@ -94,6 +142,16 @@ class ChatRequest(GenerateRequest):
         if self.continue_final_message and self.add_generation_prompt:
             raise InvalidArgument("continue_final_message", "excludes add_generation_prompt")
         return self
+
+    @property
+    def offered_tools(self) -> list[Tool]:
+        """What the model is told of, and may call."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
+    @property
+    def names(self) -> dict[str, str]:
+        """See ``GenerateRequest``."""
+        return super().names | ({"grammar": "tools", "grammar.lark": "tools"} if self.offered_tools else {})
 
     @property
     def length(self) -> tuple[str, int] | None:

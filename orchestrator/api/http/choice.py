@@ -51,7 +51,8 @@ class Choice:
         """Return it in one piece."""
         delta = self._wanted(_joined(deltas))
         self.num_sent += len(delta.token_ids)
-        body = self._entry(self._whole_content(self._prompt_text + delta.text), delta, delta.finish_reason, delta)
+        content = self._whole_content(self._prompt_text + delta.text)
+        body = self._entry(content, delta, self._reason(delta.finish_reason), delta)
         return body | self._prompt_extras(delta)
 
     def chunks(self, delta: Delta) -> Iterator[Body]:
@@ -61,11 +62,13 @@ class Choice:
             self._has_opened = True
             yield from self._opening(delta)
         self._held.append(delta)
-        tells_ids = self._params.return_token_ids and delta.token_ids
-        if delta.text or tells_ids:
-            yield self._release()
+        contents = list(self._contents(delta))
+        if not contents and self._params.return_token_ids and delta.token_ids:
+            contents = [self._chunk_content("")]
+        for content in contents:
+            yield self._release(content)
         if delta.finish_reason is not None:
-            yield self._release(delta.finish_reason)
+            yield self._release(self._chunk_content(""), self._reason(delta.finish_reason))
 
     def _wanted(self, delta: Delta) -> Delta:
         """Leave out the one token that is decoded where none is asked for: the prompt alone is."""
@@ -74,11 +77,20 @@ class Choice:
         reason = None if delta.finish_reason is None else FinishReason.LENGTH
         return replace(NOTHING, finish_reason=reason, prompt_logprobs=delta.prompt_logprobs)
 
-    def _release(self, finish_reason: str | None = None) -> Body:
+    def _contents(self, delta: Delta) -> Iterator[Body]:
+        """Yield what the chunks hold that a delta's text completes."""
+        if delta.text:
+            yield self._chunk_content(delta.text)
+
+    def _reason(self, reason: str | None) -> str | None:
+        """Return what is said of the end, where ``reason`` is the decoder's."""
+        return reason
+
+    def _release(self, content: Body, finish_reason: str | None = None) -> Body:
         delta = _joined(self._held)
         self._held.clear()
         self.num_sent += len(delta.token_ids)
-        return self._entry(self._chunk_content(delta.text), delta, finish_reason)
+        return self._entry(content, delta, finish_reason)
 
     def _entry(self, content: Body, delta: Delta, finish_reason: str | None, first: Delta | None = None) -> Body:
         """Return a choice's entry; ``first`` has what is told of the prompt, where that goes in front."""

@@ -1,6 +1,8 @@
 """The HTTP door: OpenAI's endpoints for completions, chats and models, and what a load balancer asks."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -9,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import specgate
-from orchestrator.api.http.admission import admissible, echoed_texts
+from orchestrator.api.http.admission import admissible, check_model, echoed_texts
 from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
@@ -23,6 +25,8 @@ from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.http.responses_answer import ResponsesAnswer
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
+from orchestrator.api.http.tools.choice import ToolAnswer
+from orchestrator.api.http.tools.use import ToolUse
 from orchestrator.api.readiness import Probe, Readiness
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
@@ -59,8 +63,10 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
-    async def generate(params: CompletionRequest | ChatRequest, kind: type[OpenAIAnswer]) -> Response:
-        requests = await admissible(params, request_queue)
+    async def generate(
+        params: CompletionRequest | ChatRequest, kind: Callable[..., OpenAIAnswer], tool_use: ToolUse | None = None
+    ) -> Response:
+        requests = await admissible(params, request_queue, tool_use)
         tokenizer = request_queue.orchestrator.tokenizer
         prompts = [request.prompt_token_ids for request in requests[:: params.num_copies]]
         texts = echoed_texts(params, prompts, tokenizer)
@@ -75,7 +81,12 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
         request_queue.check_room()
-        return await generate(await read_model(request, ChatRequest), ChatAnswer)
+        params = await read_model(request, ChatRequest)
+        if not params.offered_tools:
+            return await generate(params, ChatAnswer)
+        check_model(params.model, request_queue)
+        tool_use = ToolUse(params, request_queue)
+        return await generate(params, partial(ToolAnswer, tool_use), tool_use)
 
 
 def _add_responses(app: FastAPI, request_queue: RequestQueue) -> None:

@@ -7,11 +7,12 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, model_validator
 
-from orchestrator.api.http.admission import check_model, encode_chat, encode_text
+from orchestrator.api.http.admission import check_model, encode_chat, encode_text, num_characters
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import Messages
 from orchestrator.api.http.requests import MAX_PROMPT_TOKENS
 from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.tools.request import Tools, check_tools
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import check_token_ids
@@ -26,9 +27,9 @@ class TokenizeRequest(StrictBody):
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    tools: Tools | None = None
     return_token_strs: bool | None = None
 
-    tools: None = None
     chat_template: None = None
     chat_template_kwargs: None = None
 
@@ -40,6 +41,9 @@ class TokenizeRequest(StrictBody):
             raise InvalidArgument("add_special_tokens", "belongs to a prompt; the chat template adds its own")
         if self.continue_final_message and self.add_generation_prompt:
             raise InvalidArgument("continue_final_message", "excludes add_generation_prompt")
+        if self.messages is None and self.tools:
+            raise InvalidArgument("tools", "belong to messages")
+        check_tools(self.tools or (), None)
         return self
 
 
@@ -77,15 +81,15 @@ def add_tokenization(app: FastAPI, request_queue: RequestQueue) -> None:
 
 async def _tokenized(params: TokenizeRequest, request_queue: RequestQueue) -> dict[str, Any]:
     if params.messages is not None:
-        messages = params.messages
+        messages, tools = params.messages, params.tools or ()
         encode = partial(
             encode_chat,
             messages,
+            tools,
             add_generation_prompt=params.add_generation_prompt,
             continue_final_message=params.continue_final_message,
         )
-        num_characters = sum(len(message.content) for message in messages)
-        tokens = await request_queue.encode(encode, num_characters, "messages")
+        tokens = await request_queue.encode(encode, num_characters(messages, tools), "messages")
     else:
         tokens = await encode_text(params.prompt or "", params.add_special_tokens, request_queue)
     return {

@@ -5,7 +5,7 @@ Precedence is that of vLLM: command line, then file, then the defaults below.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -88,6 +88,7 @@ class GatewaySettings(StrictSettings):
     slow_reader_s: float = Field(5.0, gt=0, le=86_400)
     slow_reader_tokens_per_s: float = Field(5.0, gt=0, le=1e6)
     verifier_wait_s: float | None = Field(None, gt=0, le=86_400)
+    tool_call_format: Literal["auto", "hermes", "llama3", "mistral"] = "auto"
     placement: Placement = Placement(num_gpus=0)
 
     @model_validator(mode="after")

@@ -44,10 +44,12 @@ async def open_room(
     make_verifier: Callable[[SessionSpec], Any] = FakeVerifier,
     tokenizer: TextTokenizer | None = None,
     timeouts: Timeouts = PATIENT,
+    context_length: int = 512,
     **limits: Any,
 ) -> AsyncIterator[Room]:
     """A request queue with ``limits``. The fake model's ids are read by any ``tokenizer`` that has as many."""
-    known = {"tokenizer_fingerprint": {}, "vocab_size": tokenizer.vocab_size if tokenizer else VOCAB_SIZE}
+    vocab_size = tokenizer.vocab_size if tokenizer else VOCAB_SIZE
+    known = {"tokenizer_fingerprint": {}, "vocab_size": vocab_size, "context_length": context_length}
     async with AsyncExitStack() as stack:
         verifier = await stack.enter_async_context(serving("verifier", make_verifier, **known))
         drafter = await stack.enter_async_context(serving("drafter", **known))

@@ -73,12 +73,13 @@ BAD_COMPLETIONS: dict[str, dict[str, list[Any]]] = {
 BAD_CHATS: dict[str, dict[str, list[Any]]] = {
     "unknown_parameter": {"prompt": ["a"]},
     "unsupported_parameter": {"audio": [{}], "metadata": [{"a": "b"}], "reasoning_effort": ["high"]},
-    "unsupported_value": {"tool_choice": ["required"], "store": [True]},
+    "unsupported_value": {"store": [True]},
     "invalid_type": {"messages": ["Hi"], "logprobs": [1]},
     "invalid_value": {
         # The last one by the chat template.
         "messages": [[], [USER] * 4097, [{"role": "assistant", "content": "a"}]],
-        "tools": [[{"type": "function"}]], "top_logprobs": [2], "max_completion_tokens": [0],
+        "tool_choice": ["required", "any", 1, {"type": "function"}, {"type": "function", "function": {"name": "f"}}],
+        "tools": [[{"type": "function", "function": {"name": "f"}}]], "top_logprobs": [2], "max_completion_tokens": [0],
     },
     TOO_LONG: {"messages": [[USER | {"content": "a" * 600}]], "max_completion_tokens": [10**9]},
 }  # fmt: skip
@@ -107,12 +108,14 @@ async def test_bad_value_of_a_field(site: Site, path: str, field: str, value: ob
 @pytest.mark.parametrize(
     ("changes", "param", "code"),
     [
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role", "unsupported_value"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role", "unsupported_value"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]", "invalid_value"),
+        ({"messages": [USER | {"tool_call_id": "x"}]}, "messages[0]", "invalid_value"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "missing_required_parameter"),
         ({"messages": [USER, USER | {"content": None}]}, "messages[1].content", "invalid_type"),
         ({"messages": [USER | {"content": [{"type": "image_url"}]}]}, "messages[0].content", "invalid_value"),
         ({"messages": [USER | {"content": [{"type": "text", "text": 1}]}]}, "messages[0].content", "invalid_value"),
-        ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls", "invalid_value"),
+        ({"messages": [USER | {"tool_calls": [{}]}]}, "messages[0].tool_calls[0].id", "missing_required_parameter"),
         ({"messages": [USER | {"weight": 1}]}, "messages[0].weight", "unknown_parameter"),
         ({"response_format": {"type": "structural_tag"}}, "response_format.type", "unsupported_value"),
         ({"modalities": ["audio"]}, "modalities[0]", "unsupported_value"),

@@ -6,6 +6,8 @@ import pytest
 
 from tests.orchestrator.api.http_serving import CHAT_TEMPLATE, MESSAGES, TOKENIZER, TURN, TURNS, Site
 
+TOOL = {"type": "function", "function": {"name": "f"}}
+
 
 async def test_text_to_tokens_and_back(site: Site) -> None:
     text = f"Hi {TURN}<|end|>" * 500
@@ -42,7 +44,9 @@ async def test_tokenizer_info(site: Site) -> None:
         ("/tokenize", {"prompt": "a", "messages": MESSAGES}, "prompt"),
         ("/tokenize", {"prompt": "a" * 131_073}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
-        ("/tokenize", {"messages": MESSAGES, "tools": [{}]}, "tools"),
+        ("/tokenize", {"messages": MESSAGES, "tools": [TOOL]}, "tools"),
+        ("/tokenize", {"prompt": "a", "tools": [TOOL]}, "tools"),
+        ("/tokenize", {"messages": MESSAGES, "tools": [TOOL, TOOL]}, "tools"),
         ("/tokenize", {"prompt": "a", "model": "other"}, "model"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [97]}, "tokens"),

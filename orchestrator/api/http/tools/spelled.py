@@ -1,0 +1,102 @@
+"""Calls that a model must make: their one spelling, as a grammar, and a reader of it."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.api.http.tools.calls import Arguments, CallStart, Content, Event
+from orchestrator.api.http.tools.json_text import Extent
+from orchestrator.api.http.tools.request import Function
+from specgate.grammar import WHITESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What stands around calls: ``opening`` NAME ``middle`` ARGUMENTS ``closing``, with ``separator`` between two.
+
+    A ``separator`` None: the model's own template takes one call a turn.
+    """
+
+    opening: str
+    middle: str
+    closing: str = ""
+    separator: str | None = ""
+    before: str = ""
+    after: str = ""
+
+    def grammar(self, functions: Sequence[Function], token_ids: Mapping[str, int], *, parallel: bool) -> str:
+        """See ``ToolCallFormat``."""
+
+        def said(text: str) -> str:
+            return _said(text, token_ids)
+
+        calls = "call" if self.separator is None or not parallel else f"call ({said(self.separator)} call)*"
+        heads = [said(f"{self.opening}{function.name}{self.middle}") for function in functions]
+        lines = [
+            f"start: {said(self.before)} {calls} {said(self.after)}",
+            f"call: ({' | '.join(f'{head} arguments_{i}' for i, head in enumerate(heads))}) {said(self.closing)}",
+            *(f"arguments_{i}: %json {json.dumps(_schema(one))}" for i, one in enumerate(functions)),
+        ]
+        return "\n".join(lines)
+
+
+def _said(text: str, token_ids: Mapping[str, int]) -> str:
+    """Return a text in Lark, with its tokens by their ids: the library cannot read a token's text as that token."""
+    parts = re.split(f"({'|'.join(map(re.escape, token_ids))})", text) if token_ids else [text]
+    # An empty text would be a terminal that nothing matches.
+    return " ".join(f"<[{token_ids[part]}]>" if part in token_ids else json.dumps(part) for part in parts if part)
+
+
+def _schema(function: Function) -> dict[str, Any]:
+    """Return the schema with bounded whitespace, unless it says of whitespace itself."""
+    schema = function.schema_of_arguments
+    said = schema.get("x-guidance", {})
+    return schema if not isinstance(said, dict) else schema | {"x-guidance": {"whitespace_pattern": WHITESPACE} | said}
+
+
+class SpelledReader:
+    """Reads calls in one spelling. See ``CallReader``."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        self._head = re.compile(f"{re.escape(spelling.opening)}([A-Za-z0-9_-]+){re.escape(spelling.middle)}")
+        self._pending = ""
+        self._extent: Extent | None = None
+        self._num_calls = 0
+
+    @property
+    def is_in_call(self) -> bool:
+        """See ``CallReader``."""
+        return self._extent is not None
+
+    def push(self, text: str) -> list[Event]:
+        """See ``CallReader``."""
+        self._pending += text
+        events: list[Event] = []
+        while found := self._arguments() if self.is_in_call else self._start():
+            events += found
+        return events
+
+    def finish(self) -> list[Event]:
+        """See ``CallReader``."""
+        # Cut in the head of the first call: nobody knows which one.
+        return [] if self._num_calls or not self._pending else [Content(self._pending)]
+
+    def _start(self) -> list[Event]:
+        found = self._head.search(self._pending)
+        if found is None:
+            return []
+        self._pending = self._pending[found.end() :]
+        self._extent = Extent()
+        self._num_calls += 1
+        return [CallStart(found.group(1))]
+
+    def _arguments(self) -> list[Event]:
+        assert self._extent is not None
+        end = self._extent.end(self._pending)
+        text = self._pending[:end]
+        self._pending = self._pending[len(text) :]
+        if end is not None:
+            self._extent = None
+        return [Arguments(text)] if text else []

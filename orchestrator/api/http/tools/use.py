@@ -1,0 +1,92 @@
+"""The tools of one chat, with a model that knows how to call them."""
+
+import json
+
+from orchestrator.api.http.chat import ChatRequest
+from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.tools.calls import CallReader
+from orchestrator.api.http.tools.known import format_of
+from orchestrator.api.http.tools.request import Function, NamedTool
+from orchestrator.api.request_queue import RequestQueue
+from orchestrator.decode.text import TextTokenizer
+from specgate.errors import InvalidArgument
+from specgate.types import FinishReason, Grammar, GrammarKind
+
+
+def _tokenizer(request_queue: RequestQueue) -> TextTokenizer:
+    try:
+        return request_queue.tokenizer
+    except InvalidArgument as error:
+        raise InvalidArgument("messages", error.problem) from None
+
+
+class ToolUse:
+    """How the answers to one chat may call tools.
+
+    Args:
+        params: with at least one tool that may be called.
+
+    Raises:
+        InvalidArgument: the served model cannot call tools.
+    """
+
+    def __init__(self, params: ChatRequest, request_queue: RequestQueue) -> None:
+        tokenizer = _tokenizer(request_queue)
+        self._request_queue = request_queue
+        self._choice = params.tool_choice
+        self._functions = [tool.function for tool in params.offered_tools]
+        self._parallel = params.parallel_tool_calls is not False
+        self._format = format_of(tokenizer.chat_template(with_tools=True), request_queue.tool_call_format)
+        self._marker_ids = tokenizer.added_token_ids(self._format.markers)
+        self.new_id = self._format.new_id
+
+    @property
+    def shown_token_ids(self) -> frozenset[int]:
+        """Tokens that readers of the text must see, also where they are special."""
+        return frozenset(self._marker_ids.values())
+
+    @property
+    def _called(self) -> list[tuple[int, Function]]:
+        """What may be called, by its place among the tools, where a call is required."""
+        numbered = list(enumerate(self._functions))
+        if isinstance(self._choice, NamedTool):
+            return [(i, one) for i, one in numbered if one.name == self._choice.function.name]
+        return numbered if self._choice == "required" else []
+
+    async def grammar(self) -> Grammar | None:
+        """Return what answers must follow, as services take it; None where no call is required.
+
+        Raises:
+            ApiError: 400, a function's parameters cannot be followed; names the place in them.
+        """
+        if not self._called:
+            return None
+        for index, function in self._called:
+            await self._checked(
+                GrammarKind.JSON_SCHEMA,
+                json.dumps(function.schema_of_arguments),
+                f"tools[{index}].function.parameters",
+            )
+        parallel = self._parallel and self._choice == "required"
+        called = [function for _, function in self._called]
+        text = self._format.grammar(called, self._marker_ids, parallel=parallel)
+        return await self._checked(GrammarKind.LARK, text, "tools")
+
+    async def _checked(self, kind: GrammarKind, text: str, name: str) -> Grammar | None:
+        try:
+            return await self._request_queue.checked(Grammar(kind, text))
+        except InvalidArgument as error:
+            place = in_words_of(error, {f"grammar.{kind}": name})
+            raise ApiError(400, str(place), param=place.field, code="invalid_value") from None
+
+    def reader(self) -> CallReader:
+        """Return what reads one answer."""
+        if self._called:
+            return self._format.required()
+        return self._format.free({function.name for function in self._functions}, parallel=self._parallel)
+
+    def finish_reason(self, reason: str, reader: CallReader, num_calls: int) -> str:
+        """Return OpenAI's reason for the end of an answer: calls, unless it was cut or had to call one function."""
+        is_named = isinstance(self._choice, NamedTool)
+        ends_with_calls = reason == FinishReason.STOP and num_calls and not reader.is_in_call and not is_named
+        return "tool_calls" if ends_with_calls else reason
