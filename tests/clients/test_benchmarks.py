@@ -75,7 +75,7 @@ def test_aiperf(pair: Served, clients: ClientTable, through: Through, tmp_path: 
                 "--extra-inputs", json.dumps(DRAFTING), "--export-level", "raw", "--ui", "none",
                 "--no-gpu-telemetry", "--no-server-metrics", "--artifact-dir", str(folder),
                 # Offline, it takes a folder for a name of the hub. The proxy to nowhere keeps it on loopback.
-                HF_HUB_OFFLINE="0",
+                HF_HUB_OFFLINE="",
             )  # fmt: skip
             told = json.loads((folder / "profile_export_aiperf.json").read_text())
             assert (told["request_count"]["avg"], told["error_summary"]) == (NUM_REQUESTS, [])

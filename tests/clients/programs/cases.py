@@ -74,4 +74,4 @@ def _outcome(function: Case, door: Door) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return {"error": f"{type(error).__name__}: {error or place.line}"}
+        return {"error": f"{type(error).__name__}: {str(error) or place.line}"}
