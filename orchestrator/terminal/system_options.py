@@ -23,7 +23,7 @@ class SystemOptions(ModelOptions):
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Ask the gRPC door of a running system; where it asks for a key, the one in SPECGATE_KEY. Its defaults "
+            help="Ask the gRPC door of a running system, with the key in SPECGATE_KEY if it asks for one. Its defaults "
             "hold for --gate and --gamma.",
             rich_help_panel=_SERVER,
         ),

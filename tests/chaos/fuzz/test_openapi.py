@@ -13,7 +13,9 @@ from tests.support.loop_thread import LoopThread
 
 pytest.importorskip("schemathesis", reason="scripts/chaos fetches it")
 
-from tests.support.fuzz_openapi import CHECKS, Case, boundaries, cases, operations
+from schemathesis import Case
+
+from tests.support.fuzz_openapi import CHECKS, boundaries, cases, operations
 
 pytestmark = pytest.mark.fuzz
 

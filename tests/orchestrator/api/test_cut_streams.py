@@ -46,7 +46,8 @@ async def test_no_byte_is_lost_and_pieces_end_inside_of_events(cut: Cut) -> None
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        async with CutProxy(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", cut) as proxy:
+        port = server.sockets[0].getsockname()[1]
+        async with CutProxy(f"127.0.0.1:{port}", cut) as proxy:
             reader, writer = await asyncio.open_connection(*proxy.endpoint.split(":"))
             writer.write(b"?")
             pieces = [piece async for piece in _pieces(reader)]
