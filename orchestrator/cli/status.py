@@ -16,7 +16,8 @@ from orchestrator.services.status import SystemStatus, ask_endpoints
 from orchestrator.terminal.model_options import check_endpoint
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import output_console, warner
-from specgate.errors import ServiceUnavailable
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.rpc.endpoint import join_endpoint
 from specgate.rpc.tls import ClientTlsFiles
 
 ROLES = ("verifier", "drafter")
@@ -34,6 +35,15 @@ class StatusOptions:
     ] = ()
     verifier: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Ask this verifier. Repeatable.")] = ()
     drafter: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Ask this drafter. Repeatable.")] = ()
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show what happens, again and again, from the metrics of all replicas.")
+    ] = False
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where --watch finds /metrics/targets; the gateway's, by the settings."),
+    ] = None
+    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0
+    times: Annotated[int | None, typer.Option(min=1, help="Looks of --watch; until Ctrl-C if absent.")] = None
     insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster that asks for no token.")] = False
 
     def __post_init__(self) -> None:
@@ -57,6 +67,10 @@ def status(
 ) -> None:
     """Show replicas, sessions, KV, queues and nodes: of named services, else of what `serve` runs on Ray."""
     settings = options.settings()
+    if options.watch:
+        from orchestrator.cli.watch import watch
+
+        return watch(output_console(), options.url or _url(settings), options.every_s, options.times)
     endpoints = _endpoints(settings)
     found = asyncio.run(_of_services(settings, endpoints)) if endpoints else _on_ray(settings, options.insecure)
     if json:
@@ -65,6 +79,15 @@ def status(
         print_status(output_console(), found)
     if not found.answers:
         raise typer.Exit(1)
+
+
+def _url(settings: Settings) -> str:
+    """Return where a gateway of these settings, on this machine, tells of its metrics."""
+    gateway = settings.gateway
+    listen = gateway.operations or gateway.http
+    if not listen.port:
+        raise InvalidArgument("--url", "is needed where the gateway listens at any free port")
+    return f"http{'s' if listen.tls else ''}://{join_endpoint(listen.host, listen.port)}"
 
 
 def _endpoints(settings: Settings) -> dict[str, tuple[str, ...]]:
