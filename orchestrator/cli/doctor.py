@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.api.settings.settings import load_settings
+from orchestrator.cli.exposure import exposure
 from orchestrator.cli.findings import Finding, FindingsReport, Status
 from orchestrator.cli.machine import check_machine, check_memory, look_around
 from orchestrator.cli.model_checks import (
@@ -30,9 +32,15 @@ from specgate.errors import ModelLoadError
 def doctor(
     models: ModelOptions,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="List what the served system listens on, and what of it is open.")
+    ] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML of `serve`, for --serve; else the defaults.")
+    ] = None,
 ) -> None:
-    """Check a pair of models, or running services, and say in words what is wrong."""
-    report = FindingsReport([*_examine(models)])
+    """Check a pair of models, or running services, or what the served system opens; say in words what is wrong."""
+    report = FindingsReport([*(exposure(load_settings(config)) if serve else _examine(models))])
     if json:
         print(json_format.dumps(report.to_object(), indent=2))
     else:

@@ -22,7 +22,7 @@ _MARKS = {Status.OK: "[green]✓[/]", Status.WARNING: "[yellow]![/]", Status.PRO
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. ``subject`` is target, draft, pair or machine."""
+    """One thing that was looked at. ``subject`` is target, draft, pair or machine; of what listens: who does."""
 
     subject: str
     check: str
@@ -66,7 +66,7 @@ class FindingsReport:
         count = {status: sum(one.status is status for one in self.findings) for status in Status}
         if not self.healthy:
             return f"[bold red]{count[Status.PROBLEM]} problem(s), {count[Status.WARNING]} warning(s)[/]"
-        return f"[bold green]this pair can be served[/], {count[Status.WARNING]} warning(s)"
+        return f"[bold green]nothing is in the way[/], {count[Status.WARNING]} warning(s)"
 
 
 def _plain(text: str) -> str:

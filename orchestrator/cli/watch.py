@@ -91,13 +91,12 @@ def shown(before: Look, now: Look) -> RenderableType:
     def ratio(part: str, whole: str) -> float | None:
         return gone[part] / gone[whole] if gone[whole] > 0 else None
 
+    acceptance = ratio("spec_decode_num_accepted_tokens_total", "spec_decode_num_draft_tokens_total")
     drafts = ratio("spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total")
     first_s = ratio("time_to_first_token_seconds_sum", "time_to_first_token_seconds_count")
     figures = {
         "tokens/s": number(gone["generation_tokens_total"] / since_s, ".1f"),
-        "acceptance": number(
-            ratio("spec_decode_num_accepted_tokens_total", "spec_decode_num_draft_tokens_total"), ".0%"
-        ),
+        "acceptance": number(acceptance, ".0%"),
         "tokens a round": number(None if drafts is None else 1 + drafts, ".2f"),
         "first token ms": number(None if first_s is None else 1000 * first_s, ".0f"),
         "running": f"{now.sums['num_requests_running']:.0f}/{now.sums['max_requests_running']:.0f}",
