@@ -14,6 +14,7 @@ from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
+from specgate.rpc.validate import check_token_ids
 from specgate.types import Grammar, SamplingParams
 
 Asked = CompletionRequest | ChatRequest | ResponsesRequest
@@ -81,9 +82,15 @@ async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, 
         return [await request_queue.encode(encode, num_characters(params.messages, tools), field)]
     adds = params.add_special_tokens
     return [
-        await encode_text(prompt, adds, request_queue) if isinstance(prompt, str) else tuple(prompt)
+        await encode_text(prompt, adds, request_queue) if isinstance(prompt, str) else _known_ids(prompt, request_queue)
         for prompt in params.prompt
     ]
+
+
+def _known_ids(prompt: Sequence[int], request_queue: RequestQueue) -> tuple[int, ...]:
+    """Return a prompt of ids, which may be decoded for its echo before anybody else looks at them."""
+    check_token_ids("prompt", prompt, request_queue.target_info.vocab_size)
+    return tuple(prompt)
 
 
 async def encode_text(text: str, add_special_tokens: bool | None, request_queue: RequestQueue) -> tuple[int, ...]:

@@ -156,6 +156,12 @@ async def test_body(site: Site, body: bytes, param: str | None, code: str) -> No
     assert (error["param"], error["code"]) == (param, code)
 
 
+@pytest.mark.parametrize("token_id", [-1, 97, 10**30])
+async def test_ids_that_would_be_echoed_are_looked_at_first(site: Site, token_id: int) -> None:
+    error = await refused(site, COMPLETIONS, {"model": "fake", "prompt": [5, token_id], "echo": True})
+    assert error["param"] == "prompt"
+
+
 async def test_model_that_is_not_served(site: Site) -> None:
     error = await refused(site, COMPLETIONS, {"model": "gpt-4", "prompt": "a"}, 404)
     assert (error["param"], error["code"]) == ("model", "model_not_found")
