@@ -11,7 +11,8 @@ HEAD = """# Results
 
 Made by `scripts/results_table.py` from the JSON files beside it; each says where its numbers come from. To add one:
 `orchestrator bench --json docs/results/NAME.json`, then run the script. What the rows and columns are:
-[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md), [chaos.md](../chaos.md), [clients.md](../clients.md).
+[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md), [chaos.md](../chaos.md),
+[clients.md](../clients.md).
 """
 COLUMNS = {
     "name": "row",
