@@ -4,13 +4,15 @@ from typing import Any, Literal
 
 import instructor
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from tests.clients.programs.cases import KEY, MESSAGES, OBJECT_TOKENS, Door, case, main
 
 
 class City(BaseModel):
-    """What the model is to fill in."""
+    """What the model is to fill in, and nothing beside."""
+
+    model_config = ConfigDict(extra="forbid")
 
     name: Literal["Paris", "Rome"]
     large: bool
