@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateObject, generateText, jsonSchema, streamObject, streamText, tool } from 'ai';
 
-import { checkCity, CITIES, CITY_ARGUMENTS, CITY_SCHEMA, KEY, main, MAX_TOKENS, PROMPT, QUESTION, WIDE } from './cases.mjs';
+import { checkCity, CITIES, CITY_ARGUMENTS, CITY_SCHEMA, KEY, main, MAX_TOKENS, OBJECT_TOKENS, PROMPT, QUESTION, WIDE } from './cases.mjs';
 
 const SHORT = { temperature: 0, maxRetries: 0, maxOutputTokens: MAX_TOKENS };
-const LONGER = { ...SHORT, maxOutputTokens: 64 };
+const LONGER = { ...SHORT, maxOutputTokens: OBJECT_TOKENS };
 const WEATHER = { weather: tool({ description: 'Tells the weather of a city.', inputSchema: jsonSchema(CITY_ARGUMENTS) }) };
 
 const provider = ({ url }) =>

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 
-import { checkCity, CITIES, CITY_ARGUMENTS, CITY_SCHEMA, KEY, main, MAX_TOKENS, MESSAGES, PROMPT, WIDE } from './cases.mjs';
+import { checkCity, CITIES, CITY_ARGUMENTS, CITY_SCHEMA, KEY, main, MAX_TOKENS, MESSAGES, OBJECT_TOKENS, PROMPT, WIDE } from './cases.mjs';
 
 const GREEDY = { max_tokens: MAX_TOKENS, temperature: 0 };
+const ONE_CALL = { max_tokens: OBJECT_TOKENS, parallel_tool_calls: false };
 const USAGE = { stream: true, stream_options: { include_usage: true } };
 const FORMAT = { type: 'json_schema', json_schema: { name: 'city', schema: CITY_SCHEMA, strict: true } };
 const TOOL = { type: 'function', function: { name: 'weather', parameters: CITY_ARGUMENTS } };
@@ -96,7 +97,7 @@ await main({
     return (await collected(stream, (choice) => choice.delta.content)).text;
   },
   async parsed(door) {
-    const settings = { model: door.model, messages: MESSAGES, temperature: 0, max_tokens: 64, response_format: FORMAT };
+    const settings = { model: door.model, messages: MESSAGES, temperature: 0, max_tokens: OBJECT_TOKENS, response_format: FORMAT };
     const answer = await connected(door).chat.completions.parse(settings);
     return checkCity(answer.choices[0].message.parsed ?? JSON.parse(answer.choices[0].message.content));
   },
@@ -113,7 +114,7 @@ await main({
   },
   async tools(door) {
     for (const tool_choice of ['required', { type: 'function', function: { name: 'weather' } }]) {
-      const [call] = (await chat(door, { tools: [TOOL], tool_choice, max_tokens: 64 })).choices[0].message.tool_calls;
+      const [call] = (await chat(door, { tools: [TOOL], tool_choice, ...ONE_CALL })).choices[0].message.tool_calls;
       assert.equal(call.function.name, 'weather');
       assert.ok(CITIES.includes(JSON.parse(call.function.arguments).city));
     }
@@ -122,7 +123,7 @@ await main({
     return 'weather';
   },
   async tools_stream(door) {
-    const stream = await chat(door, { tools: [TOOL], tool_choice: 'required', max_tokens: 64, stream: true });
+    const stream = await chat(door, { tools: [TOOL], tool_choice: 'required', ...ONE_CALL, stream: true });
     let told = '';
     for await (const chunk of stream)
       for (const choice of chunk.choices)

@@ -15,6 +15,8 @@ PROMPT = "def main():\n"
 QUESTION = "What is the capital of France?"
 MESSAGES: Any = [{"role": "user", "content": QUESTION}]
 MAX_TOKENS = 16
+OBJECT_TOKENS = 256
+"""Room for an object, where a tiny model puts as many blanks into it as it may."""
 KEY = "none"
 WIDE = {"structured_outputs": {"choice": ["naïve café, 日本語 🙂, done"]}}
 """In a request: its only answer has characters of two, three and four bytes."""

@@ -4,13 +4,15 @@ from typing import Any, Literal
 
 import instructor
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from tests.clients.programs.cases import KEY, MESSAGES, Door, case, main
+from tests.clients.programs.cases import KEY, MESSAGES, OBJECT_TOKENS, Door, case, main
 
 
 class City(BaseModel):
-    """What the model is to fill in."""
+    """What the model is to fill in, and nothing beside."""
+
+    model_config = ConfigDict(extra="forbid")
 
     name: Literal["Paris", "Rome"]
     large: bool
@@ -33,7 +35,7 @@ def asked(door: Door, mode: instructor.Mode, model: type[BaseModel], **others: A
         messages=MESSAGES,
         response_model=model,
         temperature=0,
-        max_tokens=96,
+        max_tokens=OBJECT_TOKENS,
         max_retries=0,
         **others,
     ).model_dump()
@@ -65,9 +67,11 @@ def partial_stream(door: Door) -> Any:
         openai.OpenAI(base_url=door.url, api_key=KEY, max_retries=0), mode=instructor.Mode.JSON_SCHEMA
     )
     parts = client.create_partial(
-        model=door.model, messages=MESSAGES, response_model=City, temperature=0, max_tokens=96, max_retries=0
+        model=door.model, messages=MESSAGES, response_model=City, temperature=0, max_tokens=OBJECT_TOKENS, max_retries=0
     )
-    return list(parts)[-1].model_dump()
+    city = list(parts)[-1]
+    assert None not in (city.name, city.large)
+    return city.model_dump()
 
 
 if __name__ == "__main__":

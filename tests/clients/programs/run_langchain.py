@@ -9,6 +9,7 @@ from tests.clients.programs.cases import (
     CITY_SCHEMA,
     KEY,
     MAX_TOKENS,
+    OBJECT_TOKENS,
     PROMPT,
     QUESTION,
     TOOL,
@@ -63,7 +64,7 @@ def wide_chat_stream(door: Door) -> str:
 @case
 def structured(door: Door) -> Any:
     schema = {"title": "city", "description": "A city.", **CITY_SCHEMA}
-    asked = chat(door, max_tokens=64).with_structured_output(schema, method="json_schema", strict=True)
+    asked = chat(door, max_tokens=OBJECT_TOKENS).with_structured_output(schema, method="json_schema", strict=True)
     city = asked.invoke(QUESTION)
     assert city["name"] in CITIES
     return city
@@ -71,7 +72,7 @@ def structured(door: Door) -> Any:
 
 @case
 def tools(door: Door) -> Any:
-    asked = chat(door, max_tokens=64).bind_tools([TOOL], tool_choice="required")
+    asked = chat(door, max_tokens=OBJECT_TOKENS).bind_tools([TOOL], tool_choice="required", parallel_tool_calls=False)
     (call,) = asked.invoke(QUESTION).tool_calls
     assert call["name"] == "weather"
     assert call["args"]["city"] in CITIES
@@ -81,7 +82,11 @@ def tools(door: Door) -> Any:
 @case
 def tools_stream(door: Door) -> Any:
     whole: Any = None
-    for chunk in chat(door, max_tokens=64).bind_tools([TOOL], tool_choice="required").stream(QUESTION):
+    for chunk in (
+        chat(door, max_tokens=OBJECT_TOKENS)
+        .bind_tools([TOOL], tool_choice="required", parallel_tool_calls=False)
+        .stream(QUESTION)
+    ):
         whole = chunk if whole is None else whole + chunk
     (call,) = whole.tool_calls
     return call["args"]

@@ -5,8 +5,21 @@ from typing import Any
 
 import litellm
 
-from tests.clients.programs.cases import CITIES, KEY, MAX_TOKENS, MESSAGES, PROMPT, TOOL, WIDE, Door, case, main
+from tests.clients.programs.cases import (
+    CITIES,
+    KEY,
+    MAX_TOKENS,
+    MESSAGES,
+    OBJECT_TOKENS,
+    PROMPT,
+    TOOL,
+    WIDE,
+    Door,
+    case,
+    main,
+)
 
+ONE_CALL: Any = {"max_tokens": OBJECT_TOKENS, "parallel_tool_calls": False}
 GREEDY: Any = {"max_tokens": MAX_TOKENS, "temperature": 0, "timeout": 120, "num_retries": 0}
 
 
@@ -61,7 +74,7 @@ def bad_request(door: Door) -> str:
 
 @case
 def tools(door: Door) -> Any:
-    message = chat(door, tools=[TOOL], tool_choice="required", max_tokens=64).choices[0].message
+    message = chat(door, tools=[TOOL], tool_choice="required", **ONE_CALL).choices[0].message
     (call,) = message.tool_calls
     assert call.function.name == "weather"
     arguments = json.loads(call.function.arguments)

@@ -11,6 +11,7 @@ from tests.clients.programs.cases import (
     KEY,
     MAX_TOKENS,
     MESSAGES,
+    OBJECT_TOKENS,
     PROMPT,
     TOOL,
     WIDE,
@@ -28,6 +29,7 @@ class City(BaseModel):
 
 
 GREEDY: Any = {"max_tokens": MAX_TOKENS, "temperature": 0}
+ONE_CALL: Any = {"max_tokens": OBJECT_TOKENS, "parallel_tool_calls": False}
 USAGE: Any = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -172,7 +174,7 @@ def chat_logprobs(door: Door) -> int:
 @case
 def parsed(door: Door) -> Any:
     answer = connected(door).chat.completions.parse(
-        model=door.model, messages=MESSAGES, response_format=City, temperature=0, max_tokens=64
+        model=door.model, messages=MESSAGES, response_format=City, temperature=0, max_tokens=OBJECT_TOKENS
     )
     return answer.choices[0].message.parsed.model_dump()
 
@@ -201,7 +203,7 @@ def response_stream(door: Door) -> str:
 @case
 def response_parsed(door: Door) -> Any:
     answer = connected(door).responses.parse(
-        model=door.model, input=MESSAGES, text_format=City, temperature=0, max_output_tokens=64
+        model=door.model, input=MESSAGES, text_format=City, temperature=0, max_output_tokens=OBJECT_TOKENS
     )
     return answer.output_parsed.model_dump()
 
@@ -211,7 +213,7 @@ def tools(door: Door) -> Any:
     """What is required comes, and its arguments follow the schema; what is open is answered."""
     named = {"type": "function", "function": {"name": "weather"}}
     for choice in ("required", named):
-        (message,) = [one.message for one in chat(door, tools=[TOOL], tool_choice=choice, max_tokens=64).choices]
+        (message,) = [one.message for one in chat(door, tools=[TOOL], tool_choice=choice, **ONE_CALL).choices]
         call = message.tool_calls[0]
         assert (call.type, call.function.name) == ("function", "weather")
         assert json.loads(call.function.arguments)["city"] in CITIES
@@ -222,7 +224,7 @@ def tools(door: Door) -> Any:
 @case
 def tools_stream(door: Door) -> Any:
     name, arguments = "", ""
-    for chunk in chat(door, tools=[TOOL], tool_choice="required", max_tokens=64, stream=True):
+    for chunk in chat(door, tools=[TOOL], tool_choice="required", stream=True, **ONE_CALL):
         for call in (one for choice in chunk.choices for one in choice.delta.tool_calls or ()):
             name += call.function.name or ""
             arguments += call.function.arguments or ""

@@ -45,15 +45,14 @@ async def test_no_byte_is_lost_and_pieces_end_inside_of_events(cut: Cut) -> None
             await asyncio.sleep(0.15)
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with CutProxy(f"127.0.0.1:{port}", cut) as proxy:
-            reader, writer = await asyncio.open_connection(*proxy.endpoint.split(":"))
-            writer.write(b"?")
-            pieces = [piece async for piece in _pieces(reader)]
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, CutProxy(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", cut) as proxy:
+        reader, writer = await asyncio.open_connection(*proxy.endpoint.split(":"))
+        writer.write(b"?")
+        pieces = [piece async for piece in _pieces(reader)]
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
     assert b"".join(pieces) == b"".join(events)
     assert any(not piece.endswith(b"\n\n") for piece in pieces)
     if cut is Cut.BYTES:
