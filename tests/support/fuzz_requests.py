@@ -21,7 +21,7 @@ MODEL = "fake"
 BASE: Request = {"prompt": "def f():", "seed": 7, "max_tokens": 3}
 IDS = st.sampled_from((0, 5, TOKENIZER_SIZE - 1, TOKENIZER_SIZE, 2**31, 2**32 - 1))
 TEXTS = st.sampled_from(("", "a", "\x00", "é🙂", "def f():\n", "<|endoftext|>"))
-GRAMMARS = (
+GRAMMARS: tuple[tuple[str, Any], ...] = (
     ("json_schema", '{"type": "boolean"}'),
     ("json_schema", '{"type": "objekt"}'),
     ("json_schema", '{"properties": {"a": {"not": {}}}}'),
