@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from orchestrator.api.chats import MAX_MESSAGES, turn
 from orchestrator.api.http.requests import GenerateRequest
-from orchestrator.api.http.strict import Name, StrictBody
+from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
 from orchestrator.api.http.tools.request import (
     MAX_CALLS,
     Tool,
@@ -104,7 +104,7 @@ class ChatRequest(GenerateRequest):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
 
-    store: Literal[False] | None = None
+    store: OnlyFalse | None = None
     metadata: None = None
     service_tier: Literal["auto", "default"] | None = None
     safety_identifier: Name | None = None
