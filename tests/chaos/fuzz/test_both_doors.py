@@ -148,8 +148,8 @@ def test_what_only_one_door_can_carry_is_refused_by_it(doors: Doors) -> None:
     for field, number in {"top_k": -2, "max_tokens": -1, "seed": 2**64, "n": -1, "gamma": 2**32}.items():
         assert by_http(doors, BASE | {field: number})[:2] == (REFUSED, field)
     for field in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
-        for number in (float("nan"), float("inf")):
-            assert grpc_verdict(doors.grpc, BASE | {field: number}, HANG_S)[0][:2] == (REFUSED, field)
+        for value in (float("nan"), float("inf")):
+            assert grpc_verdict(doors.grpc, BASE | {field: value}, HANG_S)[0][:2] == (REFUSED, field)
 
 
 @pytest.mark.timeout(900)
