@@ -19,6 +19,7 @@ from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.routes import make_app, make_operations_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.keys.keyring import Keyring
+from orchestrator.api.metrics.leases import LeaseWaits, TimedPool
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
@@ -69,9 +70,11 @@ class Gateway:
         traces = self._settings.traces
         if traces.endpoint is not None:
             tracing.configure("specgate-gateway", traces.endpoint, traces.sample)
-        orchestrator = await _connected(self._settings, verifiers, drafters)
+        waits = LeaseWaits()
+        orchestrator = await _connected(self._settings, verifiers, drafters, waits)
         gateway = self._settings.gateway
         self._request_queue = RequestQueue(orchestrator, gateway, self._settings.defaults, self._settings.model_name)
+        self._request_queue.metrics.registry.register(waits)
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
         probe = None if verifiers is None else Replicas("verifier", verifiers).check
         separate = gateway.operations
@@ -165,7 +168,9 @@ def _application(role: str, settings: Settings) -> Application | None:
     return service_application(role, service, settings.drain_s, settings.logs, settings.traces.endpoint)
 
 
-async def _connected(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:
+async def _connected(
+    settings: Settings, verifiers: Handle | None, drafters: Handle | None, waits: LeaseWaits
+) -> Orchestrator:
     """Wait for the first verifier; a drafter may come later.
 
     Raises:
@@ -176,21 +181,23 @@ async def _connected(settings: Settings, verifiers: Handle | None, drafters: Han
     give_up_at_s = time.monotonic() + START_S
     while True:
         try:
-            return await _connect(settings, verifiers, drafters)
+            return await _connect(settings, verifiers, drafters, waits)
         except ServiceUnavailable as error:
             if time.monotonic() > give_up_at_s:
                 raise
             _log.info("waiting on: %s", error)
 
 
-async def _connect(settings: Settings, verifiers: Handle | None, drafters: Handle | None) -> Orchestrator:
+async def _connect(
+    settings: Settings, verifiers: Handle | None, drafters: Handle | None, waits: LeaseWaits
+) -> Orchestrator:
     tls = _client_tls(settings)
     wait_s = settings.verifier_wait_s
-    pool = _pool("verifier", settings.verifier, verifiers, wait_s, tls)
+    pool: Pool = TimedPool("verifier", _pool("verifier", settings.verifier, verifiers, wait_s, tls), waits)
     tokenizer = await _tokenizer(settings.verifier, pool, tls)
-    draft_pool = None
+    draft_pool: Pool | None = None
     if settings.drafter is not None:
-        draft_pool = _pool("drafter", settings.drafter, drafters, DRAFTER_WAIT_S, tls)
+        draft_pool = TimedPool("drafter", _pool("drafter", settings.drafter, drafters, DRAFTER_WAIT_S, tls), waits)
     return await Orchestrator.connect(pool, draft_pool, tokenizer, tls=tls, timeouts=Timeouts(failover_s=wait_s))
 
 

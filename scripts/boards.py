@@ -48,6 +48,11 @@ SERVING = [
     ),
     Panel("Time in the queue", "s", quantiles("request_queue_time_seconds")),
     Panel(
+        "Wait for a session, 95 of 100",
+        "s",
+        {"{{service}} {{outcome}}": quantiles("lease_wait_seconds", ", service, outcome")["p95"]},
+    ),
+    Panel(
         "Requests that ended, a second",
         "reqps",
         {
