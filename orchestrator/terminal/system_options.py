@@ -23,8 +23,8 @@ class SystemOptions(ModelOptions):
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Ask the gRPC door of a running system; where it asks for a key, the one in SPECGATE_KEY. Its defaults "
-            "hold for --gate and --gamma.",
+            help="Ask the gRPC door of a running system; where it asks for a key, the one in SPECGATE_KEY. Its "
+            "defaults hold for --gate and --gamma.",
             rich_help_panel=_SERVER,
         ),
     ] = None
