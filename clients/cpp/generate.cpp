@@ -55,7 +55,16 @@ int stream(const client::Options& options) {
   }
   // On a command line everybody on the machine could read it.
   const char* key = std::getenv("SPECGATE_KEY");
-  if (key != nullptr && *key != '\0') context.AddMetadata("authorization", std::string("Bearer ") + key);
+  if (key != nullptr && *key != '\0') {
+    for (const char* at = key; *at != '\0'; ++at) {
+      // gRPC itself would end the process.
+      if (*at <= ' ' || *at > '~') {
+        std::cerr << "generate: SPECGATE_KEY: may hold visible ASCII alone\n";
+        return 2;
+      }
+    }
+    context.AddMetadata("authorization", std::string("Bearer ") + key);
+  }
   const CancelOnInterrupt interrupt(context);
   const auto stub = specgate::v1::GenerationService::NewStub(client::channel_to(options));
   client::Display display(options.token_ids, options.request.params().n() > 1);

@@ -15,7 +15,7 @@ from specgate.errors import SpecgateError
 async def stream(args: argparse.Namespace) -> None:
     """Print text as it comes, then the statistics."""
     params = Params(temperature=args.temperature, max_tokens=args.max_tokens)
-    async with Client(args.server, key=os.environ.get("SPECGATE_KEY")) as client:
+    async with Client(args.server, key=os.environ.get("SPECGATE_KEY") or None) as client:
         # Leaving the loop early, Ctrl-C too, cancels the call, which frees both sessions.
         async for delta in client.stream(args.prompt, params):
             print(delta.text, end="", flush=True)

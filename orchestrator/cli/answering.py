@@ -149,7 +149,7 @@ async def open_answerer(
         SpecgateError: see ``open_pair``; of a running system nothing is known before the first prompt.
     """
     if system.server is not None:
-        async with Client(system.endpoint, system.server_tls, os.environ.get(KEY_VARIABLE)) as client:
+        async with Client(system.endpoint, system.server_tls, os.environ.get(KEY_VARIABLE) or None) as client:
             yield ServerAnswerer(client, says_gate=says_gate)
         return
     async with open_pair(system, with_draft=with_draft, capacity=capacity, log=log) as pair:

@@ -103,8 +103,9 @@ class TextTokenizer:
                 continue_final_message=continue_final_message,
                 return_dict=True,
             )
-        # Templates refuse with an error of Jinja's, transformers where it cannot find the message to continue.
-        except (TemplateError, ValueError) as error:
+        # Templates refuse with an error of Jinja's, and fail with one of Python's where they take a client's object for
+        # a text, or walk a schema that is none; transformers fails where it cannot find the message to continue.
+        except (TemplateError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
             raise InvalidArgument("messages", f"the chat template refuses them: {error}") from None
         return tuple(encoded["input_ids"])
 

@@ -26,10 +26,12 @@ class Client:
         key: of `orchestrator keys`, where the system asks for one. In plain text whoever listens reads it.
 
     Raises:
-        InvalidArgument: ``endpoint`` is not HOST:PORT, or a file cannot be used.
+        InvalidArgument: ``endpoint`` is not HOST:PORT, a file cannot be used, or ``key`` is none.
     """
 
     def __init__(self, endpoint: str, tls: ClientTlsFiles | None = None, key: str | None = None) -> None:
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InvalidArgument("key", "has characters that no key has; ASCII is all of it, in one line")
         self.endpoint = endpoint
         self._metadata = () if key is None else (("authorization", f"Bearer {key}"),)
         self._channel = open_channel(endpoint, tls)
@@ -64,13 +66,13 @@ class Client:
             SpecgateError: what else the server answered.
         """
         request = request_to_pb(pb2.GenerateStreamRequest, prompt, params)
-        call = self._stub.GenerateStream(request, timeout=timeout_s, metadata=self._metadata)
-        try:
-            with self._answers():
+        with self._answers():
+            call = self._stub.GenerateStream(request, timeout=timeout_s, metadata=self._metadata)
+            try:
                 async for response in call:
                     yield delta_from_pb(response)
-        finally:
-            call.cancel()
+            finally:
+                call.cancel()
 
     async def generate(self, prompt: Prompt, params: Params = Params(), *, timeout_s: float | None = None) -> Answer:
         """Return a whole answer. Arguments and errors are those of ``stream``."""
@@ -85,6 +87,8 @@ class Client:
             yield
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
+        except grpc.aio.UsageError:
+            raise ServiceUnavailable(f"the client of {self.endpoint} was closed") from None
         except asyncio.CancelledError:
             # Where nobody cancelled the task it is the call that was, by ``close``.
             task = asyncio.current_task()

@@ -34,7 +34,7 @@ class GrammarState:
         pristine: one that stays there.
         end_token_ids: what may follow a complete answer. Without any, it ends where nothing can be added.
         vocab_size: ids from here on are never allowed.
-        num_texts: nor are ids from here on, unless they are end tokens: the tokenizer has no text for them.
+        tokenizer: nor are ids, unless they are end tokens, that it has no text for.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class GrammarState:
         pristine: "LLMatcher",
         end_token_ids: Collection[int],
         vocab_size: int,
-        num_texts: int,
+        tokenizer: "LLTokenizer",
     ) -> None:
         self.num_known = 0
         """Rows that were made when they were asked for last; those behind them allow everything."""
@@ -53,7 +53,9 @@ class GrammarState:
         self._pristine = pristine
         self._end = sum(1 << token_id for token_id in end_token_ids)
         self._vocab_size = vocab_size
-        self._num_texts = min(vocab_size, num_texts)
+        self._tokenizer = tokenizer
+        # A model may have more rows than its tokenizer has ids; the first of the rest is the library's end.
+        self._num_texts = min(vocab_size, tokenizer.eos_token)
         self._texts = (1 << self._num_texts) - 1
         self._is_lost = False
         self._committed: list[int] = []
@@ -105,8 +107,19 @@ class GrammarState:
         """Return what may follow what was read, as one number."""
         if self._matcher.is_error():
             return 0
-        bits = int.from_bytes(self._matcher.compute_bitmask(), "little") & self._texts
-        return bits | self._end if self._matcher.is_accepting() else bits
+        bits = int.from_bytes(self._matcher.compute_bitmask(), "little")
+        if self._matcher.is_accepting():
+            return bits & self._texts | self._end
+        return self._in_text(bits) & self._texts
+
+    def _in_text(self, bits: int) -> int:
+        """Return the row, with a special token's name spelled by other tokens where a text is wanted: of a text without
+        alternatives the library allows the tokenizer's own spelling alone, and there it refuses to read that token.
+        """
+        only = bits.bit_length() - 1
+        if bits.bit_count() != 1 or not self._tokenizer.is_special_token(only) or self._matcher.validate_tokens([only]):
+            return bits
+        return 1 << self._tokenizer.greedy_tokenize(self._tokenizer.decode_str([only]))[0]
 
     def _read(self, token_ids: Sequence[int]) -> int:
         """Have the matcher behind the committed tokens and these; return how many of them it took."""
@@ -165,9 +178,8 @@ class Grammars:
         assert spec.grammar is not None
         pristine = self._matcher(spec.grammar)
         assert self._tokenizer is not None
-        # A model may have more rows than its tokenizer has ids; the first of the rest is the library's end.
-        end_token_ids, num_texts = self._end_token_ids(spec, vocab_size), self._tokenizer.eos_token
-        state = GrammarState(pristine.deep_copy(), pristine, end_token_ids, vocab_size, num_texts)
+        end_token_ids = self._end_token_ids(spec, vocab_size)
+        state = GrammarState(pristine.deep_copy(), pristine, end_token_ids, vocab_size, self._tokenizer)
         output = spec.output_token_ids
         if state.num_following(output) < len(output) or state.commit(output) is not None:
             raise InvalidArgument("output_token_ids", "do not follow the grammar, or complete it")

@@ -32,7 +32,8 @@ class TextPart(StrictBody):
 class Message(StrictBody):
     """One turn. Parts of text are joined by newlines. Null fields are those of an answer that is sent back.
 
-    Beside ``tool_calls`` an assistant may have no content. A tool's content is the result of one of them.
+    An assistant's content may be null, as that of an answer of calls is, or of nothing; beside ``tool_calls`` it may be
+    left out. A tool's content is the result of one of them.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -48,10 +49,11 @@ class Message(StrictBody):
 
     @model_validator(mode="before")
     @classmethod
-    def _calls_need_no_content(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("tool_calls") and value.get("content") is None:
-            return value | {"content": ""}
-        return value
+    def _assistants_may_say_nothing(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("content") is not None:
+            return value
+        says_nothing = value.get("tool_calls") or (value.get("role") == "assistant" and "content" in value)
+        return value | {"content": ""} if says_nothing else value
 
     @field_validator("content", mode="before", json_schema_input_type=str | list[TextPart] | None)
     @classmethod

@@ -231,6 +231,21 @@ async def test_a_server_that_is_gone_in_mid_stream() -> None:
         await room.freed()
 
 
+async def test_a_closed_client_says_so() -> None:
+    client = Client(NOBODY)
+    await client.close()
+    with pytest.raises(ServiceUnavailable, match=f"the client of {NOBODY} was closed"):
+        await client.generate(PROMPT, GREEDY)
+    with pytest.raises(ServiceUnavailable, match=f"the client of {NOBODY} was closed"):
+        await all_of(client)
+
+
+def test_a_key_that_no_header_can_carry() -> None:
+    for key in ("sg-a\nb", "ключ"):
+        with pytest.raises(InvalidArgument, match=r"^key: has characters that no key has"):
+            Client(NOBODY, key=key)
+
+
 async def test_nobody_is_there() -> None:
     async with Client(NOBODY) as client:
         for asking in (all_of(client), client.generate(PROMPT)):

@@ -65,6 +65,9 @@ async def test_a_key_is_shown_where_one_is_asked_for(
             code, _, err = await run(*asked, SPECGATE_KEY=key)
             assert code == 1
             assert "UNAUTHENTICATED" in err
+        code, _, err = await run(*asked, SPECGATE_KEY="sg\nright")
+        assert code == 2
+        assert err.startswith("generate: ")
 
 
 async def test_a_chat_is_read_by_the_targets_template(client: Command) -> None:

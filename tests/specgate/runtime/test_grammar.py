@@ -1,6 +1,8 @@
 """A session's place in its grammar: the same whatever came in between, and by definition where texts are few."""
 
+import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ from tokenizers import pre_tokenizers
 
 from specgate.errors import InvalidArgument
 from specgate.runtime.grammar import Grammars, GrammarState
+from specgate.tokenizer import load_tokenizer
 from specgate.types import Grammar, GrammarKind
 from tests.support.grammars import END, LETTERS, allowed_by_texts, choice, letter_grammars, regex
-from tests.support.models import TOKENIZER_SIZE, write_tokenizer
+from tests.support.models import END_OF_TEXT, TOKENIZER_SIZE, write_tokenizer
 from tests.support.sessions import make_spec
 
 TEXTS = ("ab", "ba", "abb", "b")
@@ -108,6 +111,28 @@ def test_rows_of_a_model_that_its_tokenizer_has_no_ids_for_are_never_allowed(let
     assert state.num_following((0, SIZE)) == 1
     without_end = opened(letters, choice("ab"), padded, stop_token_ids=frozenset())
     assert without_end.commit((2, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (choice(END_OF_TEXT), END_OF_TEXT),
+        (regex(re.escape(f"a{END_OF_TEXT}b")), f"a{END_OF_TEXT}b"),
+        (Grammar(GrammarKind.JSON_SCHEMA, json.dumps({"const": END_OF_TEXT})), json.dumps(END_OF_TEXT)),
+    ],
+)
+def test_the_name_of_a_special_token_is_spelled_by_other_tokens(tmp_path: Path, grammar: Grammar, text: str) -> None:
+    folder = str(write_tokenizer(tmp_path))
+    state = opened(Grammars(folder), grammar, TOKENIZER_SIZE, stop_token_ids=frozenset())
+    written: list[int] = []
+    while state.commit(written[-1:]) is None:
+        (row,) = bits(state.allowed(()), TOKENIZER_SIZE)
+        written.append(row.index(True))
+        assert state.error == ""
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer is not None
+    assert tokenizer.decode(written) == text
+    assert tokenizer.eos_token_id not in written
 
 
 def test_a_grammar_that_leads_nowhere_is_known_by_its_row(letters: Grammars) -> None:

@@ -67,7 +67,7 @@ class ToolChoice(ChatChoice):
             else:
                 calls[-1]["function"]["arguments"] += event.text
         self._num_calls = len(calls)
-        message = {"role": "assistant", "content": content or None, "refusal": None}
+        message = {"role": "assistant", "content": content or (None if calls else ""), "refusal": None}
         return {"message": message | ({"tool_calls": calls} if calls else {})}
 
     def _reason(self, reason: str | None) -> str | None:

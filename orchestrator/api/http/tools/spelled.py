@@ -52,8 +52,8 @@ def _said(text: str, token_ids: Mapping[str, int]) -> str:
 def _schema(function: Function) -> dict[str, Any]:
     """Return the schema with bounded whitespace, unless it says of whitespace itself."""
     schema = function.schema_of_arguments
-    said = schema.get("x-guidance", {})
-    return schema if not isinstance(said, dict) else schema | {"x-guidance": {"whitespace_pattern": WHITESPACE} | said}
+    said = schema.get("x-guidance")
+    return schema | {"x-guidance": {"whitespace_pattern": WHITESPACE} | (said if isinstance(said, dict) else {})}
 
 
 class SpelledReader:

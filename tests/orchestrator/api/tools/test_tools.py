@@ -212,6 +212,7 @@ def tool(**function: Any) -> dict[str, Any]:
 
 
 BAD = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "objekt"}}}}
+CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 HISTORY = [*MESSAGES, {"role": "tool", "tool_call_id": "x", "content": "1"}]
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [tool(), tool()]}, "tools", "two functions of the name f"),
@@ -247,8 +248,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "messages[0].tool_calls[0].function.arguments",
         "must be an object of JSON",
     ),
-    ({"messages": [MESSAGES[0] | {"tool_calls": [{"id": "x", "type": "function", "function":
-        {"name": "f", "arguments": "{}"}}]}]}, "messages[0]", "belong to the role assistant"),
+    ({"messages": [MESSAGES[0] | {"tool_calls": [CALL]}]}, "messages[0]", "belong to the role assistant"),
 ]  # fmt: skip
 
 
@@ -264,6 +264,20 @@ async def test_what_is_refused_by_its_place(hermes: Stage) -> None:
     assert len(site.room.verifier.sessions) == num_sessions
 
 
+async def test_an_answer_of_nothing_can_be_sent_back(hermes: Stage) -> None:
+    hermes.text = ""
+    assert (await whole(hermes))["message"]["content"] == ""
+    for content in ("", None):
+        said = {"role": "assistant", "content": content}
+        await whole(hermes, messages=[*MESSAGES, said, *MESSAGES])
+
+
+async def test_what_a_schema_says_of_whitespace_may_be_nonsense(hermes: Stage) -> None:
+    hermes.text = spelled(FORMATS["hermes"], ("f", "{}"))
+    asked = tool(parameters={"type": "object", "x-guidance": 5})
+    assert (await whole(hermes, tools=[asked], tool_choice="required"))["finish_reason"] == "tool_calls"
+
+
 @pytest.mark.parametrize(
     ("chat_template", "body", "param", "problem"),
     [
@@ -272,6 +286,18 @@ async def test_what_is_refused_by_its_place(hermes: Stage) -> None:
         ("{{ messages[0].content }}", {"tools": TOOLS, "tool_choice": "none"}, None, ""),
         ("{{ tools }}<tool_call>\n<function=", {"tools": TOOLS}, "tools", "gateway.tool_call_format"),
         ("{{ tools }}", {"tools": TOOLS}, "tools", "gateway.tool_call_format"),
+        (
+            "{{ tools[0].function.parameters.properties | items | list }}<tool_call>",
+            {"tools": [tool(parameters={"type": "object", "properties": 5})]},
+            "messages",
+            "template refuses",
+        ),
+        (
+            "{{ messages[1].tool_calls[0].function.arguments + 'x' }}",
+            {"messages": [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+            "messages",
+            "template refuses",
+        ),
     ],
 )
 async def test_a_model_that_cannot_call(
