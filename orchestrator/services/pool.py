@@ -102,10 +102,17 @@ class StaticPool:
         return [endpoint for endpoint in self._load if endpoint not in self._recoveries]
 
     async def _recover(self, endpoint: str) -> None:
-        while not await self._health(endpoint):
+        while not await self._is_healthy(endpoint):
             self._recoveries[endpoint].looked.set()
             await asyncio.sleep(self._recheck_interval_s)
         self._recoveries.pop(endpoint).looked.set()
+
+    async def _is_healthy(self, endpoint: str) -> bool:
+        try:
+            return await self._health(endpoint)
+        except InvalidArgument:
+            # TLS files that are being replaced; the next look may find them whole.
+            return False
 
 
 class _Recovery:

@@ -1,6 +1,7 @@
 """Channels, and bidirectional calls whose failures are ours."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -10,7 +11,9 @@ import grpc
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.rpc.channel import open_channel
 from specgate.rpc.status import from_rpc_error
-from specgate.rpc.tls import ClientTlsFiles
+from specgate.rpc.tls import ClientTlsFiles, channel_credentials
+
+_log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SHARE = 1 / 3
 """Of the silence that a service survives, how much it gets: two keep_alives may be late."""
@@ -26,6 +29,7 @@ class ChannelCache:
     def __init__(self, tls: ClientTlsFiles | None = None) -> None:
         self._tls = tls
         self._stamp = tls.stamp() if tls is not None else None
+        self._credentials: grpc.ChannelCredentials | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
@@ -34,7 +38,7 @@ class ChannelCache:
         """Return the channel to ``endpoint``, opened at its first use.
 
         Raises:
-            InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used.
+            InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used at the first call.
         """
         self._renew()
         channel = self._channels.get(endpoint)
@@ -45,13 +49,23 @@ class ChannelCache:
             closing.add_done_callback(self._closing.discard)
             channel = None
         if channel is None:
-            channel = self._channels[endpoint] = open_channel(endpoint, self._tls)
+            channel = self._channels[endpoint] = open_channel(endpoint, self._tls, self._credentials)
         return channel
 
     def _renew(self) -> None:
         """Where our files have changed, have new sessions use them; those that run end on their old connection."""
-        if self._tls is not None and (stamp := self._tls.stamp()) != self._stamp:
+        if self._tls is None:
+            return
+        if self._credentials is None:
+            self._credentials = channel_credentials(self._tls)
+        if (stamp := self._tls.stamp()) != self._stamp:
             self._stamp = stamp
+            try:
+                self._credentials = channel_credentials(self._tls)
+            except InvalidArgument as error:
+                # Half written: a request is not told of our files, it runs with those of before.
+                _log.error("the certificate towards services stays as it was: %s", error)
+                return
             channels, self._channels = self._channels, {}
             for channel in channels.values():
                 closing = asyncio.ensure_future(channel.close(RETIRED_S))

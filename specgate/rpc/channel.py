@@ -31,10 +31,15 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(endpoint: str, tls: ClientTlsFiles | None = None) -> grpc.aio.Channel:
+def open_channel(
+    endpoint: str, tls: ClientTlsFiles | None = None, credentials: grpc.ChannelCredentials | None = None
+) -> grpc.aio.Channel:
     """Return a channel to ``endpoint`` (HOST:PORT), in plain text without ``tls``.
 
     It connects at its first call, and must be closed.
+
+    Args:
+        credentials: what was made of ``tls`` before; None makes them now.
 
     Raises:
         InvalidArgument: ``endpoint`` is not HOST:PORT, or a TLS file cannot be used.
@@ -43,4 +48,4 @@ def open_channel(endpoint: str, tls: ClientTlsFiles | None = None) -> grpc.aio.C
     if tls is None:
         return grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
     name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
-    return grpc.aio.secure_channel(target, channel_credentials(tls), (*CHANNEL_OPTIONS, *name))
+    return grpc.aio.secure_channel(target, credentials or channel_credentials(tls), (*CHANNEL_OPTIONS, *name))

@@ -26,6 +26,7 @@ def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
     """Charge requests, and the tokens in ``stats`` at the end, to the running task's caller, if there is one.
 
     Raises:
+        InvalidArgument: the caller may never run so many.
         RateLimited: the caller asks for more than it may.
     """
     caller = CALLER.get()

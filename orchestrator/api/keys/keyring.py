@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.api.keys.key_file import KeyEntry, KeyFile, hash_of, read_keys
+from orchestrator.api.keys.key_file import KeyEntry, hash_of, read_keys
 from orchestrator.api.keys.limits import KeyUse
 from specgate.errors import InvalidArgument, PermissionDenied, Unauthenticated
 
@@ -48,7 +48,8 @@ class Keyring:
         self._looked_at_s = clock()
         self._stamp = _stamp(file)
         self._callers: dict[tuple[str, str], Caller] = {}
-        self._keys = self._read()
+        self._by_hash: dict[str, KeyEntry] = {}
+        self._read()
 
     def caller_of(self, authorization: str | None) -> Caller:
         """Return whose key a client shows.
@@ -72,12 +73,12 @@ class Keyring:
         return self._callers[found.name, found.sha256]
 
     def _find(self, hashed: str) -> KeyEntry | None:
-        """Look at all keys, so that the time it takes tells nothing."""
-        found = None
-        for entry in self._keys.keys:
-            if hmac.compare_digest(entry.sha256, hashed):
-                found = entry
-        return found
+        """Look it up, at the same cost for any number of keys.
+
+        How long it takes tells nothing of a key: only of its SHA-256, which who asks cannot choose.
+        """
+        found = self._by_hash.get(hashed)
+        return found if found is not None and hmac.compare_digest(found.sha256, hashed) else None
 
     def _look(self) -> None:
         now_s = self._clock()
@@ -89,16 +90,16 @@ class Keyring:
             return
         self._stamp = stamp
         try:
-            self._keys = self._read()
+            self._read()
         except InvalidArgument as error:
             # What was known holds: a file that is being edited locks nobody out.
             _log.error("the keys stay as they were: %s", error)
 
-    def _read(self) -> KeyFile:
+    def _read(self) -> None:
         keys = read_keys(self._file)
         # Who has used up its minute does not get a new one because somebody else's key has changed.
         self._callers = {(entry.name, entry.sha256): self._known_or_new(entry) for entry in keys.keys}
-        return keys
+        self._by_hash = {entry.sha256: entry for entry in keys.keys}
 
     def _known_or_new(self, entry: KeyEntry) -> Caller:
         known = self._callers.get((entry.name, entry.sha256))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from orchestrator.api.keys.key_file import KeyLimits
-from specgate.errors import RateLimited
+from specgate.errors import InvalidArgument, RateLimited
 
 MINUTE_S = 60.0
 
@@ -66,6 +66,7 @@ class KeyUse:
             num_tokens: of their prompts.
 
         Raises:
+            InvalidArgument: the key may never run so many; names ``n``.
             RateLimited: with them the key asks for more than it may; says when to come back.
         """
         self._check(num_requests, num_tokens)
@@ -87,6 +88,10 @@ class KeyUse:
             self._tokens.take(num_tokens)
 
     def _check(self, num_requests: int, num_tokens: int) -> None:
+        if self._max_running is not None and num_requests > self._max_running:
+            raise InvalidArgument(
+                "n", f"asks for {num_requests} choices; the key {self._name} may run {self._max_running}"
+            )
         if self._max_running is not None and self.num_running + num_requests > self._max_running:
             raise RateLimited(f"the key {self._name} has {self.num_running} of {self._max_running} requests running")
         for what, bucket, amount in (

@@ -96,6 +96,25 @@ def test_bad_address_names_the_flag(endpoints: list[str]) -> None:
         StaticPool(endpoints, field="--drafter")
 
 
+async def test_one_that_is_looked_at_with_half_written_files_is_looked_at_again() -> None:
+    looks, looked_again = 0, asyncio.Event()
+
+    async def check(endpoint: str) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise InvalidArgument("tls.certificate", "half written")
+        looked_again.set()
+        return True
+
+    pool = StaticPool([HERE], check, recheck_interval_s=0.01)
+    pool.release(await pool.lease(), failed=True)
+    async with asyncio.timeout(10):
+        await looked_again.wait()
+    assert (await pool.lease()).endpoint == HERE
+    await pool.close()
+
+
 async def test_health_over_grpc() -> None:
     check, server = grpc_health(timeout_s=30.0), Server("specgate.test.Service", ServerOptions())
     await server.start()

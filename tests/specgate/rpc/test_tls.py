@@ -1,6 +1,8 @@
 """TLS and mTLS over a real connection, and files that cannot be used."""
 
+import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from orchestrator.services.streams import ChannelCache
 from specgate.errors import InvalidArgument
 from specgate.rpc.channel import open_channel
 from specgate.rpc.server_options import ServerOptions
-from specgate.rpc.tls import ClientTlsFiles, TlsFiles, channel_credentials, server_credentials
+from specgate.rpc.tls import ClientTlsFiles, TlsFiles, channel_credentials, server_context, server_credentials
 from tests.specgate.rpc.certificates import Certificates
 from tests.specgate.rpc.echo import EchoClient, running_server
 
@@ -109,7 +111,47 @@ async def test_sessions_from_now_on_use_our_own_renewed_certificate(
         certificate.write_bytes(good[0])
         key.write_bytes(good[1])
         assert await EchoClient(channels.get(server.endpoint)).echo("cpu") == "cpu"
+        # Half written files are not a request's fault, nor that of an endpoint that is new by then.
+        certificate.write_text("half written")
+        assert await EchoClient(channels.get(server.endpoint)).echo("cpu") == "cpu"
+        again = server.endpoint.replace("127.0.0.1", "localhost")
+        assert await EchoClient(channels.get(again)).echo("cpu") == "cpu"
         await channels.close()
+
+
+def shaken(
+    client: ssl.SSLContext, server: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> ssl.SSLSession | None:
+    """Let a client and a server shake hands in memory; return the session that the client may resume."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname="localhost", session=session)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (ours, theirs):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    theirs.write(b"x")
+    assert ours.read() == b"x"
+    return ours.session
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_is_resumed_past_the_authority_that_let_it_in(
+    tmp_path: Path, certificates: Certificates, version: ssl.TLSVersion
+) -> None:
+    authority = tmp_path / "client_ca.pem"
+    authority.write_bytes(certificates.ca.read_bytes())
+    server = server_context(TlsFiles(*certificates.issue("door"), authority))
+    client = ssl.create_default_context(cafile=certificates.ca)
+    client.load_cert_chain(*certificates.issue("caller"))
+    client.maximum_version = version
+    session = None
+    with suppress(ssl.SSLError):
+        session = shaken(client, server)
+        assert version is ssl.TLSVersion.TLSv1_3
+    authority.write_bytes(Certificates(folder_in(tmp_path, "next"), certificates.openssl).ca.read_bytes())
+    with pytest.raises(ssl.SSLError):
+        shaken(client, server, session)
 
 
 def folder_in(folder: Path, name: str) -> Path:

@@ -1,12 +1,13 @@
 """Keys: their file, who they are, what they may ask for."""
 
 import stat
+import time
 from datetime import date
 from pathlib import Path
 
 import pytest
 
-from orchestrator.api.keys.key_file import KeyEntry, KeyLimits, hash_of, new_key, read_keys, write_keys
+from orchestrator.api.keys.key_file import MAX_KEYS, KeyEntry, KeyLimits, hash_of, new_key, read_keys, write_keys
 from orchestrator.api.keys.keyring import LOOK_S, Keyring
 from orchestrator.api.keys.limits import KeyUse
 from specgate.errors import InvalidArgument, PermissionDenied, RateLimited, Unauthenticated
@@ -33,6 +34,31 @@ def test_a_file_holds_no_key_and_is_its_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_keys(file).keys == (entry("ann", key, requests_per_minute=3),)
     assert [path.name for path in tmp_path.iterdir()] == ["keys.yaml"]
+
+
+def test_a_file_that_is_written_again_stays_readable_for_who_read_it(tmp_path: Path) -> None:
+    """A gateway of another user would else go on with keys that were revoked since."""
+    file, link = tmp_path / "keys.yaml", tmp_path / "link.yaml"
+    write_keys(file, [entry("ann", "key")])
+    file.chmod(0o640)
+    link.symlink_to(file)
+    write_keys(link, [entry("bob", "key")])
+    assert link.is_symlink()
+    assert read_keys(file).active("bob") is not None
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+def test_as_many_keys_as_may_be_are_read_and_found_in_a_moment(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    write_keys(file, [entry(f"key{i}", f"{i}") for i in range(MAX_KEYS)])
+    start_s = time.process_time()
+    keyring = Keyring(file)
+    assert time.process_time() - start_s < 2.0
+    start_s = time.process_time()
+    assert {keyring.caller_of(f"Bearer {i}").name for i in range(MAX_KEYS)} == {f"key{i}" for i in range(MAX_KEYS)}
+    assert time.process_time() - start_s < 0.1e-3 * MAX_KEYS
+    with pytest.raises(InvalidArgument, match="keys"):
+        write_keys(file, [entry(f"key{i}", f"{i}") for i in range(MAX_KEYS + 1)])
 
 
 @pytest.mark.parametrize(
@@ -108,6 +134,9 @@ def test_requests_that_run_are_limited_and_given_back() -> None:
     with use.admitted(1, 10):
         assert use.num_running == 1
     assert use.num_running == 0
+    # No retry helps who asks for more than may ever run.
+    with pytest.raises(InvalidArgument, match=r"^n: .*3 choices"), use.admitted(3, 10):
+        pass
 
 
 def test_a_minutes_requests_come_back_evenly() -> None:
