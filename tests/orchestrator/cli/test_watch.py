@@ -22,7 +22,7 @@ from tests.support.orchestrating import Cli
 def text_of(*looks: Look) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(shown(*looks))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_rates_are_between_two_looks() -> None:
