@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -177,12 +178,19 @@ def shown_until(terminal: int, pattern: str) -> str:
     return shown
 
 
+def interrupted(process: subprocess.Popen[bytes], terminal: int) -> None:
+    """Send Ctrl-C until it is heard: one that comes while the line editor starts waits there for the next key."""
+    process.send_signal(signal.SIGINT)
+    while not select.select([terminal], [], [], 1.0)[0]:
+        process.send_signal(signal.SIGINT)
+
+
 def test_ctrl_c_stops_the_answer_and_ctrl_d_leaves(
     typed: tuple[int, subprocess.Popen[bytes], Room], loop: LoopThread
 ) -> None:
     terminal, process, room = typed
     shown_until(terminal, "> ")
-    process.send_signal(signal.SIGINT)
+    interrupted(process, terminal)
     shown_until(terminal, r"Ctrl-D leaves[\s\S]*> ")
     os.write(terminal, b"Hi\n")
     assert "\x1b[" in shown_until(terminal, r"assistant|\x1b\[3\dm\S")
