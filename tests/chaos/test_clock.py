@@ -12,6 +12,8 @@ DATES = {
     "orchestrator/api/http/responses_answer.py": "int(time.time())",
     # Serve tells a date, and it is shown, not waited for.
     "orchestrator/cluster/system_status.py": "return time.time() - date_s",
+    # The day that a key was made is for its reader.
+    "orchestrator/cli/keys.py": "datetime.now(UTC).date()",
     # A span's ends are dates; how long it took was measured elsewhere.
     "specgate/tracing.py": "end_ns = time.time_ns()",
     "orchestrator/terminal/results.py": "return folder / f",
