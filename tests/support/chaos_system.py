@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from socket import create_server
+from socket import create_connection, create_server
 
 from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.soak.processes import descendants, listeners, rss_mb
@@ -140,15 +140,26 @@ class System:
 
 
 def _endpoint(replica: ServedReplica) -> str | None:
-    """Return where a drafter or a verifier answers; Ray's ports of the same process do not."""
+    """Return where a drafter or a verifier answers; Ray's ports of the same process do not, nor do its metrics."""
     if replica.role == "gateway":
         return None
     for one in listeners(replica.pid):
+        if _tells_metrics(one.port):
+            # It would let a call of gRPC wait to its end.
+            continue
         endpoint = f"127.0.0.1:{one.port}"
         with suppress(Exception):
             if ask(endpoint, replica.role).role == replica.role:
                 return endpoint
     return None
+
+
+def _tells_metrics(port: int) -> bool:
+    with suppress(OSError), create_connection(("127.0.0.1", port), timeout=0.2) as asking:
+        asking.settimeout(0.2)
+        asking.sendall(b"HEAD /metrics HTTP/1.0\r\n\r\n")
+        return asking.recv(5) == b"HTTP/"
+    return False
 
 
 @contextmanager
