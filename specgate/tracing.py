@@ -59,11 +59,10 @@ def shut_down() -> None:
 
 
 @contextmanager
-def span(name: str, kind: str, parent: str | None, attributes: Attributes) -> Iterator[Any]:
-    """Run the block in a span; yield it, or None where nothing is traced or this request is not.
+def span(name: str, parent: str | None, attributes: Attributes) -> Iterator[Any]:
+    """Run the block in a span of a server; yield it, or None where nothing is traced or this request is not.
 
     Args:
-        kind: "SERVER" or "CLIENT".
         parent: the caller's ``traceparent``, if it sent one.
     """
     if _tracer is None:
@@ -71,7 +70,7 @@ def span(name: str, kind: str, parent: str | None, attributes: Attributes) -> It
         return
     from opentelemetry.trace import SpanKind
 
-    started = _tracer.start_span(name, _context(parent), SpanKind[kind], attributes)
+    started = _tracer.start_span(name, _context(parent), SpanKind.SERVER, attributes)
     token = _SPAN.set(started)
     try:
         yield started if started.is_recording() else None
@@ -98,12 +97,9 @@ def outgoing() -> tuple[tuple[str, str], ...]:
     return ((KEY, f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"),)
 
 
-def given(headers: Iterable[tuple[Any, Any]]) -> str | None:
-    """Return the ``traceparent`` among headers or metadata, as text."""
-    for name, value in headers:
-        if name in (KEY, KEY.encode()):
-            return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-    return None
+def given(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """Return the ``traceparent`` among HTTP's headers, as text."""
+    return next((value.decode("latin-1") for name, value in headers if name == KEY.encode()), None)
 
 
 def add_child(parent: Any, name: str, duration_us: int, attributes: Attributes) -> None:

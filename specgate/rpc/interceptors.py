@@ -37,6 +37,12 @@ def _parsing(behaviour: AnyBehaviour, parse: Callable[[bytes], Any]) -> AnyBehav
     return lambda raw, context: behaviour(parse(raw), context)
 
 
+def metadata_of(call: grpc.HandlerCallDetails, key: str) -> str | None:
+    """Return the first text that a call's metadata has under ``key``."""
+    metadata: Any = call.invocation_metadata or ()
+    return next((value for name, value in metadata if name == key and isinstance(value, str)), None)
+
+
 async def run_handler(behaviour: AnyBehaviour, request: Any, context: Context) -> Any:
     """Run a handler to its end and return its response, if it is a unary one.
 

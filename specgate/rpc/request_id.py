@@ -4,14 +4,22 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import grpc
 
 from specgate import tracing
 from specgate.logs import REQUEST_ID
-from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, Continuation, Handler, rewrap, run_handler
+from specgate.rpc.interceptors import (
+    AnyBehaviour,
+    Behaviour,
+    Context,
+    Continuation,
+    Handler,
+    metadata_of,
+    rewrap,
+    run_handler,
+)
 
 KEY = "x-request-id"
 """Of gRPC metadata, and of HTTP's headers."""
@@ -48,12 +56,8 @@ class RequestIdInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not method.startswith(self._prefix):
             return handler
-        request_id = given_or_new(_value(handler_call_details.invocation_metadata or ()))
+        request_id = given_or_new(metadata_of(handler_call_details, KEY))
         return rewrap(handler, lambda behaviour: _identified(behaviour, request_id, method.removeprefix(self._prefix)))
-
-
-def _value(metadata: Iterable[Any]) -> str | None:
-    return next((value for key, value in metadata if key == KEY and isinstance(value, str)), None)
 
 
 def _identified(behaviour: AnyBehaviour, request_id: str, method: str) -> Behaviour:

@@ -14,10 +14,11 @@ from typing import Any, TypeVar, cast
 import grpc
 
 from specgate.errors import InvalidArgument
+from specgate.file_stamp import FileStamp, stamp_of
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamp = tuple[FileStamp | None, ...]
 """Changes with the content of files."""
 
 
@@ -31,7 +32,7 @@ class TlsFiles:
 
     def stamp(self) -> Stamp:
         """Return what changes with the files."""
-        return tuple(map(_stamp, (self.certificate, self.key, self.client_ca)))
+        return _stamp(self.certificate, self.key, self.client_ca)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class ClientTlsFiles:
 
     def stamp(self) -> Stamp:
         """Return what changes with the files."""
-        return tuple(map(_stamp, (self.ca, self.certificate, self.key)))
+        return _stamp(self.ca, self.certificate, self.key)
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
@@ -124,14 +125,6 @@ def _on_change(files: TlsFiles, read: Callable[[], T]) -> Callable[[], T | None]
     return read_again
 
 
-def _stamp(file: Path | None) -> tuple[int, int, int] | None:
-    try:
-        state = file.stat() if file is not None else None
-    except OSError:
-        return None
-    return None if state is None else (state.st_mtime_ns, state.st_size, state.st_ino)
-
-
 def channel_credentials(files: ClientTlsFiles) -> grpc.ChannelCredentials:
     """Return credentials for a channel.
 
@@ -173,3 +166,7 @@ def _read(field: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidArgument(field, f"{path} cannot be read: {error.strerror}") from error
+
+
+def _stamp(*files: Path | None) -> Stamp:
+    return tuple(None if file is None else stamp_of(file) for file in files)

@@ -6,7 +6,16 @@ import grpc
 
 from specgate import tracing
 from specgate.logs import REQUEST_ID
-from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, Continuation, Handler, rewrap, run_handler
+from specgate.rpc.interceptors import (
+    AnyBehaviour,
+    Behaviour,
+    Context,
+    Continuation,
+    Handler,
+    metadata_of,
+    rewrap,
+    run_handler,
+)
 
 
 class TracingInterceptor(grpc.aio.ServerInterceptor):
@@ -24,7 +33,7 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not handler_call_details.method.startswith(prefix):
             return handler
         method = handler_call_details.method.removeprefix(prefix)
-        parent = tracing.given(handler_call_details.invocation_metadata or ())
+        parent = metadata_of(handler_call_details, tracing.KEY)
         return rewrap(handler, lambda behaviour: self._traced(behaviour, method, parent))
 
     def _traced(self, behaviour: AnyBehaviour, method: str, parent: str | None) -> Behaviour:
@@ -35,7 +44,7 @@ class TracingInterceptor(grpc.aio.ServerInterceptor):
                 "rpc.method": method,
                 "specgate.request_id": REQUEST_ID.get(),
             }
-            with tracing.span(f"{self._service}/{method}", "SERVER", parent, attributes):
+            with tracing.span(f"{self._service}/{method}", parent, attributes):
                 return await run_handler(behaviour, request, context)
 
         return run

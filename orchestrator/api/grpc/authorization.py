@@ -5,7 +5,16 @@ from typing import Any
 import grpc
 
 from orchestrator.api.keys.keyring import CALLER, Keyring
-from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, Continuation, Handler, rewrap, run_handler
+from specgate.rpc.interceptors import (
+    AnyBehaviour,
+    Behaviour,
+    Context,
+    Continuation,
+    Handler,
+    metadata_of,
+    rewrap,
+    run_handler,
+)
 
 KEY = "authorization"
 
@@ -24,7 +33,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(self._prefix):
             return handler
-        shown = _value(handler_call_details.invocation_metadata or ())
+        shown = metadata_of(handler_call_details, KEY)
         return rewrap(handler, lambda behaviour: self._checked(behaviour, shown))
 
     def _checked(self, behaviour: AnyBehaviour, shown: str | None) -> Behaviour:
@@ -34,7 +43,3 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):
             return await run_handler(behaviour, request, context)
 
         return run
-
-
-def _value(metadata: Any) -> str | None:
-    return next((value for key, value in metadata if key == KEY and isinstance(value, str)), None)

@@ -27,7 +27,7 @@ class TracingMiddleware:
             "specgate.request_id": REQUEST_ID.get(),
         }
         name = f"{scope['method']} {scope['path']}"
-        with tracing.span(name, "SERVER", tracing.given(scope["headers"]), attributes) as span:
+        with tracing.span(name, tracing.given(scope["headers"]), attributes) as span:
 
             async def send_seen(message: Message) -> None:
                 if span is not None and message["type"] == "http.response.start":

@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, read_keys
 from orchestrator.api.keys.limits import KeyUse
 from specgate.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from specgate.file_stamp import stamp_of
 
 LOOK_S = 1.0
 """How often the file is looked at, at the most."""
@@ -46,7 +47,7 @@ class Keyring:
         self._file = file
         self._clock = clock
         self._looked_at_s = clock()
-        self._stamp = _stamp(file)
+        self._stamp = stamp_of(file)
         self._callers: dict[tuple[str, str], Caller] = {}
         self._by_hash: dict[str, KeyEntry] = {}
         self._read()
@@ -85,7 +86,7 @@ class Keyring:
         if now_s - self._looked_at_s < LOOK_S:
             return
         self._looked_at_s = now_s
-        stamp = _stamp(self._file)
+        stamp = stamp_of(self._file)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -106,12 +107,3 @@ class Keyring:
         if known is not None and known.use.limits == entry.limits:
             return known
         return Caller(entry.name, KeyUse(entry.name, entry.limits, self._clock))
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    """Return what changes with a file's content, None where there is no file."""
-    try:
-        state = file.stat()
-    except OSError:
-        return None
-    return state.st_mtime_ns, state.st_size, state.st_ino

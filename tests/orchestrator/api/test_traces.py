@@ -77,7 +77,7 @@ async def test_a_collector_that_is_gone_costs_no_request(collector: Collector) -
 
 
 async def test_a_request_outlives_the_traces_of_a_gateway_that_stops(collector: Collector) -> None:
-    with tracing.span("request", "SERVER", SAMPLED["traceparent"], {}) as span:
+    with tracing.span("request", SAMPLED["traceparent"], {}) as span:
         tracing.shut_down()
         tracing.add_child(span, "round", 1000, {})
     assert collector.named("round") == []
