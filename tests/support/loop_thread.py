@@ -1,31 +1,17 @@
 """An event loop in a thread of its own: what a test that is no coroutine keeps running beside itself."""
 
 import asyncio
-import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
+from orchestrator.terminal.background import BackgroundLoop
+
 T = TypeVar("T")
 
 
-class LoopThread:
-    """Runs coroutines for another thread; use it as ``with``."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
-
-    def __enter__(self) -> "LoopThread":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.run(self._loop.shutdown_asyncgens())
-        self.run(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+class LoopThread(BackgroundLoop):
+    """Runs coroutines for another thread, each within a time; use it as ``with``."""
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
         """Return what ``work`` returns. Raises TimeoutError, and cancels it, where it takes too long."""
