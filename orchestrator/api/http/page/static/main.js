@@ -1,6 +1,6 @@
 // The form, the turns of a talk, and what a visitor may do with them.
 
-import { ApiError, get, key } from "./api.js";
+import { ApiError, attempt, get, key } from "./api.js";
 import { Run, raceLine, tellDrafting } from "./run.js";
 import { Strips } from "./strips.js";
 import { SHORT, SOURCES } from "./words.js";
@@ -13,6 +13,7 @@ let model = "";
 let messages = [];
 let running = null;
 let retryTimer = 0;
+const READINESS_EVERY_MS = 15_000;
 const strips = new Strips($("strips"));
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
@@ -57,9 +58,9 @@ async function generate() {
     const first = run.go(path, body, signal);
     if (race !== "both") await first;
     await Promise.all([first, alone?.go(path, aloneBody, signal)]);
-    if (mode() === "chat") keepMessages(prompt, run.answer.text);
-    if (alone) turn.conclude(run, alone, body.verification === "rejection");
+    if (alone) turn.conclude(run, alone);
   });
+  if (path === PATHS.chat && run.answer.text) keepMessages(prompt, run.answer.text);
 }
 
 /** Run `work`, with a way to stop it, and say below the turn's last text what broke it. */
@@ -91,8 +92,8 @@ function newTurn(prompt) {
   const outcome = element.querySelector(".outcome");
   return {
     panels: element.querySelector(".panels"),
-    conclude(run, alone, isRejection) {
-      outcome.textContent = raceLine(run.answer, alone.answer, isRejection);
+    conclude(run, alone) {
+      outcome.textContent = `${raceLine(run.answer, alone.answer)} `;
       const again = outcome.appendChild(document.createElement("button"));
       again.type = "button";
       again.textContent = "Play both again, side by side";
@@ -133,7 +134,7 @@ function countDown(outcome, error) {
     const again = outcome.appendChild(document.createElement("button"));
     again.type = "button";
     again.textContent = "Try again";
-    again.addEventListener("click", generate);
+    again.addEventListener("click", () => $("composer").requestSubmit());
   };
   clearInterval(retryTimer);
   retryTimer = setInterval(show, 1000);
@@ -156,11 +157,19 @@ async function connect() {
     document.querySelector("input[value=chat]").disabled = !canChat;
     document.querySelector(`input[value=${canChat ? "chat" : "text"}]`).checked = true;
     if (!canChat && !$("prompt").value) $("prompt").value = EXAMPLE;
+    await showReadiness();
+  } catch (error) {
+    state(error.status === 401 ? "needs a key" : "not reached", true);
+    if (error.status === 401 || error.status === 403) askForKey(error.message);
+  }
+}
+
+async function showReadiness() {
+  try {
     await get("/readyz");
     state("ready");
   } catch (error) {
-    state(error.status === 503 ? "no verifier" : error.status === 401 ? "needs a key" : "not reached", true);
-    if (error.status === 401 || error.status === 403) askForKey(error.message);
+    state(error.status === 503 ? "no verifier" : "not reached", true);
   }
 }
 
@@ -172,7 +181,7 @@ function state(text, isBad = false) {
 function useTheme(theme) {
   document.documentElement.dataset.theme = theme;
   $("theme").textContent = `Theme: ${theme}`;
-  localStorage.setItem("specgate-theme", theme);
+  attempt(() => localStorage.setItem("specgate-theme", theme));
 }
 
 function showLegend() {
@@ -196,7 +205,7 @@ $("clear").addEventListener("click", () => {
   $("log").replaceChildren();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generate();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("composer").requestSubmit();
   if (event.key === "Escape" && !$("key-dialog").open) running?.abort();
 });
 $("theme").addEventListener("click", () => {
@@ -214,7 +223,8 @@ $("key").addEventListener("keydown", (event) => {
   if (event.key === "Enter") $("key-save").click();
 });
 
-useTheme(localStorage.getItem("specgate-theme") ?? "auto");
+useTheme(attempt(() => localStorage.getItem("specgate-theme")) ?? "auto");
 showLegend();
 $("settings").addEventListener("invalid", () => ($("settings").open = true), true);
 connect();
+setInterval(() => model && !document.hidden && showReadiness(), READINESS_EVERY_MS);
