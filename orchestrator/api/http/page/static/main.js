@@ -9,11 +9,12 @@ const $ = (id) => document.getElementById(id);
 const EXAMPLE = 'def mean(values):\n    """Return the mean of values."""\n';
 const PATHS = { text: "/v1/completions", chat: "/v1/chat/completions" };
 
+const READINESS_EVERY_MS = 15_000;
+
 let model = "";
 let messages = [];
 let running = null;
 let retryTimer = 0;
-const READINESS_EVERY_MS = 15_000;
 const strips = new Strips($("strips"));
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
@@ -31,17 +32,16 @@ function settings() {
 
 function bodyOf(prompt) {
   const extras = { return_sources: true, return_rounds: true, stream_options: { include_usage: true } };
-  const shared = { model, ...settings(), ...extras };
+  // One of our own: a number of JavaScript does not hold every seed that a server draws.
+  const seed = Math.floor(Math.random() * 2 ** 32);
+  const shared = { model, seed, ...settings(), ...extras };
   if (mode() === "text") return { ...shared, prompt, logprobs: 0 };
   return { ...shared, messages: [...messages, { role: "user", content: prompt }], logprobs: true };
 }
 
-/** Race on one seed, so that both texts can be compared. */
-function racing(body) {
-  const isSampled = body.temperature > 0 && body.seed === undefined;
-  const seed = isSampled ? { seed: Math.floor(Math.random() * 2 ** 32) } : {};
-  const { gate, gate_threshold, ...rest } = body;
-  return [{ ...body, ...seed }, { ...rest, ...seed, gamma: 0 }];
+/** Return the same question, seed included, to the target alone. */
+function alone({ gate, gate_threshold, ...body }) {
+  return { ...body, gamma: 0 };
 }
 
 async function generate() {
@@ -49,16 +49,16 @@ async function generate() {
   if (running || !prompt) return;
   clearInterval(retryTimer);
   const race = $("race").value;
-  const [body, aloneBody] = race ? racing(bodyOf(prompt)) : [bodyOf(prompt)];
+  const body = bodyOf(prompt);
   const path = PATHS[mode()];
   const turn = newTurn(prompt);
   const run = new Run(turn.panels, "With drafts", showRounds);
-  const alone = race ? new Run(turn.panels, "Target alone") : null;
+  const rival = race ? new Run(turn.panels, "Target alone") : null;
   await whileRunning(turn, async (signal) => {
     const first = run.go(path, body, signal);
     if (race !== "both") await first;
-    await Promise.all([first, alone?.go(path, aloneBody, signal)]);
-    if (alone) turn.conclude(run, alone);
+    await Promise.all([first, rival?.go(path, alone(body), signal)]);
+    if (rival) turn.conclude(run, rival);
   });
   if (path === PATHS.chat && run.answer.text) keepMessages(prompt, run.answer.text);
 }
@@ -92,14 +92,14 @@ function newTurn(prompt) {
   const outcome = element.querySelector(".outcome");
   return {
     panels: element.querySelector(".panels"),
-    conclude(run, alone) {
-      outcome.textContent = `${raceLine(run.answer, alone.answer)} `;
+    conclude(run, rival) {
+      outcome.textContent = `${raceLine(run.answer, rival.answer)} `;
       const again = outcome.appendChild(document.createElement("button"));
       again.type = "button";
       again.textContent = "Play both again, side by side";
       again.addEventListener("click", async () => {
         again.disabled = true;
-        await Promise.all([run, alone].map(({ view, answer }) => view.replay(answer.tokens)));
+        await Promise.all([run, rival].map(({ view, answer }) => view.replay(answer.tokens)));
         again.disabled = false;
       });
     },
@@ -214,13 +214,11 @@ $("theme").addEventListener("click", () => {
 });
 $("key-open").addEventListener("click", () => askForKey());
 $("key-cancel").addEventListener("click", () => $("key-dialog").close());
-$("key-save").addEventListener("click", () => {
+$("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
   key.set($("key").value.trim());
   $("key-dialog").close();
   connect();
-});
-$("key").addEventListener("keydown", (event) => {
-  if (event.key === "Enter") $("key-save").click();
 });
 
 useTheme(attempt(() => localStorage.getItem("specgate-theme")) ?? "auto");
