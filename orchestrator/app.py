@@ -79,7 +79,9 @@ class Gateway:
         probe = None if verifiers is None else Replicas("verifier", verifiers).check
         separate = gateway.operations
         keyring = None if gateway.keys_file is None else Keyring(gateway.keys_file)
-        app = make_app(self._request_queue, probe, self._targets, keyring, has_metrics=separate is None)
+        app = make_app(
+            self._request_queue, probe, self._targets, keyring, has_metrics=separate is None, has_page=gateway.page
+        )
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         self._http = HttpServer(app, gateway.http, reuse_port=gateway.http.port > 0)
         drain_s = self._settings.drain_s + CUT_GRACE_S

@@ -186,7 +186,7 @@ class Delta:
     start of a stop string waits until it is not. ``sources`` has one entry a token.
 
     ``prompt_logprobs``, where they were asked for, are in the first delta: one entry for each token of the prompt but
-    the first, which has nothing before it.
+    the first, which has nothing before it. ``records`` are the verdicts that the tokens come from, in their order.
     """
 
     token_ids: tuple[int, ...]
@@ -195,3 +195,4 @@ class Delta:
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    records: tuple[RoundRecord, ...] = ()

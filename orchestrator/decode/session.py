@@ -179,7 +179,8 @@ class Session:
         self.committed += kept
         self.finish_reason = ending.finish_reason
         drafted, timing = NO_PROPOSAL if verdict.solo else proposal, self._time(proposal, verdict)
-        self._emit(RoundRecord(self.plan, drafted, verdict, len(kept), confidence, timing, self.finished))
+        record = RoundRecord(self.plan, drafted, verdict, len(kept), confidence, timing, self.finished)
+        self._emit(record)
         return Delta(
             token_ids=kept,
             sources=_sources(proposal, verdict)[: len(kept)],
@@ -187,6 +188,7 @@ class Session:
             logprobs=verdict.logprobs[: len(kept)],
             finish_reason=ending.finish_reason,
             prompt_logprobs=verdict.prompt_logprobs,
+            records=(record,),
         )
 
     def _end(self, tokens: tuple[int, ...], verdict: Verdict) -> Ending:

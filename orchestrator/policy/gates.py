@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from specgate.errors import InvalidArgument
-from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
+from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification, WhyAlone
 from specgate.types import Gate as Gate
 
 ABSENT_DRAFTER_SOLO_TOKENS = 16
@@ -156,7 +156,8 @@ class TargetConfidence:
         return ExpectedPlan(self._plan(self.gamma, session), self.threshold)
 
     def _plan(self, gamma: int, session: Progress) -> RoundPlan:
-        return RoundPlan(gamma, solo_below=self.threshold, max_solo_tokens=session.remaining)
+        why_alone = None if gamma else WhyAlone.GATE
+        return RoundPlan(gamma, solo_below=self.threshold, max_solo_tokens=session.remaining, why_alone=why_alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +194,21 @@ class WithinLimits:
             self.drafter.want()
         if fits and self.drafter.may_return:
             # It reads the text meanwhile: beside it the target is not as fast as alone.
-            return _target_alone(min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS), keeps_warm=True)
-        return _target_alone(session.remaining)
+            solo_tokens = min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS)
+            return _target_alone(solo_tokens, WhyAlone.NO_DRAFTER, keeps_warm=True)
+        return _target_alone(session.remaining, self._why_alone(fits, session))
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         expected = self.policy.plan_ahead(session)
         if expected is None or (gamma := self._within(expected.plan.gamma, session)) <= 0:
             return None
         return expected._replace(plan=replace(expected.plan, gamma=gamma))
+
+    @staticmethod
+    def _why_alone(fits: bool, session: Progress) -> WhyAlone:
+        if fits:
+            return WhyAlone.NO_DRAFTER
+        return WhyAlone.LAST_TOKEN if session.remaining == 1 else WhyAlone.DRAFT_CONTEXT
 
     def _within(self, gamma: int, session: Progress) -> int:
         # A verdict emits up to gamma + 1 tokens.
@@ -212,14 +220,16 @@ class TargetAlone:
     """The target by itself: one round streams everything."""
 
     def plan(self, session: Progress) -> RoundPlan:
-        return _target_alone(session.remaining)
+        return _target_alone(session.remaining, WhyAlone.OFF)
 
     def plan_ahead(self, session: Progress) -> None:
         """Nothing: it goes on alone to the end."""
 
 
-def _target_alone(max_solo_tokens: int, *, keeps_warm: bool = False) -> RoundPlan:
-    return RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=keeps_warm)
+def _target_alone(max_solo_tokens: int, why_alone: WhyAlone, *, keeps_warm: bool = False) -> RoundPlan:
+    return RoundPlan(
+        solo_below=ALWAYS_SOLO, max_solo_tokens=max_solo_tokens, keeps_warm=keeps_warm, why_alone=why_alone
+    )
 
 
 class PolicyMaker(Protocol):

@@ -2,7 +2,7 @@
 
 from specgate.types.grammar import MAX_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from specgate.types.model import PROTO_VERSION, Attention, DraftMethod, Dtype, ForwardCost, ModelInfo, dtype_on
-from specgate.types.records import RoundPlan, RoundRecord, RoundTiming
+from specgate.types.records import RoundPlan, RoundRecord, RoundTiming, WhyAlone
 from specgate.types.rounds import (
     ALWAYS_SOLO,
     MAX_BRANCHES,
@@ -73,6 +73,7 @@ __all__ = [
     "Verdict",
     "Verification",
     "VerifyRequest",
+    "WhyAlone",
     "check_range",
     "common_prefix_length",
     "dtype_on",

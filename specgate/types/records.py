@@ -1,9 +1,29 @@
 """A round as one value: what was planned, proposed and decided, and how long it took."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from specgate.types.rounds import Proposal, Verdict
+
+
+class WhyAlone(StrEnum):
+    """Why the target decodes a token with no draft."""
+
+    OFF = "off"
+    """The request asks for no draft tokens."""
+    GATE = "gate"
+    """The gate is closed: the target was too unsure of the token before."""
+    NO_GAIN = "no_gain"
+    """``auto`` expects that the target alone is faster."""
+    NO_COPY = "no_copy"
+    """The drafter copies, and the text repeats nothing at this place."""
+    NO_DRAFTER = "no_drafter"
+    """No drafter is attached, or the one that was asked did not answer."""
+    DRAFT_CONTEXT = "draft_context"
+    """The text is as long as the draft model's context."""
+    LAST_TOKEN = "last_token"
+    """One token is left to emit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +35,7 @@ class RoundPlan:
     less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
     ``keeps_warm``: the drafter follows a solo run token by token; else it hears nothing until it is asked again, so
-    that its work takes nothing away from the target.
+    that its work takes nothing away from the target. ``why_alone``: why ``gamma`` is 0.
     """
 
     gamma: int = 0
@@ -24,6 +44,7 @@ class RoundPlan:
     max_solo_tokens: int = 0
     prepare: int = 0
     keeps_warm: bool = True
+    why_alone: WhyAlone | None = None
 
     @property
     def tells_drafter(self) -> bool:
@@ -78,3 +99,10 @@ class RoundRecord:
     def undrafted(self) -> bool:
         """Whether no draft token was judged: the target's own token alone, of a round or of the solo run behind it."""
         return not len(self.proposal)
+
+    @property
+    def why_alone(self) -> WhyAlone | None:
+        """Why there was no draft to judge; None: there was one."""
+        if not self.undrafted:
+            return None
+        return self.plan.why_alone or (WhyAlone.GATE if self.verdict.solo else WhyAlone.NO_DRAFTER)

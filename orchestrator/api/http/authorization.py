@@ -5,10 +5,11 @@ import logging
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api.http.errors import error_response
+from orchestrator.api.http.page import PAGE_PATHS
 from orchestrator.api.keys.keyring import CALLER, Keyring
 from specgate.errors import PermissionDenied, Unauthenticated
 
-OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/openapi.json"})
+OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/openapi.json", *PAGE_PATHS})
 HEADER = b"authorization"
 
 _log = logging.getLogger(__name__)

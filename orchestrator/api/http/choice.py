@@ -11,6 +11,7 @@ from orchestrator.api.http.logprobs import (
     prompt_logprobs,
     trimmed,
 )
+from orchestrator.api.http.metrics import round_entry
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.decode.request import Delta
 from specgate.types import FinishReason, TokenLogprobs
@@ -108,6 +109,8 @@ class Choice:
             extras["token_ids"] = delta.token_ids
         if self._params.return_sources:
             extras["sources"] = delta.sources
+        if self._params.return_rounds:
+            extras["rounds"] = [round_entry(record) for record in delta.records]
         return extras
 
     def _opening(self, delta: Delta) -> Iterator[Body]:
@@ -189,4 +192,5 @@ def _joined(deltas: Sequence[Delta]) -> Delta:
         logprobs=tuple(one for delta in deltas for one in delta.logprobs),
         finish_reason=deltas[-1].finish_reason if deltas else None,
         prompt_logprobs=tuple(one for delta in deltas for one in delta.prompt_logprobs),
+        records=tuple(record for delta in deltas for record in delta.records),
     )

@@ -8,6 +8,7 @@ from operator import add
 from typing import Any
 
 from orchestrator.decode.request import GenerationRequest, GenerationStats
+from specgate.types import RoundRecord
 
 
 class Timing:
@@ -111,4 +112,23 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": drafted,
         "num_spec_tokens": request.max_gamma,
+    }
+
+
+def round_entry(record: RoundRecord) -> dict[str, Any]:
+    """Return what is told of one verdict; ``tokens`` counts those that it committed. Times are microseconds."""
+    verdict, proposal = record.verdict, record.proposal
+    return {
+        "round": verdict.round,
+        "tokens": record.num_tokens,
+        "gamma": record.plan.gamma,
+        "draft_tokens": len(proposal),
+        "accepted_tokens": record.num_accepted,
+        "drafted_by": None if record.undrafted else proposal.method,
+        "from_run_ahead": proposal.from_run_ahead,
+        "why_alone": record.why_alone,
+        "confidence": verdict.confidence,
+        "draft_us": proposal.draft_us,
+        "verify_us": verdict.verify_us,
+        "round_us": record.timing.round_us,
     }

@@ -44,7 +44,7 @@ class GenerateRequest(StrictBody):
 
     ``top_k`` to ``return_token_ids`` are called as vLLM calls them. ``gamma`` to ``verification`` are ours, and so is
     ``return_sources``: beside the text, each chunk's ``sources`` says of every token who brought it: ``accepted``
-    (draft), ``recovered``, ``bonus`` or ``solo``.
+    (draft), ``recovered``, ``bonus`` or ``solo``. ``return_rounds``: its ``rounds`` say the same of every verdict.
     """
 
     prompt_field: ClassVar[str]
@@ -83,6 +83,7 @@ class GenerateRequest(StrictBody):
     gate_threshold: float | None = None
     verification: Verification | None = None
     return_sources: bool | None = None
+    return_rounds: bool | None = None
 
     n: int | None = None
     user: Name | None = None

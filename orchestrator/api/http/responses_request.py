@@ -19,6 +19,7 @@ NOT_HERE = (
     "prompt_logprobs",
     "return_token_ids",
     "return_sources",
+    "return_rounds",
 )
 """Fields of the other endpoints whose answer has no place here."""
 

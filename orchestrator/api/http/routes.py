@@ -21,6 +21,7 @@ from orchestrator.api.http.headers import with_few_headers
 from orchestrator.api.http.logprobs import token_text
 from orchestrator.api.http.openapi import document
 from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
+from orchestrator.api.http.page import add_page
 from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
@@ -43,14 +44,16 @@ def make_app(
     keyring: Keyring | None = None,
     *,
     has_metrics: bool = True,
+    has_page: bool = True,
 ) -> FastAPI:
-    """Return the application over ``request_queue``. It has no pages, and describes itself at ``/openapi.json``.
+    """Return the application over ``request_queue``. It describes itself at ``/openapi.json``.
 
     Args:
         probe: see ``Readiness``.
         targets: see ``add_metrics``.
         keyring: whose keys requests need; None asks for none.
         has_metrics: whether ``/metrics`` is here, and not at a port of its own.
+        has_page: whether ``/`` shows the page.
     """
     app = _bare_app()
     _add_generation(app, request_queue)
@@ -61,6 +64,8 @@ def make_app(
     if has_metrics:
         add_metrics(app, request_queue.metrics, targets)
     _add_document(app)
+    if has_page:
+        add_page(app)
     return _wrapped(app, keyring)
 
 

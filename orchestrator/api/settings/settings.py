@@ -99,6 +99,7 @@ class GatewaySettings(StrictSettings):
     slow_reader_tokens_per_s: float = Field(5.0, gt=0, le=1e6)
     verifier_wait_s: float | None = Field(None, gt=0, le=86_400)
     tool_call_format: Literal["auto", "hermes", "llama3", "mistral"] = "auto"
+    page: bool = True
     placement: Placement = Placement(num_gpus=0)
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS
 from orchestrator.policy.gates import AUTO_GAMMA, DrafterState, ExpectedPlan, Progress
-from specgate.types import ALWAYS_SOLO, RoundPlan
+from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
 
 
 class OnEvidence:
@@ -41,7 +41,8 @@ class OnEvidence:
             solo_below = found.choice.solo_below
         elif found is not None and not self._probes_left:
             return None
-        return ExpectedPlan(replace(_alone(session, self._longest), gamma=self._longest), solo_below)
+        plan = replace(_alone(session, self._longest), gamma=self._longest, why_alone=None)
+        return ExpectedPlan(plan, solo_below)
 
     def _gamma(self) -> int:
         """Return how long an announced draft may be; 0: none is wanted, and none is tried at this moment."""
@@ -61,4 +62,5 @@ class OnEvidence:
 def _alone(session: Progress, prepare: int) -> RoundPlan:
     """Let the target go on alone; with ``prepare`` 0 the drafter hears nothing."""
     run = min(session.remaining, MOST_SOLO)
-    return RoundPlan(0, 0.0, ALWAYS_SOLO, run, prepare, keeps_warm=prepare > 0)
+    why_alone = WhyAlone.NO_COPY if prepare else WhyAlone.NO_GAIN
+    return RoundPlan(0, 0.0, ALWAYS_SOLO, run, prepare, keeps_warm=prepare > 0, why_alone=why_alone)

@@ -10,7 +10,7 @@ from orchestrator.policy.auto.choice import Choice, Found
 from orchestrator.policy.auto.history import bucket_of
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
-from specgate.types import RoundPlan
+from specgate.types import RoundPlan, WhyAlone
 
 PROBE_ROUNDS = 2
 """Of one probe: the second one finds the drafter ready, and may find something prepared."""
@@ -68,4 +68,5 @@ def _gated(choice: Choice, gamma: int, session: Progress) -> RoundPlan:
     run = min(session.remaining, MOST_SOLO) if choice.closed else 0
     # No longer proposals are prepared than will be used, and where nothing is drafted nothing need be ready.
     prepare = choice.gamma if choice.drafts else 0
-    return RoundPlan(gamma, 0.0, choice.solo_below, run, prepare, keeps_warm=choice.drafts)
+    why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
+    return RoundPlan(gamma, 0.0, choice.solo_below, run, prepare, choice.drafts, why_alone)
