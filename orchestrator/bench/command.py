@@ -1,7 +1,8 @@
 """``orchestrator bench``: the models alone and together, through our services and by HuggingFace alone."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from orchestrator.bench.soak.command import run_soak
 from orchestrator.bench.soak.options import SoakOptions
 from orchestrator.bench.sources.command import run_sources
 from orchestrator.bench.sources.options import SourceOptions
+from orchestrator.bench.throughput.observed import observing
 from orchestrator.bench.throughput.pair import ThroughputReport, measure_pair
 from orchestrator.bench.throughput.plots import draw_rows
 from orchestrator.bench.throughput.table import print_rows
@@ -58,6 +60,9 @@ def bench(
     assisted: Annotated[
         bool, typer.Option("--assisted", help="HuggingFace's own speculation, too, which takes minutes.")
     ] = False,
+    observed: Annotated[
+        bool, typer.Option("--observed", help="spec with a gateway's metrics and traces, too; needs the extra otel.")
+    ] = False,
 ) -> None:
     """Measure decode tokens/s: both models alone and together, on the same prompts, in turns.
 
@@ -70,11 +75,12 @@ def bench(
     wanted = {"--added-delay-ms": network.is_wanted, "--sources": sources.is_wanted, "--soak": soak.is_wanted}
     for flag in (flag for flag, is_wanted in wanted.items() if is_wanted):
         models.check_has_services(flag)
-    _check_together(models, load, network, assisted)
-    if sources.is_wanted and (load.is_wanted or network.is_wanted or assisted or prompts):
+    more_rows = [flag for flag, is_wanted in {"assisted": assisted, "observed": observed}.items() if is_wanted]
+    _check_together(models, load, network, more_rows)
+    if sources.is_wanted and (load.is_wanted or network.is_wanted or more_rows or prompts):
         raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
     if soak.is_wanted:
-        if load.is_wanted or network.is_wanted or sources.is_wanted or assisted or prompts or json:
+        if load.is_wanted or network.is_wanted or sources.is_wanted or more_rows or prompts or json:
             raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
         return run_soak(models, soak)
     request_of = load_request if load.is_wanted else bench_request
@@ -93,15 +99,16 @@ def bench(
     elif load.is_wanted:
         told = run_load(models, load, todo, request, repeats).to_object()
     else:
-        told = _bench_alone(models, network, todo, request, repeats, load.plots, assisted)
+        told = _bench_alone(models, network, todo, request, repeats, load.plots, more_rows)
     if file is not None:
         write_json(file, {"provenance": origin, **told})
         log.print(f"results: {file}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
-def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, assisted: bool) -> None:
-    if assisted and (network.is_wanted or load.is_wanted):
-        raise InvalidArgument("assisted", "does not go with --added-delay-ms, --concurrency, --rate and --long-prompt")
+def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, more_rows: Sequence[str]) -> None:
+    if more_rows and (network.is_wanted or load.is_wanted):
+        problem = "does not go with --added-delay-ms, --concurrency, --rate and --long-prompt"
+        raise InvalidArgument(more_rows[0], problem)
     if network.is_wanted and load.is_wanted:
         raise InvalidArgument("added_delay_ms", "does not go with --concurrency, --rate and --long-prompt")
     if network.is_wanted and models.tls_ca is not None:
@@ -115,12 +122,12 @@ def _bench_alone(
     request: GenerationRequest,
     repeats: int,
     plots: Path | None,
-    assisted: bool,
+    more_rows: Collection[str],
 ) -> dict[str, Any]:
     """Measure one request at a time; return what is kept of it."""
     if network.is_wanted:
         return run_network(models, network.delays_ms, prompts, request, repeats, plots).to_object()
-    report = asyncio.run(_bench(models, prompts, request, repeats, assisted))
+    report = asyncio.run(_bench(models, prompts, request, repeats, more_rows))
     print_rows(output_console(), report.rows, report.agreement)
     if plots is not None:
         draw_rows(plots, report.rows)
@@ -128,9 +135,19 @@ def _bench_alone(
 
 
 async def _bench(
-    models: ModelOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int, assisted: bool
+    models: ModelOptions,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    more_rows: Collection[str],
 ) -> ThroughputReport:
-    log = Console(stderr=True)
+    log, assisted = Console(stderr=True), "assisted" in more_rows
     traffic, capacity = Traffic(), capacity_for(prompts, 1)
-    async with open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair:
-        return await measure_pair(pair, models, prompts, request, repeats, log, traffic, assisted=assisted)
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(observing()) if "observed" in more_rows else None
+        opening = open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted)
+        pair = await stack.enter_async_context(opening)
+        observe = gateway.observe if gateway is not None else None
+        return await measure_pair(
+            pair, models, prompts, request, repeats, log, traffic, assisted=assisted, observe=observe
+        )

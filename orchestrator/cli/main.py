@@ -60,7 +60,7 @@ _GROUPS = (
     LayerOptions,
     TuneOptions,
 )
-_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted", "out"}
+_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted", "observed", "out"}
 _RECIPE = {field.name for field in fields(Recipe)}
 _FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | _RECIPE | {*service_flags.NAMES}
 _OF_SETTINGS = frozenset({"config", "serve", "status"})

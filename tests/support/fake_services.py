@@ -18,6 +18,7 @@ from specgate.rpc.convert_ahead import announcement_to_pb, follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
+from specgate.rpc.tls import TlsFiles
 from specgate.service.stream import open_spec
 from specgate.types import Announcement, ModelInfo, Proposal, SessionSpec
 from specgate.v1 import drafter_service_pb2 as drafting_pb
@@ -39,9 +40,10 @@ def model_info(role: str, **changes: Any) -> ModelInfo:
 class FakeService:
     """One service: ``sessions`` are all that were opened, ``num_open`` how many still are."""
 
-    def __init__(self, role: str, make: Callable[[SessionSpec], Any], **info: Any) -> None:
+    def __init__(self, role: str, make: Callable[[SessionSpec], Any], tls: TlsFiles | None = None, **info: Any) -> None:
         self.role = role
         self.make = make
+        self.tls = tls
         self.info = model_info(role, **info)
         self.sessions: list[Any] = []
         self.num_open = 0
@@ -57,7 +59,7 @@ class FakeService:
 
     async def start(self, port: int = 0) -> None:
         name = f"specgate.v1.{self.role.capitalize()}Service"
-        self.server = Server(name, ServerOptions(port=port, drain_s=0.0))
+        self.server = Server(name, ServerOptions(port=port, tls=self.tls, drain_s=0.0))
         await self.server.start()
         self.endpoint = self.server.endpoint
         handlers: Any = self.server.handlers
@@ -116,10 +118,10 @@ class FakeService:
 
 @asynccontextmanager
 async def serving(
-    role: str, make: Callable[[SessionSpec], Any] | None = None, **info: Any
+    role: str, make: Callable[[SessionSpec], Any] | None = None, tls: TlsFiles | None = None, **info: Any
 ) -> AsyncIterator[FakeService]:
     """A service of ``role`` on a free port; ``info`` changes what it says of itself."""
-    service = FakeService(role, make or (FakeDrafter if role == "drafter" else FakeVerifier), **info)
+    service = FakeService(role, make or (FakeDrafter if role == "drafter" else FakeVerifier), tls, **info)
     await service.start()
     try:
         yield service

@@ -9,10 +9,12 @@ from rich.console import Console
 
 from orchestrator.bench.throughput.agreement import TextAgreement, promised_agreement
 from orchestrator.bench.throughput.drafters import drafting_on_demand
+from orchestrator.bench.throughput.observed import Observe
 from orchestrator.bench.throughput.rows import Row, rows_of
 from orchestrator.bench.throughput.runs import measure
+from orchestrator.bench.throughput.samples import SPEC_OBSERVED
 from orchestrator.bench.throughput.traffic import Traffic
-from orchestrator.bench.throughput.variants import ahead_ways, bare_ways, pair_ways
+from orchestrator.bench.throughput.variants import ahead_ways, bare_ways, observed_way, pair_ways
 from orchestrator.bench.workload.requests import full_length
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Pair, capacity_for
@@ -48,11 +50,12 @@ async def measure_pair(
     traffic: Traffic,
     budget_s: float = math.inf,
     assisted: bool = True,
+    observe: Observe | None = None,
 ) -> ThroughputReport:
     """Measure all rows that can run where the services are, beside a running pair; see ``measure`` for the budget.
 
     ``traffic`` counts what the pair's calls send and receive. Without ``assisted`` HuggingFace's own speculation is
-    left out: it takes longer than all else together.
+    left out: it takes longer than all else together. With ``observe`` there is a row whose requests are observed.
     """
     requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
     capacity = capacity_for(prompts, 1)
@@ -61,6 +64,9 @@ async def measure_pair(
         ours = pair_ways(pair.orchestrator, models, request, traffic)
         if on_demand is not None:
             ours = ahead_ways(pair.orchestrator, on_demand, models, request, traffic)
+        if observe is not None:
+            alone = on_demand or pair.orchestrator
+            ours[SPEC_OBSERVED] = observed_way(alone, models, request, traffic, observe)
         ways = bare | ours
         with counting_bar(log, "measuring", len(ways) * len(requests) * repeats) as on_turn:
             samples = await measure(ways, requests, repeats, on_turn, budget_s)

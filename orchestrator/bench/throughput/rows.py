@@ -64,7 +64,7 @@ class Row:
 
     ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
     ``ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
-    the rates of the schedules that a scheduled row is the better one of. Rows that run ahead have ``ratios_to_rivals``.
+    the rates of the schedules that a scheduled row is the better one of. ``ratios_to_rivals`` are to ``RIVALS``.
     ``num_survived`` services were lost, or too slow to answer.
     """
 
@@ -164,7 +164,7 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         model_us=model_times(stats, on_demand) if stats else None,
         bytes_per_round=_ratio(traffic, sum(one.rounds for one in stats)) if traffic else None,
         bytes_per_token=_ratio(traffic, tokens) if traffic else None,
-        ratios_to_rivals=_to_rivals(rates, samples, name) if name in AHEAD_ROWS else {},
+        ratios_to_rivals=_to_rivals(rates, samples, name),
         **more,
     )
 
@@ -172,7 +172,7 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
 def _to_rivals(rates: Mapping[str, Rate], samples: Samples, name: str) -> dict[str, Ratio]:
     return {
         rival: Ratio(rates[name].median / rates[rival].median, ratio_interval(samples[name], samples[rival]))
-        for rival in RIVALS
+        for rival in RIVALS.get(name, ())
         if rival in rates and rates[rival].median
     }
 

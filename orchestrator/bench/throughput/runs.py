@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from orchestrator.bench.peers.bare_loop import BareLoopProcess
+from orchestrator.bench.throughput.observed import Observe, unobserved
 from orchestrator.bench.throughput.samples import Sample
 from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
@@ -72,7 +73,9 @@ def bare_way(loop: BareLoopProcess, schedule: str | None = None) -> Decode:
     return decode
 
 
-def pair_way(orchestrator: Orchestrator, like: GenerationRequest, traffic: Traffic) -> Decode:
+def pair_way(
+    orchestrator: Orchestrator, like: GenerationRequest, traffic: Traffic, observe: Observe = unobserved
+) -> Decode:
     """Return the way through our services, with the γ and the gate of ``like``; nothing else may run meanwhile.
 
     ``traffic`` counts what all calls of the orchestrator send and receive.
@@ -81,8 +84,9 @@ def pair_way(orchestrator: Orchestrator, like: GenerationRequest, traffic: Traff
     async def decode(request: GenerationRequest) -> Sample:
         own = replace(request, gamma=like.gamma, gate=like.gate, gate_threshold=like.gate_threshold)
         collector, before = Collector(), traffic.num_bytes
-        async with orchestrator.generate(own) as generation:
+        async with observe() as by, orchestrator.generate(own, by.on_record, by.on_loss) as generation:
             async for delta in generation:
+                by.on_delta(delta)
                 collector.add(delta, time.perf_counter())
             return Sample.of(collector.result(generation.stats), 0, 0, traffic.num_bytes - before)
 

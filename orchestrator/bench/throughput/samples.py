@@ -14,6 +14,7 @@ HF_ASSISTED = "hf-assisted"
 HF_ASSISTED_ALL_CORES = "hf-assisted-all-cores"
 TARGET = "target"
 SPEC = "spec"
+SPEC_OBSERVED = "spec+observed"
 SPEC_GATE = "spec+gate"
 SPEC_AHEAD = "spec+run-ahead"
 SPEC_AHEAD_AUTO = "spec+run-ahead+auto"
@@ -25,16 +26,17 @@ ROW_NAMES = (
     HF_ASSISTED_ALL_CORES,
     TARGET,
     SPEC,
+    SPEC_OBSERVED,
     SPEC_GATE,
     SPEC_AHEAD,
     SPEC_AHEAD_AUTO,
 )
-PAIR_ROWS = (TARGET, SPEC, SPEC_GATE, SPEC_AHEAD, SPEC_AHEAD_AUTO)
+PAIR_ROWS = (TARGET, SPEC, SPEC_OBSERVED, SPEC_GATE, SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """What goes through our services."""
 AHEAD_ROWS = (SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """Where there are any, all other rows have a drafter that does not run ahead."""
-RIVALS = (SPEC, HF_ASSISTED, HF_ASSISTED_ALL_CORES)
-"""What the rows that run ahead are compared with, beside the target."""
+RIVALS = {SPEC_OBSERVED: (SPEC,), **dict.fromkeys(AHEAD_ROWS, (SPEC, HF_ASSISTED, HF_ASSISTED_ALL_CORES))}
+"""What a row is compared with, beside the target."""
 SCHEDULED_ROWS = (HF_ASSISTED, HF_ASSISTED_ALL_CORES)
 """Measured once a schedule of ``hf_assisted``; the better one is the row."""
 

@@ -68,7 +68,7 @@ def print_rows(console: Console, rows: Sequence[Row], agreement: TextAgreement |
 
 
 def _beside(row: Row) -> Iterator[str]:
-    """Yield what a row that runs ahead is compared with, and what is left to draft where it guessed right."""
+    """Yield what a row is compared with, and what is left to draft where it guessed right."""
     told = [f"{one.value:.2f} × {name} ({interval(one.interval)})" for name, one in row.ratios_to_rivals.items()]
     if told:
         yield ", ".join(told)

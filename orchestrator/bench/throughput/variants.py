@@ -9,6 +9,7 @@ from rich.console import Console
 
 from orchestrator.bench.peers.bare_loop import BareLoopProcess
 from orchestrator.bench.peers.hf_assisted import SCHEDULES
+from orchestrator.bench.throughput.observed import Observe
 from orchestrator.bench.throughput.runs import Decode, bare_way, pair_way
 from orchestrator.bench.throughput.samples import (
     DRAFT,
@@ -39,13 +40,20 @@ def pair_ways(
     orchestrator: Orchestrator, models: ModelOptions, request: GenerationRequest, traffic: Traffic
 ) -> dict[str, Decode]:
     """Return the ways through our services; ``request`` brings the γ, and the gate of the gated row."""
-    always = replace(request, gate=Gate.NONE, gate_threshold=None)
-    requests = {
-        TARGET: replace(always, gamma=0),
-        SPEC: replace(always, gamma=fixed_gamma(models, request.gamma)),
-        SPEC_GATE: request,
-    }
+    spec = _in_every_round(models, request)
+    requests = {TARGET: replace(spec, gamma=0), SPEC: spec, SPEC_GATE: request}
     return {name: pair_way(orchestrator, like, traffic) for name, like in requests.items()}
+
+
+def observed_way(
+    orchestrator: Orchestrator, models: ModelOptions, request: GenerationRequest, traffic: Traffic, observe: Observe
+) -> Decode:
+    """Return the way of ``spec`` with those who observe each request."""
+    return pair_way(orchestrator, _in_every_round(models, request), traffic, observe)
+
+
+def _in_every_round(models: ModelOptions, request: GenerationRequest) -> GenerationRequest:
+    return replace(request, gate=Gate.NONE, gate_threshold=None, gamma=fixed_gamma(models, request.gamma))
 
 
 def ahead_ways(
