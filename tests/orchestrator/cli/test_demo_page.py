@@ -32,7 +32,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     urls: list[str] = []
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(webbrowser, "open", lambda url: urls.append(url) or True)
+
+    def open_browser(url: str) -> bool:
+        urls.append(url)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", open_browser)
     return urls
 
 
