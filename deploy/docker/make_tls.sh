@@ -8,11 +8,11 @@ umask 077
 mkdir -p "$folder"
 cd "$folder"
 
-[[ -s ca.key ]] || openssl req -x509 -newkey rsa:3072 -nodes -days 3650 -subj /CN=specgate-ca -keyout ca.key -out ca.crt
+[[ -s ca.key ]] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=specgate-ca -keyout ca.key -out ca.crt
 
 for name in verifier drafter gateway; do
   [[ ! -s $name.crt ]] || continue
-  openssl req -newkey rsa:3072 -nodes -subj "/CN=$name" -keyout "$name.key" -out "$name.csr"
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$name" -keyout "$name.key" -out "$name.csr"
   openssl x509 -req -days 365 -in "$name.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -out "$name.crt" \
     -extfile <(echo "subjectAltName=DNS:$name,DNS:localhost,IP:127.0.0.1")
   rm "$name.csr"

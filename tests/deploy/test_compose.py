@@ -55,8 +55,6 @@ def test_compose_takes_the_files_and_reads_them_as_we_do(overrides: tuple[str, .
     [
         ("command:", "comand:", "comand"),
         ("condition: service_healthy", "condition: service_helthy", "depends_on"),
-        ("verifier: {condition: service_healthy}", "verifyer: {condition: service_healthy}", "verifyer"),
-        ("shm_size: 256m", "shm_size: [256]", "shm_size"),
         ("prometheus:/prometheus", "prometeus:/prometheus", "prometeus"),
     ],
 )
@@ -136,7 +134,7 @@ def test_promtool_takes_the_files_that_are_mounted(tmp_path: Path) -> None:
     command = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
     done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("SUCCESS") == 3  # the configuration, the rules, the alerts
+    assert "2 rule files found" in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install it")

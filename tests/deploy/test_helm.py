@@ -57,7 +57,6 @@ def broken_chart(folder: Path, file: str, ours: str, broken: str) -> Path:
     ("file", "ours", "broken"),
     [
         ("Chart.yaml", "version: 0.1.0", "version: first"),
-        ("Chart.yaml", ">=1.29.0-0", ">=9.0.0-0"),
         ("values.yaml", "replicas: 1", "replicas: one"),
         ("values.yaml", "modelName:", "modelname:"),
         ("templates/service.yaml", "{{ .Values.service.type }}", "{{ .Values.service.type"),
