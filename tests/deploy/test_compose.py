@@ -11,7 +11,7 @@ import yaml
 
 from specgate.errors import InvalidArgument
 from tests.deploy.composition import FILES, FOLDER, mounted, services
-from tests.deploy.containers import DEPLOY, endpoint_asked, gateway_of, programs, service_of
+from tests.deploy.containers import DEPLOY, DOCKERFILE, endpoint_asked, gateway_of, programs, service_of
 
 ROLES = ("verifier", "drafter")
 OVERRIDES = [(), FILES[1:2], FILES[2:], FILES[1:]]
@@ -113,6 +113,12 @@ def test_health_checks_ask_what_listens(overrides: tuple[str, ...]) -> None:
         **{role: f"127.0.0.1:{port}" for role, port in ports.items()},
     }
     assert {one["command"][0] for name, one in found.items() if name != "prometheus"} <= programs()
+
+
+def test_our_image_is_built_and_not_looked_for_in_a_registry() -> None:
+    ours = [one for name, one in services().items() if name != "prometheus"]
+    assert {(FOLDER / one["build"]["context"] / one["build"]["dockerfile"]).resolve() for one in ours} == {DOCKERFILE}
+    assert len({one["image"] for one in ours}) == 1
 
 
 def test_prometheus_scrapes_what_is_there_under_the_roles_of_our_alerts() -> None:

@@ -104,6 +104,7 @@ def test_the_schemas_find_a_fault_that_is_put_in(tmp_path: Path, file: str, ours
         ({"service": {"httpPort": 0}}, "httpPort"),
         ({"keda": {"enabled": True}}, "prometheus"),
         ({"keda": {"minReplicas": 0}}, "minReplicas"),
+        ({"verifier": {"model": "/models/target"}}, "drafter.model"),
     ],
 )
 def test_values_that_are_wrong_are_named(values: Values, key: str) -> None:

@@ -57,6 +57,11 @@ timeoutSeconds: 10
 
 {{- /* The gateway's settings; what the user gives is over them, key by key. */}}
 {{- define "specgate.settings" -}}
+{{- $has_own_target := ne .Values.verifier.model "/demo_pair/target" }}
+{{- $has_own_draft := or (ne .Values.drafter.model "/demo_pair/draft") (eq .Values.drafter.method "suffix") }}
+{{- if and $has_own_target .Values.drafter.enabled (not $has_own_draft) }}
+{{- fail "the bundled draft does not go with verifier.model: set drafter.model, or drafter.enabled=false for the target alone" }}
+{{- end }}
 {{- $door := dict "host" "0.0.0.0" "insecure" true }}
 {{- if .Values.tls.secret }}
 {{- $files := dict "certificate" "/etc/specgate/tls/tls.crt" "key" "/etc/specgate/tls/tls.key" }}
