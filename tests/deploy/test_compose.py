@@ -1,0 +1,177 @@
+"""deploy/docker/compose.yaml and what is put over it: valid, its commands are taken, and all names agree."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specgate.errors import InvalidArgument
+from tests.deploy.composition import FILES, FOLDER, mounted, services
+from tests.deploy.containers import DEPLOY, DOCKERFILE, endpoint_asked, gateway_of, programs, service_of
+
+ROLES = ("verifier", "drafter")
+OVERRIDES = [(), FILES[1:2], FILES[2:], FILES[1:]]
+COMPOSE = shutil.which("docker-compose")
+
+needs_compose = pytest.mark.skipif(COMPOSE is None, reason="no compose: apt-get install docker-compose")
+with_overrides = pytest.mark.parametrize("overrides", OVERRIDES, ids=lambda names: "+".join(names) or "alone")
+
+
+def configured(folder: Path, *names: str) -> "subprocess.CompletedProcess[str]":
+    assert COMPOSE is not None
+    command = [COMPOSE, *(f"--file={folder / name}" for name in names), "config"]
+    # Without the variables of whoever runs the tests, which the files read.
+    environment = {"PATH": os.environ["PATH"]}
+    return subprocess.run(command, check=False, timeout=60, capture_output=True, text=True, env=environment)
+
+
+def volume(read: str | dict[str, str]) -> tuple[str, Path]:
+    """Return where a volume stands in the container, and what it is; compose 1 prints it short, compose 2 long."""
+    if isinstance(read, str):
+        source, place, *_ = read.split(":")
+        return place, Path(source)
+    return read["target"], Path(read["source"])
+
+
+@needs_compose
+@with_overrides
+def test_compose_takes_the_files_and_reads_them_as_we_do(overrides: tuple[str, ...]) -> None:
+    done = configured(FOLDER, "compose.yaml", *overrides)
+    assert done.returncode == 0, done.stderr
+    read: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+    ours = services(*overrides)
+    assert {name: one["command"] for name, one in read.items()} == {name: one["command"] for name, one in ours.items()}
+    for name, service in ours.items():
+        assert dict(map(volume, read[name]["volumes"])).items() >= mounted(service).items()
+
+
+@needs_compose
+@pytest.mark.parametrize(
+    ("ours", "broken", "told"),
+    [
+        ("command:", "comand:", "comand"),
+        ("condition: service_healthy", "condition: service_helthy", "depends_on"),
+        ("prometheus:/prometheus", "prometeus:/prometheus", "prometeus"),
+    ],
+)
+def test_compose_refuses_a_fault_that_is_put_in(tmp_path: Path, ours: str, broken: str, told: str) -> None:
+    text = (FOLDER / "compose.yaml").read_text()
+    assert ours in text
+    (tmp_path / "compose.yaml").write_text(text.replace(ours, broken, 1))
+    done = configured(tmp_path, "compose.yaml")
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+@with_overrides
+def test_the_gateway_asks_the_services_where_they_listen(overrides: tuple[str, ...]) -> None:
+    found = services(*overrides)
+    settings = gateway_of(found["gateway"]["command"], mounted(found["gateway"]))
+    assert settings.drafter is not None
+    configs = {role: service_of(found[role]["command"]) for role in ROLES}
+    for role, named in (("verifier", settings.verifier), ("drafter", settings.drafter)):
+        assert named.endpoints == (f"{role}:{configs[role].port}",)
+        assert configs[role].host == configs[role].metrics_host == "0.0.0.0"
+    # Who knows the target's tokenizer is the gateway.
+    assert settings.verifier.model == configs["verifier"].model
+
+
+@with_overrides
+def test_either_all_of_it_speaks_tls_or_it_is_open_about_plain_text(overrides: tuple[str, ...]) -> None:
+    found, over_tls = services(*overrides), "compose.tls.yaml" in overrides
+    gateway = gateway_of(found["gateway"]["command"], mounted(found["gateway"]))
+    assert (gateway.services_tls is not None) == over_tls
+    assert all((door.tls is not None) == over_tls for door in (gateway.gateway.http, gateway.gateway.grpc))
+    for role in ROLES:
+        config = service_of(found[role]["command"])
+        assert (config.tls_client_ca is not None) == over_tls != config.insecure
+
+
+@with_overrides
+def test_only_the_doors_are_published_and_only_on_this_machine(overrides: tuple[str, ...]) -> None:
+    found = services(*overrides)
+    settings = gateway_of(found["gateway"]["command"], mounted(found["gateway"])).gateway
+    published = {name: service["ports"] for name, service in found.items() if "ports" in service}
+    doors = (settings.http, settings.grpc)
+    assert published == {"gateway": [f"127.0.0.1:{door.port}:{door.port}" for door in doors]}
+    assert all(door.host == "0.0.0.0" for door in (*doors, settings.operations))
+
+
+@with_overrides
+def test_health_checks_ask_what_listens(overrides: tuple[str, ...]) -> None:
+    found = services(*overrides)
+    operations = gateway_of(found["gateway"]["command"], mounted(found["gateway"])).gateway.operations
+    assert operations is not None
+    asked = {name: endpoint_asked(found[name]["healthcheck"]["test"][1:]) for name in (*ROLES, "gateway")}
+    ports = {role: service_of(found[role]["command"]).port for role in ROLES}
+    assert asked == {
+        "gateway": f"http://127.0.0.1:{operations.port}/readyz",
+        **{role: f"127.0.0.1:{port}" for role, port in ports.items()},
+    }
+    assert {one["command"][0] for name, one in found.items() if name != "prometheus"} <= programs()
+
+
+def test_our_image_is_built_and_not_looked_for_in_a_registry() -> None:
+    ours = [one for name, one in services().items() if name != "prometheus"]
+    assert {(FOLDER / one["build"]["context"] / one["build"]["dockerfile"]).resolve() for one in ours} == {DOCKERFILE}
+    assert len({one["image"] for one in ours}) == 1
+
+
+def test_prometheus_scrapes_what_is_there_under_the_roles_of_our_alerts() -> None:
+    found = services()
+    (job,) = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    scraped = {one["labels"]["role"]: one["targets"] for one in job["static_configs"]}
+    operations = gateway_of(found["gateway"]["command"], mounted(found["gateway"])).gateway.operations
+    assert operations is not None
+    expected = {role: [f"{role}:{service_of(found[role]['command']).metrics_port}"] for role in ROLES}
+    assert scraped == {"gateway": [f"gateway:{operations.port}"], **expected}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no prometheus: apt-get install it")
+def test_promtool_takes_the_files_that_are_mounted(tmp_path: Path) -> None:
+    files = mounted(services()["prometheus"])
+    assert {file.parent for file in files.values()} == {FOLDER, DEPLOY / "observability"}
+    for place, file in files.items():
+        shutil.copy(file, tmp_path / Path(place).name)
+    command = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
+    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 rule files found" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install it")
+def test_make_tls_makes_every_file_that_is_named(tmp_path: Path) -> None:
+    subprocess.run([FOLDER / "make_tls.sh", tmp_path], check=True, timeout=60, capture_output=True)
+    text = "".join((FOLDER / name).read_text() for name in ("compose.tls.yaml", "gateway.tls.yaml"))
+    named = {word.strip("},").rpartition("/")[2] for word in text.split() if "/etc/specgate/tls/" in word}
+    made = {file.name for file in tmp_path.iterdir()}
+    assert named
+    assert named <= made
+    assert (tmp_path / "ca.key").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    [
+        (["verifier-svc", "--model=m", "--host=0.0.0.0"], InvalidArgument),  # beyond loopback, and no word of it
+        (["verifier-svc", "--model=m", "--run-ahead=0"], SystemExit),  # a drafter's flag
+        (["drafter-svc", "--model=m", "--port=70010"], InvalidArgument),
+    ],
+)
+def test_a_command_that_a_service_would_refuse_is_found(command: list[str], refused: type[BaseException]) -> None:
+    with pytest.raises(refused):
+        service_of(command)
+
+
+@pytest.mark.parametrize(
+    "flags", [["--config=/etc/specgate/other.yaml"], ["--target-model=x"], ["--set=gateway.htp.port=1"]]
+)
+def test_a_command_that_the_gateway_would_refuse_is_found(flags: list[str]) -> None:
+    files = mounted(services()["gateway"])
+    # A flag that is unknown is an error of typer's own, whose class differs between its releases.
+    with pytest.raises(Exception, match=r"other.yaml|target-model|gateway.htp"):
+        gateway_of(["orchestrator", "serve", *flags], files)
