@@ -85,7 +85,8 @@ function keepMessages(prompt, text) {
 }
 
 function newTurn(prompt) {
-  const element = $("log").appendChild($("turn").content.cloneNode(true).firstElementChild);
+  const element = $("turn").content.cloneNode(true).firstElementChild;
+  $("log").prepend(element);
   element.querySelector(".said").textContent = prompt;
   element.scrollIntoView({ block: "nearest" });
   const outcome = element.querySelector(".outcome");
@@ -126,14 +127,19 @@ function told(outcome, error) {
 /** Say when it is worth another try, and then offer it. */
 function countDown(outcome, error) {
   let leftS = Math.ceil(error.retryAfterS);
+  outcome.textContent = error.message;
+  const left = outcome.appendChild(document.createElement("span"));
+  // Read aloud is the message, not each second.
+  left.setAttribute("aria-hidden", "true");
   const show = () => {
-    outcome.textContent = leftS > 0 ? `${error.message} Try again in ${leftS} s.` : `${error.message} `;
+    left.textContent = `Try again in ${leftS} s.`;
     if (leftS-- > 0) return;
     clearInterval(retryTimer);
-    const again = outcome.appendChild(document.createElement("button"));
+    const again = document.createElement("button");
     again.type = "button";
     again.textContent = "Try again";
     again.addEventListener("click", generate);
+    left.replaceWith(again);
   };
   clearInterval(retryTimer);
   retryTimer = setInterval(show, 1000);

@@ -10,8 +10,8 @@ const RATE_BINS = 40;
 export class Strips {
   constructor(parent) {
     this.rate = new Strip(parent, "rate", "Tokens/s over time");
-    this.positions = new Strip(parent, "positions", "Accepted, by position in the proposal");
-    this.gate = new Strip(parent, "gate", "Confidence, and the gate (orange: closed, red: no drafter)");
+    this.positions = new Strip(parent, "positions", "Accepted, by position");
+    this.gate = new Strip(parent, "gate", "Confidence (orange: gate closed)");
     this.gamma = new Strip(parent, "gamma", "γ: drafted, and accepted of it");
   }
 
