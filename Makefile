@@ -14,13 +14,13 @@ demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the
 
 test: .venv/.installed ## what CI runs: lint, protos, and the tests
 	scripts/check
-	scripts/debian nginx-light openssl prometheus || true
+	scripts/debian chromium fonts-dejavu-core nginx-light openssl prometheus || true
 	scripts/cpp_client
 	scripts/test
 
 test-full: .venv/.installed ## the same, with the slow tests
 	scripts/check
-	scripts/debian nginx-light openssl prometheus || true
+	scripts/debian chromium fonts-dejavu-core nginx-light openssl prometheus || true
 	scripts/cpp_client
 	scripts/test -m "not gpu and not real and not chaos"
 

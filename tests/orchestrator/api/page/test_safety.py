@@ -1,0 +1,129 @@
+"""What is shown is text and never markup, nothing is asked of anybody else, and long texts are shown as they come."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.api.http.page import PAGE_PATHS
+from orchestrator.decode.text import TextTokenizer
+from tests.orchestrator.api.http_serving import said, said_to
+from tests.orchestrator.api.page.conftest import Doors, Visit
+from tests.orchestrator.api.page.serving import reciting, slow
+
+MARKUP = "<img src=x onerror=window.hacked=1><script>window.hacked=2</script><b>"
+VIOLATED = """document.addEventListener('securitypolicyviolation',
+  event => (window.violated ??= []).push(event.effectiveDirective))"""
+INJECT = """() => {
+  const script = document.createElement('script');
+  script.textContent = 'window.hacked = 1';
+  document.body.append(script);
+  document.querySelector('h1').setAttribute('style', 'color: red');
+  document.body.append(Object.assign(new Image(), {src: 'http://elsewhere.test/x.png'}));
+  document.body.insertAdjacentHTML('beforeend', '<iframe src="http://elsewhere.test/"></iframe>');
+  fetch('http://elsewhere.test/').catch(() => {});
+  try { eval('window.hacked = 2') } catch {}
+}"""
+HIDDEN = """Object.defineProperty(document, 'hidden', {get: () => true});
+window.requestAnimationFrame = () => 0;"""
+WATCH_FRAMES = """() => {
+  let last = performance.now();
+  window.longest = 0;
+  const look = () => {
+    const now = performance.now();
+    window.longest = Math.max(window.longest, now - last);
+    last = now;
+    requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+}"""
+
+
+@pytest.mark.parametrize("mode", ["text", "chat"])
+def test_markup_is_text(mode: str, doors: Doors, visit: Visit) -> None:
+    _, url = doors(reciting(MARKUP))
+    visitor = visit(url).open().set(mode=mode, max_tokens=200).generate(MARKUP).ended()
+    assert MARKUP in visitor.text()
+    assert visitor.page.inner_text(".said") == MARKUP
+    assert visitor.page.locator("#log img, #log script, #log b").count() == 0
+    visitor.panel().locator(".t").first.hover()
+    assert visitor.page.evaluate("window.hacked") is None
+
+
+def test_errors_with_markup_are_text(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors()[1]).open().set(mode="text")
+    visitor.page.route(
+        "**/v1/completions", lambda route: route.fulfill(status=400, json={"error": {"message": MARKUP}})
+    )
+    visitor.generate("Hello").ended()
+    assert visitor.outcome() == MARKUP
+    visitor.page.route("**/v1/completions", lambda route: route.fulfill(status=502, body=MARKUP))
+    visitor.generate("Hello").ended()
+    assert visitor.outcome() == "the server answered 502"
+
+
+def test_nothing_can_be_slipped_in(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors()[1]).open()
+    page = visitor.page
+    page.evaluate(VIOLATED)
+    before = page.evaluate("getComputedStyle(document.querySelector('h1')).color")
+    page.evaluate(INJECT)
+    visitor.until("window.violated?.length >= 5")
+    refused = {"script-src-elem", "style-src-attr", "img-src", "frame-src", "connect-src"}
+    assert refused <= set(page.evaluate("window.violated"))
+    assert page.evaluate("window.hacked") is None
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == before
+    assert all("Content Security Policy" in one for one in visitor.complaints)
+    visitor.complaints.clear()
+    visitor.requests.clear()
+
+
+def test_the_page_may_not_be_framed(doors: Doors, visit: Visit) -> None:
+    _, url = doors()
+    headers = visit(url).page.goto(url).headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "unsafe" not in headers["content-security-policy"]
+
+
+def test_weight(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors()[1]).open()
+    sizes = {one.url.removeprefix(visitor.url): len(one.response().body()) for one in visitor.requests}
+    files = {path: size for path, size in sizes.items() if path in PAGE_PATHS}
+    assert set(files) == set(PAGE_PATHS)
+    assert sum(files.values()) < 120_000
+    assert len(sizes) <= len(PAGE_PATHS) + 3
+
+
+def test_a_long_text_leaves_the_page_awake(doors: Doors, visit: Visit) -> None:
+    _, url = doors(context_length=8192)
+    visitor = visit(url).open().set(mode="text", max_tokens=4000, gamma=4)
+    visitor.page.evaluate(WATCH_FRAMES)
+    visitor.generate("Hello").has_tokens(1000)
+    visitor.page.click("#theme")
+    visitor.ended()
+    assert visitor.text() == said_to("Hello", 4000)
+    assert visitor.page.evaluate("window.longest") < 1500
+    visitor.panel().locator(".text").focus()
+    visitor.page.keyboard.press("End")
+    assert "round" in visitor.panel().locator(".detail").inner_text()
+
+
+def test_characters_that_are_spread_over_tokens(doors: Doors, visit: Visit, byte_level: TextTokenizer) -> None:
+    _, url = doors(tokenizer=byte_level)
+    visitor = visit(url).open().set(mode="text", max_tokens=300, gamma=4).generate("né 日本 🎉").ended()
+    expected = byte_level.decode(said(byte_level.encode("né 日本 🎉"), 300))
+    assert visitor.text() == expected
+    assert len(visitor.tokens()) == 300
+    sources: set[Any] = {source for _, source in visitor.tokens()}
+    assert {"accepted", "recovered"} <= sources
+
+
+def test_window_that_nobody_sees(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors(slow())[1])
+    visitor.context.add_init_script(HIDDEN)
+    visitor.open().set(mode="text", max_tokens=60).page.fill("#prompt", "Hello")
+    visitor.page.evaluate("document.querySelector('#send').click()")
+    visitor.has_tokens(5)
+    assert not visitor.page.locator("#stop").is_disabled()
+    visitor.ended()
+    assert visitor.text() == said_to("Hello", 60)
