@@ -12,6 +12,7 @@ from rich.style import Style
 
 from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.clients.http_client import stream_completion
+from orchestrator.cli.demo_page import show_page
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
@@ -45,7 +46,7 @@ _LISTENERS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC,
 async def demo_serve(
     settings: dict[str, object], request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
 ) -> None:
-    """Serve the pair, go on with ``text`` through both doors, and tell what was measured.
+    """Serve the pair, go on with ``text`` through both doors, tell what was measured, and end with the page.
 
     Raises:
         SpecgateError: the system did not start, refused the request, or broke off.
@@ -60,6 +61,7 @@ async def demo_serve(
             out.print(name, style="dim")
             write(out, [Segment(text, Style(bold=True))])
             out.print(await _shown(reader, apis, request, text, tokenizer, out), style="bold", end="\n\n")
+        await show_page(apis.http, out)
 
 
 async def _shown(

@@ -136,6 +136,8 @@ def _tell(settings: Settings, apis: "GatewayEndpoints", seconds: float, *, as_js
     print(f"ready after {seconds:.1f} s")
     print(f"  HTTP  {', '.join(f'{url}/v1' for url in apis.http)}")
     print(f"  gRPC  {', '.join(apis.grpc)}")
+    if settings.gateway.page:
+        print(f"  page  {apis.http[0]}/")
     print(f"  curl -N {apis.http[0]}/v1/completions -H 'content-type: application/json' -d '{body}'")
     hint = "; Ray's own commands beside it need RAY_AUTH_MODE=token" if os.environ.get(MODE) == "token" else ""
     print(f"  orchestrator status shows how it is{hint}")

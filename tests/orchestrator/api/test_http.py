@@ -3,6 +3,7 @@
 import asyncio
 import time
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -62,6 +63,30 @@ async def test_metrics_and_sources_of_an_answer(site: Site) -> None:
     assert sources.count("accepted") == ours["accepted_tokens"]
     assert sources.count("solo") == ours["solo_tokens"] > 0
     assert set(sources) <= {"accepted", "recovered", "bonus", "solo"}
+
+
+@pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+async def test_rounds_add_up_to_the_answer(site: Site, path: str) -> None:
+    asked = {"max_tokens": 60, "gamma": 4, "gate": "target_confidence", "return_rounds": True, "return_sources": True}
+    asked |= {"prompt": PROMPT} if path == COMPLETIONS else {"messages": MESSAGES}
+    answer = await site.post(path, **asked)
+    rounds, sources = (answer["choices"][0][name] for name in ("rounds", "sources"))
+    ours = answer["metrics"]["specgate"]
+    assert sum(one["tokens"] for one in rounds) == len(sources) == 60
+    assert sum(one["accepted_tokens"] for one in rounds) == ours["accepted_tokens"] > 0
+    assert sum(one["draft_tokens"] > 0 for one in rounds) == ours["rounds"]
+    # Each round's tokens are those that it says.
+    ends = list(accumulate(one["tokens"] for one in rounds))
+    parts = [sources[end - one["tokens"] : end] for one, end in zip(rounds, ends, strict=True)]
+    for one, part in zip(rounds, parts, strict=True):
+        assert part.count("accepted") == one["accepted_tokens"] <= one["draft_tokens"] <= one["gamma"] <= 4
+        assert (one["why_alone"] is None) == (one["draft_tokens"] > 0) == (one["drafted_by"] == "model")
+        assert 0 <= one["confidence"] <= 1
+    assert {one["why_alone"] for one in rounds} >= {None, "gate"}
+    chunks = await site.stream(path, **asked)
+    streamed = [one for chunk in chunks[:-1] for choice in chunk["choices"] for one in choice["rounds"]]
+    told = ("round", "tokens", "draft_tokens", "accepted_tokens", "why_alone", "confidence")
+    assert [[one[name] for name in told] for one in streamed] == [[one[name] for name in told] for one in rounds]
 
 
 async def test_target_alone_has_no_speculative_metrics(site: Site) -> None:

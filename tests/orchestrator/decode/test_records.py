@@ -1,10 +1,11 @@
 """What a session says of each verdict: plan, proposal, verdict and timing as one value."""
 
+from dataclasses import replace
 from itertools import count
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from specgate.types import NO_PROPOSAL, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
+from specgate.types import NO_PROPOSAL, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict, WhyAlone
 from tests.support.decoding import make_spec
 
 
@@ -30,6 +31,7 @@ def test_a_round_is_one_value() -> None:
     (record,) = recorded((draft, verdict))
     assert record == RoundRecord(RoundPlan(3), draft, verdict, 2, None, RoundTiming(500_000, 0, typical=False))
     assert (record.num_judged, record.num_accepted, record.undrafted) == (2, 1, False)
+    assert record.why_alone is None
 
 
 def test_solo_tokens_judge_nothing() -> None:
@@ -86,3 +88,15 @@ def test_a_subscriber_that_breaks_costs_no_text() -> None:
         session.draft_request(RoundPlan(1))
         assert session.commit(Proposal((11,)), Verdict(number, 1, 20, 0.5)).token_ids == (11, 20)
     assert session.stats.completion_tokens == 4
+
+
+def test_why_the_target_was_alone() -> None:
+    draft = Proposal((11, 12))
+    _, behind, unanswered = recorded(
+        (draft, Verdict(1, 2, 20, 0.1)),
+        (draft, Verdict(1, 0, 21, 0.7, solo=True)),
+        (Proposal(), Verdict(2, 0, 22, 0.9)),
+    )
+    assert behind.why_alone is WhyAlone.GATE
+    assert replace(unanswered, plan=RoundPlan(2)).why_alone is WhyAlone.NO_DRAFTER
+    assert replace(unanswered, plan=RoundPlan(why_alone=WhyAlone.NO_GAIN)).why_alone is WhyAlone.NO_GAIN

@@ -18,7 +18,7 @@ from orchestrator.policy.gates import (
     make_policy,
 )
 from orchestrator.services.reattach import NoDrafter
-from specgate.types import ALWAYS_SOLO, RoundPlan
+from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
 
 
 @dataclass
@@ -50,7 +50,8 @@ def test_none_always_drafts() -> None:
 )
 def test_target_confidence(confidence: float | None, threshold: float, gamma: int) -> None:
     plan = TargetConfidence(5, threshold).plan(Progress(confidence))
-    assert plan == RoundPlan(gamma, solo_below=threshold, max_solo_tokens=30)
+    why_alone = None if gamma else WhyAlone.GATE
+    assert plan == RoundPlan(gamma, solo_below=threshold, max_solo_tokens=30, why_alone=why_alone)
 
 
 def test_draft_confidence_stops_the_draft() -> None:
@@ -58,7 +59,7 @@ def test_draft_confidence_stops_the_draft() -> None:
 
 
 def test_target_alone_streams_everything() -> None:
-    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=30, keeps_warm=False)
+    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=30, keeps_warm=False, why_alone=WhyAlone.OFF)
     assert TargetAlone().plan(Progress()) == expected
 
 
@@ -70,7 +71,8 @@ def test_a_verdict_never_passes_the_end(remaining: int, gamma: int) -> None:
 
 def test_last_token_is_not_drafted_for() -> None:
     plan = WithinLimits(AlwaysDraft(5), Drafts()).plan(Progress(remaining=1))
-    assert plan == RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=1, keeps_warm=False)
+    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=1, keeps_warm=False, why_alone=WhyAlone.LAST_TOKEN)
+    assert plan == expected
 
 
 @pytest.mark.parametrize(("length", "gamma"), [(10, 5), (95, 5), (96, 4), (99, 1), (100, 0), (200, 0)])
@@ -79,12 +81,15 @@ def test_draft_models_context(length: int, gamma: int) -> None:
     assert plan.gamma == gamma
     assert (plan.solo_below, plan.max_solo_tokens) == ((0.0, 0) if gamma else (ALWAYS_SOLO, 30))
     assert plan.keeps_warm == (gamma > 0)
+    assert plan.why_alone is (None if gamma else WhyAlone.DRAFT_CONTEXT)
 
 
 def test_absent_drafter_is_looked_for_again_soon() -> None:
     absent = Drafts(available=False, may_return=True)
     policy = WithinLimits(AlwaysDraft(5), absent)
-    expected = RoundPlan(solo_below=ALWAYS_SOLO, max_solo_tokens=ABSENT_DRAFTER_SOLO_TOKENS)
+    expected = RoundPlan(
+        solo_below=ALWAYS_SOLO, max_solo_tokens=ABSENT_DRAFTER_SOLO_TOKENS, why_alone=WhyAlone.NO_DRAFTER
+    )
     assert policy.plan(Progress()) == expected
     assert absent.wanted
     assert policy.plan(Progress(remaining=7)).max_solo_tokens == 7
@@ -95,7 +100,8 @@ def test_absent_drafter_is_looked_for_again_soon() -> None:
 def test_closed_gate_needs_no_drafter() -> None:
     absent = Drafts(available=False)
     policy = WithinLimits(TargetConfidence(5, 0.5), absent)
-    assert policy.plan(Progress(0.2)) == RoundPlan(solo_below=0.5, max_solo_tokens=30, keeps_warm=False)
+    expected = RoundPlan(solo_below=0.5, max_solo_tokens=30, keeps_warm=False, why_alone=WhyAlone.GATE)
+    assert policy.plan(Progress(0.2)) == expected
     assert not absent.wanted
 
 

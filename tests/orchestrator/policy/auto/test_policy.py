@@ -8,7 +8,7 @@ from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
 from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS
 from orchestrator.policy.gates import Gate, Policy
-from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification
+from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification, WhyAlone
 from tests.orchestrator.policy.auto.support import (
     DRAFT_US,
     FORWARD_US,
@@ -42,7 +42,9 @@ def settled(learner: Learner, request: GenerationRequest = REQUEST) -> Policy:
 def test_the_first_plan_follows_from_what_the_services_told() -> None:
     cheap, dear = (Learner(partial(measured, us)).policy(REQUEST, THERE) for us in (DRAFT_US, FORWARD_US))
     assert cheap.plan(Progress()).gamma >= 2
-    assert dear.plan(Progress()) == RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, keeps_warm=False)
+    assert dear.plan(Progress()) == RoundPlan(
+        0, 0.0, ALWAYS_SOLO, MOST_SOLO, keeps_warm=False, why_alone=WhyAlone.NO_GAIN
+    )
 
 
 def test_without_told_costs_the_first_round_finds_them_out() -> None:
