@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pictures of the page at ``/`` on the bundled pair, for docs/pictures; and what it weighs. Run by scripts/page_pictures."""
+"""Pictures of the page at ``/`` on the bundled pair, and what it weighs. Run by scripts/page_pictures."""
 
 import argparse
 import http.client
