@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from orchestrator.api.keys.key_file import hash_of, new_key
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.bench.network.delay_proxy import DelayProxy
 from orchestrator.decode.request import GenerationRequest
-from tests.orchestrator.api.http_serving import COMPLETIONS, said_to
+from specgate.types import SessionSpec
+from tests.orchestrator.api.http_serving import COMPLETIONS, Telling, said_to
 from tests.orchestrator.api.page.conftest import Doors, Visit
 from tests.orchestrator.api.page.serving import slow
-from tests.orchestrator.api.queues import PATIENT, Hanging, dying_after
+from tests.orchestrator.api.queues import PATIENT
 from tests.support.cut_proxy import Cut, CutProxy
+from tests.support.fakes import Fault
 from tests.support.loop_thread import LoopThread
 
 FAILING_FAST = replace(PATIENT, open_s=0.5, failover_s=0.5)
@@ -47,7 +50,7 @@ def test_key_is_asked_for_and_kept_in_this_tab_alone(
     assert "a key is needed" in page.inner_text("#key-why")
     page.fill("#key", "sg-wrong")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelector('#key-why').textContent.includes('this key is not known here')")
+    page.locator("#key-why").filter(has_text="this key is not known here").wait_for()
     page.fill("#key", KEY)
     page.click("#key-save")
     visitor.until("document.querySelector('#state').textContent === 'ready'")
@@ -83,7 +86,7 @@ def test_full_house_counts_down_and_offers_another_try(doors: Doors, visit: Visi
         visitor.generate("Hello").ended()
         assert "1 requests run and 0 wait; come back later" in visitor.outcome()
         assert "Try again in 1 s." in visitor.outcome()
-    visitor.page.click("text=Try again >> css=button")
+    visitor.page.click(".outcome button")
     visitor.has_tokens(5).ended()
     assert visitor.text() == said_to("Hello", 5)
 
@@ -99,7 +102,7 @@ def test_countdown_tells_every_second(doors: Doors, visit: Visit) -> None:
     for left in (3, 2, 1):
         visitor.page.wait_for_selector(f".outcome >> text=Try again in {left} s.")
     visitor.page.unroute(f"**{COMPLETIONS}")
-    visitor.page.click(".outcome >> text=Try again >> css=button")
+    visitor.page.click(".outcome button")
     visitor.has_tokens(5).ended()
     assert visitor.text() == said_to("Hello", 5)
 
@@ -130,17 +133,24 @@ def test_stream_that_is_cut_off_keeps_its_text(doors: Doors, visit: Visit, loop:
     visitor.complaints[:] = [one for one in visitor.complaints if "net::ERR_" not in one]
 
 
+def dying(spec: SessionSpec) -> Telling:
+    """A target whose first session dies after a few verdicts, and which begins no other one."""
+    is_first = len(spec.committed_token_ids) == len(spec.prompt_token_ids)
+    return Telling(spec, faults={5 if is_first else 0: Fault.DIE})
+
+
 def test_failure_in_mid_stream(doors: Doors, visit: Visit) -> None:
-    _, url = doors(dying_after(5), timeouts=FAILING_FAST)
+    _, url = doors(dying, timeouts=FAILING_FAST)
     visitor = visit(url).open().set(mode="text", max_tokens=200).generate("Hello").ended()
-    assert "verifier" in visitor.outcome()
+    assert visitor.outcome() == "the fake died"
+    assert visitor.panel().locator(".notice").inner_text() == "It broke off here."
     assert visitor.text()
     assert said_to("Hello", 200).startswith(visitor.text())
 
 
 def test_server_that_has_nothing_to_say_yet(doors: Doors, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_S", 0.1)
-    _, url = doors(Hanging)
+    _, url = doors(partial(Telling, faults={2: Fault.HANG}))
     visitor = visit(url).open().set(mode="text").generate("Hello")
     notice = visitor.panel().locator(".notice")
     notice.filter(has_text="nothing to send yet").wait_for()
@@ -154,14 +164,15 @@ def test_server_that_has_nothing_to_say_yet(doors: Doors, visit: Visit, monkeypa
 def test_slow_line_and_packets_that_end_anywhere(doors: Doors, visit: Visit, loop: LoopThread, cut: Cut) -> None:
     _, url = doors()
     with loop.entered(CutProxy(url.removeprefix("http://"), cut)) as proxy:
-        visitor = visit(url).open().set(mode="text", max_tokens=30)
+        visitor = visit(url).open().set(mode="text", max_tokens=12)
         visitor.page.route(
             f"**{COMPLETIONS}",
             lambda route: route.continue_(url=f"http://{proxy.endpoint}{COMPLETIONS}"),
         )
         visitor.generate("Hello").ended()
-        assert visitor.text() == said_to("Hello", 30)
+        assert visitor.text() == said_to("Hello", 12)
         assert proxy.num_pieces > 0
+        visitor.requests[:] = [one for one in visitor.requests if proxy.endpoint not in one.url]
 
 
 def test_stop_frees_the_services(doors: Doors, visit: Visit, loop: LoopThread) -> None:

@@ -1,6 +1,7 @@
 """Somebody who looks at the page in Chromium, and what the page asked for and complained of meanwhile."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
 CONTRAST = (Path(__file__).resolve().parents[4] / "scripts" / "page_contrast.js").read_text("utf-8")
 REFUSED = "Failed to load resource: the server responded with a status of"
 """What Chromium itself says of an answer that is no success."""
-SLOWEST_MS = 30_000.0
+SLOWEST_MS = 60_000.0
+POLL_MS = 30.0
 TOKENS = "panel => [...panel.querySelectorAll('.t')].map(one => [one.textContent, one.className.replace('t ', '')])"
 
 
@@ -23,7 +25,7 @@ class Visitor:
         self.requests: list[Request] = []
         self.complaints: list[str] = []
         context.set_default_timeout(SLOWEST_MS)
-        context.on("request", self.requests.append)
+        context.on("request", lambda request: self.requests.append(request))
         context.on("console", self._hear)
         context.on("weberror", lambda error: self.complaints.append(str(error.error)))
         self.page: Page = context.new_page()
@@ -38,8 +40,11 @@ class Visitor:
         return self.until(f"document.querySelector('#state').textContent === {json.dumps(state)}")
 
     def until(self, condition: str) -> "Visitor":
-        """Wait for a condition in JavaScript."""
-        self.page.wait_for_function(condition)
+        """Wait for a condition in JavaScript. Playwright's own way makes the page evaluate text, which it may not."""
+        latest_s = time.monotonic() + SLOWEST_MS / 1e3
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < latest_s, condition
+            self.page.wait_for_timeout(POLL_MS)
         return self
 
     def set(self, **settings: str | int | float) -> "Visitor":

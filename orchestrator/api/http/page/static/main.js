@@ -138,7 +138,10 @@ function countDown(outcome, error) {
     const again = document.createElement("button");
     again.type = "button";
     again.textContent = "Try again";
-    again.addEventListener("click", generate);
+    again.addEventListener("click", () => {
+      again.remove();
+      generate();
+    });
     left.replaceWith(again);
   };
   clearInterval(retryTimer);
