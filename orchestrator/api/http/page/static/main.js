@@ -69,6 +69,7 @@ async function whileRunning(turn, work) {
   $("stop").disabled = false;
   try {
     await work(running.signal);
+    state("ready");
   } catch (error) {
     running.abort();
     turn.fail(error);
@@ -109,6 +110,7 @@ function newTurn(prompt) {
 
 function told(outcome, error) {
   outcome.classList.add("bad");
+  if (error.status === 503) state("no verifier", true);
   if (error.name === "AbortError") {
     outcome.textContent = "Stopped.";
   } else if (!(error instanceof ApiError)) {
