@@ -71,6 +71,7 @@ class Strip {
   constructor(parent, name, title) {
     const figure = parent.appendChild(document.createElement("figure"));
     figure.id = `strip-${name}`;
+    figure.setAttribute("aria-label", title);
     const caption = figure.appendChild(document.createElement("figcaption"));
     caption.append(title);
     this.figureText = caption.appendChild(document.createElement("output"));
