@@ -1,11 +1,25 @@
 // The HTTP door as a page sees it: JSON in, JSON or server-sent events out.
 
 const KEY = "specgate-key";
+const kept = { key: "" };
 
+/** The visitor's key: for this tab, or for this page where the browser keeps nothing. */
 export const key = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
-  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+  get: () => kept.key || attempt(() => sessionStorage.getItem(KEY)) || "",
+  set(value) {
+    kept.key = value;
+    attempt(() => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)));
+  },
 };
+
+/** Return what `use` of the browser's storage returns, and null where there is none. */
+export function attempt(use) {
+  try {
+    return use();
+  } catch {
+    return null;
+  }
+}
 
 /** What the server refused, or what broke a stream. `status` is 0 where no answer came. */
 export class ApiError extends Error {

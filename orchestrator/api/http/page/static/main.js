@@ -1,6 +1,6 @@
 // The form, the turns of a talk, and what a visitor may do with them.
 
-import { ApiError, get, key } from "./api.js";
+import { ApiError, attempt, get, key } from "./api.js";
 import { Run, raceLine, tellDrafting } from "./run.js";
 import { Strips } from "./strips.js";
 import { SHORT, SOURCES } from "./words.js";
@@ -8,6 +8,8 @@ import { SHORT, SOURCES } from "./words.js";
 const $ = (id) => document.getElementById(id);
 const EXAMPLE = 'def mean(values):\n    """Return the mean of values."""\n';
 const PATHS = { text: "/v1/completions", chat: "/v1/chat/completions" };
+
+const READINESS_EVERY_MS = 15_000;
 
 let model = "";
 let messages = [];
@@ -30,17 +32,16 @@ function settings() {
 
 function bodyOf(prompt) {
   const extras = { return_sources: true, return_rounds: true, stream_options: { include_usage: true } };
-  const shared = { model, ...settings(), ...extras };
+  // One of our own: a number of JavaScript does not hold every seed that a server draws.
+  const seed = Math.floor(Math.random() * 2 ** 32);
+  const shared = { model, seed, ...settings(), ...extras };
   if (mode() === "text") return { ...shared, prompt, logprobs: 0 };
   return { ...shared, messages: [...messages, { role: "user", content: prompt }], logprobs: true };
 }
 
-/** Race on one seed, so that both texts can be compared. */
-function racing(body) {
-  const isSampled = body.temperature > 0 && body.seed === undefined;
-  const seed = isSampled ? { seed: Math.floor(Math.random() * 2 ** 32) } : {};
-  const { gate, gate_threshold, ...rest } = body;
-  return [{ ...body, ...seed }, { ...rest, ...seed, gamma: 0 }];
+/** Return the same question, seed included, to the target alone. */
+function alone({ gate, gate_threshold, ...body }) {
+  return { ...body, gamma: 0 };
 }
 
 async function generate() {
@@ -48,18 +49,18 @@ async function generate() {
   if (running || !prompt) return;
   clearInterval(retryTimer);
   const race = $("race").value;
-  const [body, aloneBody] = race ? racing(bodyOf(prompt)) : [bodyOf(prompt)];
+  const body = bodyOf(prompt);
   const path = PATHS[mode()];
   const turn = newTurn(prompt);
   const run = new Run(turn.panels, "With drafts", showRounds);
-  const alone = race ? new Run(turn.panels, "Target alone") : null;
+  const rival = race ? new Run(turn.panels, "Target alone") : null;
   await whileRunning(turn, async (signal) => {
     const first = run.go(path, body, signal);
     if (race !== "both") await first;
-    await Promise.all([first, alone?.go(path, aloneBody, signal)]);
-    if (mode() === "chat") keepMessages(prompt, run.answer.text);
-    if (alone) turn.conclude(run, alone, body.verification === "rejection");
+    await Promise.all([first, rival?.go(path, alone(body), signal)]);
+    if (rival) turn.conclude(run, rival);
   });
+  if (path === PATHS.chat && run.answer.text) keepMessages(prompt, run.answer.text);
 }
 
 /** Run `work`, with a way to stop it, and say below the turn's last text what broke it. */
@@ -93,14 +94,14 @@ function newTurn(prompt) {
   const outcome = element.querySelector(".outcome");
   return {
     panels: element.querySelector(".panels"),
-    conclude(run, alone, isRejection) {
-      outcome.textContent = raceLine(run.answer, alone.answer, isRejection);
+    conclude(run, rival) {
+      outcome.textContent = `${raceLine(run.answer, rival.answer)} `;
       const again = outcome.appendChild(document.createElement("button"));
       again.type = "button";
       again.textContent = "Play both again, side by side";
       again.addEventListener("click", async () => {
         again.disabled = true;
-        await Promise.all([run, alone].map(({ view, answer }) => view.replay(answer.tokens)));
+        await Promise.all([run, rival].map(({ view, answer }) => view.replay(answer.tokens)));
         again.disabled = false;
       });
     },
@@ -142,7 +143,7 @@ function countDown(outcome, error) {
     again.textContent = "Try again";
     again.addEventListener("click", () => {
       again.remove();
-      generate();
+      $("composer").requestSubmit();
     });
     left.replaceWith(again);
   };
@@ -167,11 +168,19 @@ async function connect() {
     document.querySelector("input[value=chat]").disabled = !canChat;
     document.querySelector(`input[value=${canChat ? "chat" : "text"}]`).checked = true;
     if (!canChat && !$("prompt").value) $("prompt").value = EXAMPLE;
+    await showReadiness();
+  } catch (error) {
+    state(error.status === 401 ? "needs a key" : "not reached", true);
+    if (error.status === 401 || error.status === 403) askForKey(error.message);
+  }
+}
+
+async function showReadiness() {
+  try {
     await get("/readyz");
     state("ready");
   } catch (error) {
-    state(error.status === 503 ? "no verifier" : error.status === 401 ? "needs a key" : "not reached", true);
-    if (error.status === 401 || error.status === 403) askForKey(error.message);
+    state(error.status === 503 ? "no verifier" : "not reached", true);
   }
 }
 
@@ -183,7 +192,7 @@ function state(text, isBad = false) {
 function useTheme(theme) {
   document.documentElement.dataset.theme = theme;
   $("theme").textContent = `Theme: ${theme}`;
-  localStorage.setItem("specgate-theme", theme);
+  attempt(() => localStorage.setItem("specgate-theme", theme));
 }
 
 function showLegend() {
@@ -207,7 +216,7 @@ $("clear").addEventListener("click", () => {
   $("log").replaceChildren();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generate();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("composer").requestSubmit();
   if (event.key === "Escape" && !$("key-dialog").open) running?.abort();
 });
 $("theme").addEventListener("click", () => {
@@ -216,16 +225,15 @@ $("theme").addEventListener("click", () => {
 });
 $("key-open").addEventListener("click", () => askForKey());
 $("key-cancel").addEventListener("click", () => $("key-dialog").close());
-$("key-save").addEventListener("click", () => {
+$("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
   key.set($("key").value.trim());
   $("key-dialog").close();
   connect();
 });
-$("key").addEventListener("keydown", (event) => {
-  if (event.key === "Enter") $("key-save").click();
-});
 
-useTheme(localStorage.getItem("specgate-theme") ?? "auto");
+useTheme(attempt(() => localStorage.getItem("specgate-theme")) ?? "auto");
 showLegend();
 $("settings").addEventListener("invalid", () => ($("settings").open = true), true);
 connect();
+setInterval(() => model && !document.hidden && showReadiness(), READINESS_EVERY_MS);

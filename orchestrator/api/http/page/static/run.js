@@ -92,11 +92,11 @@ export function tellDrafting(element, answer) {
 }
 
 /** Return what a race came to, in one line. */
-export function raceLine(drafted, alone, isRejection) {
+export function raceLine(drafted, alone) {
   const [fast, slow] = [drafted.rate(), alone.rate()];
   const speed = fast && slow ? `With drafts ${(fast / slow).toFixed(2)} times as fast. ` : "";
   if (drafted.text === alone.text) return `${speed}Both texts are the same.`;
-  if (isRejection) return `${speed}The texts are two samples of one distribution.`;
+  if (drafted.metrics?.specgate.verification === "rejection") return `${speed}The texts are two samples of one distribution.`;
   const ties = (drafted.metrics?.specgate.near_ties ?? 0) + (alone.metrics?.specgate.near_ties ?? 0);
   return `${speed}The texts differ; ${ties} near ties were met.`;
 }

@@ -1,5 +1,7 @@
 // The tokens of one answer: what came, and as coloured spans.
 
+const NEAR_END_PX = 60;
+
 /** Tokens and rounds of one answer, as its chunks bring them. */
 export class Answer {
   constructor() {
@@ -86,7 +88,10 @@ export class TokenView {
       return span;
     });
     this.waiting = [];
+    const page = document.documentElement;
+    const atEnd = page.scrollHeight - page.scrollTop - page.clientHeight < NEAR_END_PX;
     this.element.append(...spans);
+    if (atEnd) page.scrollTop = page.scrollHeight;
   }
 
   /** Show the tokens once more, each `ms` after the start as it came. Resolves at the end. */
