@@ -28,15 +28,9 @@ CONTRAST = (SCRIPTS / "page_contrast.js").read_text("utf-8")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 DESKTOP, PHONE = {"width": 1120, "height": 860}, {"width": 360, "height": 780}
 MAX_PICTURE_BYTES = 150_000
-PROMPT = '''def mean(values):
-    """Return the mean of values."""
-    return sum(values) / len(values)
-
-
-def variance(values):
-    """Return the variance of values."""
-'''
-TOKENS = 130
+PROMPT = "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
+TOKENS = 90
+SAMPLED = {"gate": "target_confidence", "temperature": 0.7, "seed": 11}
 EXTRAS = {"logprobs": 0, "return_sources": True, "return_rounds": True, "stream_options": {"include_usage": True}}
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
@@ -69,7 +63,8 @@ def wait(page: Page, condition: str) -> None:
 
 def start(page: Page, max_tokens: int = TOKENS, race: str = "") -> None:
     """Ask for a text on the page."""
-    page.locator("#settings [name=max_tokens]").evaluate("(field, value) => field.value = value", max_tokens)
+    for name, value in {**SAMPLED, "max_tokens": max_tokens}.items():
+        page.locator(f"#settings [name={name}]").evaluate("(field, value) => field.value = value", value)
     page.select_option("#race", race)
     page.fill("#prompt", PROMPT)
     page.click("#send")
@@ -83,6 +78,8 @@ def finish(page: Page) -> None:
 def picture(page: Page, name: str) -> None:
     """Write one picture."""
     path = FOLDER / f"page-{name}.png"
+    if page.viewport_size == DESKTOP:
+        page.evaluate("window.scrollTo(0, 0)")
     page.screenshot(path=path)
     size = path.stat().st_size
     output_console().print(f"{path.name}: {size} bytes", highlight=False)
@@ -96,7 +93,8 @@ def take_all(browser: Browser, doors: ServedEndpoints) -> None:
         page = opened(browser, doors, color_scheme=theme)
         start(page)
         finish(page)
-        page.locator(".t.accepted").nth(8).hover()
+        page.evaluate("window.scrollTo(0, 0)")
+        page.locator(".text .t.accepted").nth(3).hover()
         picture(page, theme)
         tell_contrast(page, theme)
         page.close()
@@ -105,11 +103,11 @@ def take_all(browser: Browser, doors: ServedEndpoints) -> None:
     finish(page)
     picture(page, "race")
     page.close()
-    page = opened(browser, doors, viewport=PHONE, device_scale_factor=2, is_mobile=True, has_touch=True)
+    page = opened(browser, doors, viewport=PHONE, device_scale_factor=1.5, is_mobile=True, has_touch=True)
     start(page, max_tokens=48)
     finish(page)
     page.locator("#legend").evaluate("element => element.scrollIntoView()")
-    page.locator(".t.accepted").nth(4).tap()
+    page.locator(".text .t.accepted").nth(1).tap()
     picture(page, "phone")
     page.close()
     lose_drafter(browser, doors)
@@ -119,7 +117,7 @@ def lose_drafter(browser: Browser, doors: ServedEndpoints) -> None:
     """Kill the drafter in mid-stream, and take the picture while the target goes on."""
     page = opened(browser, doors)
     start(page, max_tokens=400)
-    wait(page, "document.querySelectorAll('.t').length > 70")
+    wait(page, "document.querySelectorAll('.text .t').length > 70")
     for replica in replicas_under(doors.pid):
         if replica.role == "drafter":
             os.kill(replica.pid, signal.SIGKILL)
@@ -158,7 +156,7 @@ def tell_weight(browser: Browser, doors: ServedEndpoints) -> None:
 
 def rate_by_client(doors: ServedEndpoints, extras: dict[str, Any]) -> float:
     """Return the tokens a second, after the first one, of a stream that is read and thrown away."""
-    body = {"model": MODEL_NAME, "prompt": PROMPT, "max_tokens": 256, "temperature": 0, "stream": True, **extras}
+    body = {"model": MODEL_NAME, "prompt": PROMPT, "max_tokens": 256, **SAMPLED, "stream": True, **extras}
     connection = http.client.HTTPConnection(doors.http)
     connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     moments = []

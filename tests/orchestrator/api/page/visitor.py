@@ -95,7 +95,8 @@ class Visitor:
 
     def asked(self, path: str) -> list[dict[str, Any]]:
         """Return the bodies that the page sent to ``path``."""
-        return [one.post_data_json for one in self.requests if one.url == self.url + path and one.method == "POST"]
+        asked = [one for one in self.requests if one.url == self.url + path and one.method == "POST"]
+        return [json.loads(one.post_data or "{}") for one in asked]
 
     def contrasts(self) -> list[tuple[str, str, float]]:
         """Return (kind, what, contrast) of what is shown."""

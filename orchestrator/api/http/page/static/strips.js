@@ -48,7 +48,7 @@ export class Strips {
     }
     const width = WIDTH / Math.max(judged.length, 1);
     const bars = judged.map((all, i) => bar("accepted", i * width + 2, width - 4, accepted[i] / all));
-    this.positions.show(bars, judged.map((all, i) => percent(accepted[i] / all)).slice(0, 6).join(" "));
+    this.positions.show(bars, judged.map((all, i) => percent(accepted[i] / all)).slice(0, 4).join(" "));
   }
 
   #drawGate(rounds) {
