@@ -28,9 +28,9 @@ CONTRAST = (SCRIPTS / "page_contrast.js").read_text("utf-8")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 DESKTOP, PHONE = {"width": 1120, "height": 860}, {"width": 360, "height": 780}
 MAX_PICTURE_BYTES = 150_000
-PROMPT = "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
+PROMPT = "def load(filename):\n    try:\n        with open(filename, 'rb') as file:\n            data = file.read()\n"
 TOKENS = 90
-SAMPLED = {"gate": "target_confidence", "temperature": 0.7, "seed": 11}
+GREEDY = {"gate": "target_confidence", "temperature": 0, "seed": 1}
 EXTRAS = {"logprobs": 0, "return_sources": True, "return_rounds": True, "stream_options": {"include_usage": True}}
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
@@ -63,7 +63,7 @@ def wait(page: Page, condition: str) -> None:
 
 def start(page: Page, max_tokens: int = TOKENS, race: str = "") -> None:
     """Ask for a text on the page."""
-    for name, value in {**SAMPLED, "max_tokens": max_tokens}.items():
+    for name, value in {**GREEDY, "max_tokens": max_tokens}.items():
         page.locator(f"#settings [name={name}]").evaluate("(field, value) => field.value = value", value)
     page.select_option("#race", race)
     page.fill("#prompt", PROMPT)
@@ -156,7 +156,7 @@ def tell_weight(browser: Browser, doors: ServedEndpoints) -> None:
 
 def rate_by_client(doors: ServedEndpoints, extras: dict[str, Any]) -> float:
     """Return the tokens a second, after the first one, of a stream that is read and thrown away."""
-    body = {"model": MODEL_NAME, "prompt": PROMPT, "max_tokens": 256, **SAMPLED, "stream": True, **extras}
+    body = {"model": MODEL_NAME, "prompt": PROMPT, "max_tokens": 256, **GREEDY, "stream": True, **extras}
     connection = http.client.HTTPConnection(doors.http)
     connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     moments = []
