@@ -95,10 +95,11 @@ def test_dialog_keeps_the_focus_and_gives_it_back(url: str, visit: Visit) -> Non
     page.keyboard.press("Enter")
     seen = set()
     for _ in range(8):
-        seen.add(page.evaluate("document.activeElement.id"))
+        seen.add(page.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 6)"))
         page.keyboard.press("Tab")
+    assert {"key", "Use it", "key-cancel"} <= seen
     # Between the last and the first it is the browser's own.
-    assert {"key", "key-save", "key-cancel"} <= seen <= {"key", "key-save", "key-cancel", "", "key-dialog"}
+    assert not seen & {"key-open", "theme", "prompt", "send"}
     page.keyboard.press("Escape")
     assert not page.locator("#key-dialog").is_visible()
     assert page.evaluate("document.activeElement.id") == "key-open"

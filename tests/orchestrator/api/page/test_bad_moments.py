@@ -52,7 +52,7 @@ def test_key_is_asked_for_and_kept_in_this_tab_alone(
     page.keyboard.press("Enter")
     page.locator("#key-why").filter(has_text="this key is not known here").wait_for()
     page.fill("#key", KEY)
-    page.click("#key-save")
+    page.click("#key-dialog .main")
     visitor.until("document.querySelector('#state').textContent === 'ready'")
     assert not page.locator("#key-dialog").is_visible()
     visitor.set(mode="text", max_tokens=5).generate("Hello").ended()
