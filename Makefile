@@ -16,6 +16,7 @@ test: .venv/.installed ## what CI runs: lint, protos, and the tests
 	scripts/check
 	scripts/debian nginx-light openssl prometheus || true
 	scripts/debian docker-compose || true
+	scripts/debian chromium fonts-dejavu-core || true
 	scripts/cpp_client
 	scripts/test
 
@@ -23,6 +24,7 @@ test-full: .venv/.installed ## the same, with the slow tests
 	scripts/check
 	scripts/debian nginx-light openssl prometheus || true
 	scripts/debian docker-compose || true
+	scripts/debian chromium fonts-dejavu-core || true
 	scripts/cpp_client
 	scripts/test -m "not gpu and not real and not chaos"
 

@@ -70,6 +70,7 @@ async function whileRunning(turn, work) {
   $("stop").disabled = false;
   try {
     await work(running.signal);
+    state("ready");
   } catch (error) {
     running.abort();
     turn.fail(error);
@@ -86,7 +87,8 @@ function keepMessages(prompt, text) {
 }
 
 function newTurn(prompt) {
-  const element = $("log").appendChild($("turn").content.cloneNode(true).firstElementChild);
+  const element = $("turn").content.cloneNode(true).firstElementChild;
+  $("log").prepend(element);
   element.querySelector(".said").textContent = prompt;
   element.scrollIntoView({ block: "nearest" });
   const outcome = element.querySelector(".outcome");
@@ -109,6 +111,7 @@ function newTurn(prompt) {
 
 function told(outcome, error) {
   outcome.classList.add("bad");
+  if (error.status === 503) state("no verifier", true);
   if (error.name === "AbortError") {
     outcome.textContent = "Stopped.";
   } else if (!(error instanceof ApiError)) {
@@ -127,14 +130,22 @@ function told(outcome, error) {
 /** Say when it is worth another try, and then offer it. */
 function countDown(outcome, error) {
   let leftS = Math.ceil(error.retryAfterS);
+  outcome.textContent = error.message;
+  const left = outcome.appendChild(document.createElement("span"));
+  // Read aloud is the message, not each second.
+  left.setAttribute("aria-hidden", "true");
   const show = () => {
-    outcome.textContent = leftS > 0 ? `${error.message} Try again in ${leftS} s.` : `${error.message} `;
+    left.textContent = `Try again in ${leftS} s.`;
     if (leftS-- > 0) return;
     clearInterval(retryTimer);
-    const again = outcome.appendChild(document.createElement("button"));
+    const again = document.createElement("button");
     again.type = "button";
     again.textContent = "Try again";
-    again.addEventListener("click", () => $("composer").requestSubmit());
+    again.addEventListener("click", () => {
+      again.remove();
+      $("composer").requestSubmit();
+    });
+    left.replaceWith(again);
   };
   clearInterval(retryTimer);
   retryTimer = setInterval(show, 1000);

@@ -34,6 +34,9 @@ export class Run {
         else this.#take(event);
       }
       this.say(this.#summary());
+    } catch (error) {
+      this.say(error.name === "AbortError" ? "Stopped here." : "It broke off here.", true);
+      throw error;
     } finally {
       this.view.flush();
       this.#draw();
@@ -63,7 +66,7 @@ export class Run {
 
   #summary() {
     const { metrics, finishReason } = this.answer;
-    const said = [`ended: ${finishReason === "length" ? "as long as it may be" : finishReason}`];
+    const said = [`ended: ${finishReason === "length" ? "token limit" : finishReason}`];
     if (metrics) {
       const { speculative_decoding: drafts, specgate } = metrics;
       said.push(`first token after ${Math.round(metrics.time_to_first_token_ms)} ms`);
@@ -81,8 +84,11 @@ export function tellDrafting(element, answer) {
   const round = answer.rounds.at(-1);
   const text = round && drafting(round, answer.rounds.at(-2)?.confidence ?? 0);
   if (!text || text === element.textContent) return;
+  const isLost = round.why_alone === "no_drafter";
+  // Rounds change too fast to be read aloud. A lost drafter is worth it.
+  element.setAttribute("aria-live", isLost ? "polite" : "off");
   element.textContent = text;
-  element.classList.toggle("bad", round.why_alone === "no_drafter");
+  element.classList.toggle("bad", isLost);
 }
 
 /** Return what a race came to, in one line. */

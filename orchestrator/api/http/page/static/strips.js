@@ -10,8 +10,8 @@ const RATE_BINS = 40;
 export class Strips {
   constructor(parent) {
     this.rate = new Strip(parent, "rate", "Tokens/s over time");
-    this.positions = new Strip(parent, "positions", "Accepted, by position in the proposal");
-    this.gate = new Strip(parent, "gate", "Confidence, and the gate (orange: closed, red: no drafter)");
+    this.positions = new Strip(parent, "positions", "Accepted, by position");
+    this.gate = new Strip(parent, "gate", "Confidence (orange: gate closed)");
     this.gamma = new Strip(parent, "gamma", "γ: drafted, and accepted of it");
   }
 
@@ -48,7 +48,7 @@ export class Strips {
     }
     const width = WIDTH / Math.max(judged.length, 1);
     const bars = judged.map((all, i) => bar("accepted", i * width + 2, width - 4, accepted[i] / all));
-    this.positions.show(bars, judged.map((all, i) => percent(accepted[i] / all)).slice(0, 6).join(" "));
+    this.positions.show(bars, judged.map((all, i) => percent(accepted[i] / all)).slice(0, 4).join(" "));
   }
 
   #drawGate(rounds) {
@@ -71,6 +71,7 @@ class Strip {
   constructor(parent, name, title) {
     const figure = parent.appendChild(document.createElement("figure"));
     figure.id = `strip-${name}`;
+    figure.setAttribute("aria-label", title);
     const caption = figure.appendChild(document.createElement("figcaption"));
     caption.append(title);
     this.figureText = caption.appendChild(document.createElement("output"));
