@@ -113,7 +113,9 @@ async def system(folder: Path) -> AsyncIterator[System]:
     known = {"tokenizer_fingerprint": {}, "vocab_size": tokenizer.vocab_size}
     async with serving("verifier", tls=tls, **known) as verifier, serving("drafter", tls=tls, **known) as drafter:
         pools = [StaticPool([one.endpoint], grpc_health(files)) for one in (verifier, drafter)]
-        connecting = Orchestrator.connect(*pools, tokenizer, tls=files, timeouts=PATIENT, wrap_call=hold.wrap)
+        connecting = Orchestrator.connect(
+            pools[0], pools[1], tokenizer, tls=files, timeouts=PATIENT, wrap_call=hold.wrap
+        )
         async with await connecting as orchestrator:
             queue = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "fake")
             grpc_door = GrpcApi(queue, Listen(tls=doors), drain_s=0.0)
