@@ -4,7 +4,7 @@ import { stream } from "./api.js";
 import { Answer, TokenView } from "./tokens.js";
 import { drafting, percent, tokenLine } from "./words.js";
 
-const DRAW_EVERY_MS = 150;
+const DRAW_EVERY_MS = 500;
 
 export class Run {
   /** `onRounds` is told, now and then, of an answer whose rounds are shown beside it. */

@@ -1,5 +1,6 @@
 // The tokens of one answer: what came, and as coloured spans.
 
+const SHOW_EVERY_MS = 100;
 const NEAR_END_PX = 60;
 
 /** Tokens and rounds of one answer, as its chunks bring them. */
@@ -70,12 +71,9 @@ export class TokenView {
     element.addEventListener("keydown", (event) => this.#move(event));
   }
 
-  /** Show tokens at the next frame; at once where no frame comes, as in a tab that nobody sees. */
+  /** Show tokens soon. Not with every frame: what a browser draws may be a core that a model on this machine lacks. */
   add(tokens) {
-    if (!this.waiting.length && tokens.length) {
-      if (document.hidden) setTimeout(() => this.flush(), 200);
-      else requestAnimationFrame(() => this.flush());
-    }
+    if (!this.waiting.length && tokens.length) setTimeout(() => this.flush(), SHOW_EVERY_MS);
     this.waiting.push(...tokens);
   }
 
