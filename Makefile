@@ -1,6 +1,6 @@
 # Every target makes .venv by itself when it is missing or when the pins have changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-real test-clients test-triton chaos lint protos bench clean
+.PHONY: help demo test test-full test-real test-clients test-triton chaos lint protos site bench clean
 
 PYTHON ?= python3
 export PYTHON
@@ -43,11 +43,14 @@ lint: .venv/.installed ## ruff, mypy and import-linter
 protos: ## generate specgate/v1 from protos/
 	scripts/gen_protos
 
+site: .venv/.installed ## build the site of docs/ into site/
+	scripts/site
+
 bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos .venv-clients-* .triton node_modules build dist *.egg-info
+	rm -rf .venv .venv-protos .venv-clients-* .triton node_modules build dist site *.egg-info
 	rm -rf clients/node/node_modules clients/cpp/build tests/clients/node/node_modules
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
