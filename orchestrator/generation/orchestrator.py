@@ -22,7 +22,7 @@ from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, SpecgateError, TokenizerMismatch, reason_of
+from specgate.errors import MISCONFIGURED, InvalidArgument, SpecgateError, TokenizerMismatch, reason_of
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
@@ -132,6 +132,16 @@ class Orchestrator:
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
         await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of ``text``, as ``GenerationRequest`` takes them.
+
+        Raises:
+            InvalidArgument: the target has no tokenizer here.
+        """
+        if self.tokenizer is None:
+            raise InvalidArgument("prompt", "the target's tokenizer is not on this machine; give token ids")
+        return self.tokenizer.encode(text)
 
     def generate(
         self, request: GenerationRequest, on_record: Iterable[OnRecord] = (), on_loss: OnLoss | None = None
