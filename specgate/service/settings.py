@@ -43,7 +43,7 @@ class ModelSettings(BaseModel):
         1.0,
         ge=0.01,
         le=1,
-        description="Share of a card's memory for this service, weights included; those on one card add up to 1 at most.",
+        description="Share of a card's memory for this service, weights included; at most 1 in all on one card.",
     )
     max_batch_tokens: int = Field(2048, ge=64, le=1 << 20, description="Tokens of all sessions in one forward pass.")
     prefill_chunk: int | None = Field(
