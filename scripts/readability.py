@@ -13,7 +13,7 @@ from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "clients/README.md", "deploy/README.md", "docs/**/*.md")
-GENERATED = re.compile(r"<!--\s*generated", re.IGNORECASE)
+GENERATED = re.compile(r"<!--\s*(?:made|generated) by a script", re.IGNORECASE)
 FENCE = re.compile(r"^([ ]*)(```+|~~~+).*?^\1\2\s*?$", re.DOTALL | re.MULTILINE)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 NO_PROSE = re.compile(r"^\s*(\||#|!\[[^]]*\]\([^)]*\)\s*$|---+\s*$|<)")

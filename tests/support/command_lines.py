@@ -40,8 +40,13 @@ def problem_of(words: Sequence[str]) -> str | None:
     return read(arguments) if read else None
 
 
+@functools.cache
+def _root() -> Any:
+    return typer.main.get_command(app)
+
+
 def _orchestrator(arguments: Sequence[str]) -> str | None:
-    return _of_command(typer.main.get_command(app), None, list(arguments))
+    return _of_command(_root(), None, list(arguments))
 
 
 def _of_command(command: Any, parent: Any, arguments: list[str]) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import orchestrator
-from orchestrator import GenerationRequest, Orchestrator, open_orchestrator
+from orchestrator import open_orchestrator
 from specgate.errors import InvalidArgument
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,25 +26,16 @@ def test_every_name_is_there_without_torch() -> None:
         from orchestrator import nothing  # type: ignore[attr-defined]  # noqa: F401
 
 
+@pytest.mark.timeout(300)
 def test_the_example_writes_a_text() -> None:
     command = [sys.executable, str(ROOT / "examples" / "embed.py")]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, check=False, timeout=100, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=False, timeout=240, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     *text, statistics = done.stdout.splitlines()
     assert "".join(text).strip()
     assert float(statistics.removesuffix(" tokens per target forward")) > 1.0
-
-
-async def test_both_models_in_this_process() -> None:
-    async with open_orchestrator(in_process=True, max_sessions=1, tokens_a_session=256) as here:
-        assert isinstance(here, Orchestrator)
-        request = GenerationRequest(here.encode("def main():"), max_tokens=8, ignore_eos=True)
-        generation = here.generate(request)
-        texts = [delta.text async for delta in generation]
-    assert generation.text == "".join(texts)
-    assert len(generation.token_ids) == 8
 
 
 @pytest.mark.parametrize(
