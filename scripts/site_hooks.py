@@ -1,10 +1,9 @@
 """Hooks of mkdocs: pages of the repository's root become pages of the site, and links to other files stay true.
 
-README.md is the home page. A link that leaves docs/ must lead to a file of the repository; the site shows its text, since the
-file itself is not part of the site, or a link to ``repo_url`` where mkdocs.yml has one.
+README.md is the home page. A link to a file outside docs/ leads to ``repo_url`` if mkdocs.yml has one; without it the
+site shows the link's text alone.
 """
 
-import logging
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -18,11 +17,9 @@ MERMAID = ROOT / "node_modules" / "@mermaid-js" / "tiny" / "dist" / "mermaid.tin
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^]]*)\]\((?P<to>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 FENCED = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
 
-_log = logging.getLogger("mkdocs.plugins.site")
-
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the root, the pictures that they show are in docs/ already; and the script that draws diagrams."""
+    """Add the pages of the root, and the script that draws diagrams."""
     for name, page in ROOT_PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text("utf-8")))
     files.append(File.generated(config, MERMAID.name, content=MERMAID.read_bytes()))
@@ -48,7 +45,6 @@ class _Links:
     def __init__(self, folder: str, source: str, config: Any) -> None:
         self._folder = folder
         self._site_folder = str(PurePosixPath(source).parent)
-        self._source = source
         self._repository = config.repo_url
 
     def __call__(self, link: re.Match[str]) -> str:
@@ -56,8 +52,7 @@ class _Links:
             return link[0]
         path = os.path.normpath(os.path.join(self._folder, link["to"]))
         if not (ROOT / path).exists():
-            _log.warning("%s: the link %s leads to no file of the repository", self._source, link["to"])
-            return link[0]
+            return link[0]  # mkdocs reports it
         page = self._page(path)
         if page is None:
             return f"[{link['text']}]({self._repository}/blob/main/{path})" if self._repository else link["text"]
