@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from results_plots import draw_plots
@@ -155,6 +156,9 @@ def _measured(rows: list[dict[str, Any]], result: Mapping[str, Any]) -> Iterator
         if rivals := row.get("ratios_to_rivals"):
             ratios = [f"{_cell('', one['value'])} × {rival} ({_cell('', one['95'])})" for rival, one in rivals.items()]
             yield f"- `{row['name']}`: {', '.join(ratios)}"
+    for sessions in sorted({row["sessions"] for row in rows if "auto_to_best" in row}):
+        ratios = [row["auto_to_best"] for row in rows if row["sessions"] == sessions]
+        yield f"- auto / best with {sessions} at a time: {mean(ratios):.3f} on average, {min(ratios):.3f} at the least."
     if same := result.get("agreement"):
         yield f"- All rows of the target wrote the same text for {same['equal']} of {same['total']} prompts.\n"
 

@@ -24,7 +24,8 @@ def main() -> None:
     try:
         rows = list(_print_table(options))
         if options.json:
-            write_json(options.json, {"provenance": provenance(), "rows": [row._asdict() for row in rows]})
+            origin = provenance([parser.prog, *sys.argv[1:]])
+            write_json(options.json, {"provenance": origin, "rows": [row._asdict() for row in rows]})
     except SpecgateError as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
 
