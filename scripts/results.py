@@ -9,7 +9,9 @@ from typing import Any
 from results_plots import draw_plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
-HEAD = """# Tables of results
+HEAD = """<!-- made by a script: scripts/results -->
+
+# Tables of results
 
 `scripts/results` writes this page and the plots from the JSON files beside it. Do not edit it by hand.
 [README.md](README.md) says what the numbers mean for a user, and [benchmarks](../internals/benchmarks.md) defines
