@@ -1,21 +1,35 @@
-#!/usr/bin/env python3
-"""Write docs/results/README.md: a table for every results file there. A test keeps it up to date."""
+"""Write docs/results/tables.md and the plots beside it from the JSON files there. A test compares them."""
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
-HEAD = """# Results
+from results_plots import draw_plots
 
-Made by `scripts/results_table.py` from the JSON files beside it; each says where its numbers come from. To add one:
-`orchestrator bench --json docs/results/NAME.json`, then run the script. What the rows and columns are:
-[bench.md](../bench.md), [load.md](../load.md), [gpu-day.md](../gpu-day.md), [chaos.md](../chaos.md),
-[clients.md](../clients.md).
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
+HEAD = """<!-- made by a script: scripts/results -->
+
+# Tables of results
+
+`scripts/results` writes this page and the plots from the JSON files beside it. Do not edit it by hand.
+[README.md](README.md) says what the numbers mean for a user, and [benchmarks](../internals/benchmarks.md) defines
+rows and columns. Each section names the command, the commit, the machine and the versions of its run.
 """
+TOPICS = (
+    "One request at a time",
+    "Many requests at a time",
+    "Draft sources",
+    "Tuning",
+    "Gates",
+    "On a GPU",
+    "Reliability",
+)
 COLUMNS = {
     "name": "row",
+    "trace": "trace",
+    "sessions": "sessions",
     "version": "version",
     "before": "before",
     "ran": "what ran",
@@ -24,12 +38,26 @@ COLUMNS = {
     "speculation": "speculation",
     "added_delay_ms": "added ms",
     "tokens_per_s": "tokens/s",
+    "ratio_to_off": "× off",
+    "ratio_to_concurrency_1": "× one client",
     "ratio_to_hf": "× hf",
     "ratio_to_target": "× target",
     "ratio_to_target_95": "95 %",
     "acceptance_rate": "accepted",
     "tokens_per_forward": "tok/forward",
+    "batch_width": "batch",
     "run_ahead_hit_rate": "ahead",
+    "share_of_ceiling": "of its ceiling",
+    "round_us": "draft / verify / overhead, µs",
+    "bytes_per_round": "bytes a round",
+    "ttft_ms": "TTFT p50 / p99, ms",
+    "tpot_ms": "TPOT p50 / p99, ms",
+    "alone_tokens_per_s": "target alone, tokens/s",
+    "best_tokens_per_s": "best fixed, tokens/s",
+    "best": "best fixed choice",
+    "auto_tokens_per_s": "auto, tokens/s",
+    "auto_to_best": "auto / best",
+    "auto_to_best_cold": "from a cold start",
     "cases": "cases",
     "done": "done as asked",
     "http_5xx": "5xx",
@@ -55,39 +83,94 @@ COLUMNS = {
     "told": "",
 }
 """Fields of a row that are shown, in this order, where a file's rows have them."""
-SHARES = frozenset({"acceptance_rate", "run_ahead_hit_rate"})
+SHARES = frozenset({"acceptance_rate", "run_ahead_hit_rate", "share_of_ceiling"})
+PRECISE = frozenset({"auto_to_best", "auto_to_best_cold"})
 
 
-def page(folder: Path) -> str:
-    """Return the page that stands for all results files of ``folder``, the newest first."""
-    files = {file: json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))}
-    newest_first = sorted(files, key=lambda file: files[file]["provenance"]["date"], reverse=True)
-    return "\n".join([HEAD, *(line for file in newest_first for line in _section(file, files[file]))])
+def read_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the results files of ``folder``, in the order of their names."""
+    return {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))}
 
 
-def _section(file: Path, told: Mapping[str, Any]) -> Iterator[str]:
-    origin = told["provenance"]
-    machine = origin["machine"]
-    where = ", ".join([f"{machine['cores']} cores of {machine['cpu']}", *machine["gpus"]])
-    versions = ", ".join(f"{name} {origin['versions'][name]}" for name in ("torch", "transformers"))
-    yield f"## [{file.stem}]({file.name})\n"
-    yield f"    {origin['command']}\n"
-    yield f"{origin['date'][:10]}, commit {origin['commit'] or told.get('note') or 'unknown'}, {where}, {versions}.\n"
-    for line in told.get("advice", []):
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page that shows all results files, topic by topic."""
+    lines = [HEAD]
+    for topic in TOPICS:
+        own = {name: result for name, result in results.items() if _topic(result) == topic}
+        lines += [f"## {topic}\n"] if own else []
+        lines += [line for name, result in own.items() for line in _section(name, result)]
+    return "\n".join(lines)
+
+
+def _topic(result: Mapping[str, Any]) -> str:
+    for key, topic in (("prompt_sets", "Draft sources"), ("advice", "Tuning"), ("steps", "On a GPU")):
+        if key in result:
+            return topic
+    columns = result["rows"][0]
+    for column, topic in (("concurrency", TOPICS[1]), ("auto_to_best", "Gates"), ("tokens_per_s", TOPICS[0])):
+        if column in columns:
+            return topic
+    return "Reliability"
+
+
+def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### [{name}]({name}.json)\n"
+    yield f"    {result['provenance']['command']}\n"
+    yield f"{_origin(result)}\n"
+    for line in result.get("advice", []):
         yield f"> {line}\n"
-    yield from _table(told.get("rows") or told.get("steps") or _tuned(told))
-    for step in told.get("steps", []):
+    yield from _measured(result.get("rows") or result.get("steps") or _tuned(result), result)
+    for prompts, own in result.get("prompt_sets", {}).items():
+        yield f"Prompts of the set `{prompts}`:\n"
+        yield from _measured(own["rows"], own)
+    for step in result.get("steps", []):
         if step["rows"]:
-            yield f"### {step['name']}\n"
+            yield f"#### {step['name']}\n"
             yield from _table(step["rows"], all_columns=True)
 
 
-def _tuned(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what ``tune`` and ``tune layers`` ran for real."""
-    sets = [*told.get("finalists", []), *([told["at_random"]["run"]] if "at_random" in told else [])]
+def _origin(result: Mapping[str, Any]) -> str:
+    origin = result["provenance"]
+    machine = origin["machine"]
+    where = ", ".join([f"{machine['cores']} cores of {machine['cpu']}", *machine["gpus"]])
+    versions = ", ".join(f"{name} {origin['versions'][name]}" for name in ("torch", "transformers"))
+    commit = origin["commit"] or result.get("note") or "unknown"
+    return f"{origin['date'][:10]}, commit {commit}, {where}, {versions}.{_models(result)}"
+
+
+def _models(result: Mapping[str, Any]) -> str:
+    if "models" not in result:
+        return ""
+    models = [f"the {role} has {_size(model)}" for role, model in result["models"].items()]
+    request = result["request"]
+    asked = f"temperature {request['temperature']:g}, {request['max_tokens']} tokens a request"
+    return f" Models: {', '.join(models)}; {asked}."
+
+
+def _size(model: Mapping[str, Any]) -> str:
+    return f"{model['num_parameters'] / 1e6:.1f} M parameters in {model['dtype']}"
+
+
+def _measured(rows: list[dict[str, Any]], result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table, how its rows compare with each other, and whether they wrote the same text."""
+    yield from _table(rows)
+    for row in rows:
+        if rivals := row.get("ratios_to_rivals"):
+            ratios = [f"{_cell('', one['value'])} × {rival} ({_cell('', one['95'])})" for rival, one in rivals.items()]
+            yield f"- `{row['name']}`: {', '.join(ratios)}"
+    for sessions in sorted({row["sessions"] for row in rows if "auto_to_best" in row}):
+        ratios = [row["auto_to_best"] for row in rows if row["sessions"] == sessions]
+        yield f"- auto / best with {sessions} at a time: {mean(ratios):.3f} on average, {min(ratios):.3f} at the least."
+    if same := result.get("agreement"):
+        yield f"- All rows of the target wrote the same text for {same['equal']} of {same['total']} prompts.\n"
+
+
+def _tuned(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what ``tune`` and ``tune layers`` measured."""
+    sets = [*result.get("finalists", []), *([result["at_random"]["run"]] if "at_random" in result else [])]
     runs = [{**one[run], "name": f"{len(one['attention'])} attention, {len(one['mlp'])} MLP, {one[run]['name']}"}
             for one in sets for run in ("run", "run_auto")]  # fmt: skip
-    return [*told.get("finals", []), *runs]
+    return [*result.get("finals", []), *runs]
 
 
 def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator[str]:
@@ -95,7 +178,7 @@ def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator
     if not rows:
         return
     named = dict.fromkeys(column for row in rows for column in row) if all_columns else COLUMNS
-    shown = [column for column in named if any(row.get(column) is not None for row in rows)]
+    shown = [column for column in named if any(_cell(column, row.get(column)) for row in rows)]
     yield f"| {' | '.join(COLUMNS.get(column, column) for column in shown)} |"
     yield f"|{'---|' * len(shown)}"
     for row in rows:
@@ -106,14 +189,25 @@ def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator
 def _cell(column: str, value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, dict):
+        return _parts(value)
     if isinstance(value, list) and all(isinstance(one, float) for one in value):
         return " to ".join(f"{one:.2f}" for one in value)
     if column in SHARES:
         return f"{value:.0%}"
     if isinstance(value, float):
-        return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+        return f"{value:.3f}" if column in PRECISE else f"{value:.0f}" if value >= 100 else f"{value:.2f}"
     return str(value).replace("|", "\\|")
 
 
+def _parts(value: Mapping[str, float | None]) -> str:
+    """Return percentiles of a time, or the parts of a round; nothing where none was measured."""
+    shown = [value["p50"], value["p99"]] if "p50" in value else list(value.values())
+    known = [one for one in shown if one is not None]
+    return " / ".join(f"{one:.1f}" if "p50" in value else f"{one:.0f}" for one in known)
+
+
 if __name__ == "__main__":
-    (FOLDER / "README.md").write_text(page(FOLDER), "utf-8")
+    found = read_results(FOLDER)
+    (FOLDER / "tables.md").write_text(page(found), "utf-8")
+    draw_plots(found, FOLDER)

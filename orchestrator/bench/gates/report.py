@@ -1,4 +1,4 @@
-"""The table of a comparison, for people."""
+"""The table of a comparison."""
 
 from collections.abc import Sequence
 
