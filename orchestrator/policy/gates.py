@@ -23,7 +23,7 @@ FIXED_GAMMA, AUTO_GAMMA = 5, 8
 
 def check_threshold(gate: Gate, threshold: float | None) -> None:
     """Raise InvalidArgument for a threshold above 0 of a gate without a threshold."""
-    if threshold and gate in (Gate.NONE, Gate.AUTO):
+    if threshold and gate not in (Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE):
         gated = f"{Gate.TARGET_CONFIDENCE} or {Gate.DRAFT_CONFIDENCE}"
         raise InvalidArgument("gate_threshold", f"{threshold:g}: the gate {gate} has no threshold; use {gated}")
 
