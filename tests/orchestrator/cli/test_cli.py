@@ -65,7 +65,7 @@ def test_every_command_and_flag_has_a_help_text_without_brackets_which_would_be_
         ("generate x --verifier nowhere", "--verifier: 'nowhere' is not HOST:PORT"),
         ("generate x --drafter h:0", "--drafter: 'h:0' has port 0"),
         ("generate x --tls-certificate a", "--tls-certificate: goes with --tls-key"),
-        ("generate x --tls-certificate a --tls-key b", "--tls-ca: is needed"),
+        ("generate x --tls-certificate a --tls-key b", "--tls-ca: is required"),
         ("generate x --tls-ca a", "--tls-ca: needs a service named by --verifier"),
         ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda or cuda:N"),
         ("generate x --target t", "--draft: is required with --target"),
