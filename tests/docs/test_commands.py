@@ -16,7 +16,7 @@ from tests.support.command_lines import problem_of
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
 
 MARKED = [page for page in PAGES if any(block.mark for block in blocks(page.read_text("utf-8")))]
-START_S, RUN_S = 120.0, 240.0
+START_S, RUN_S = 200.0, 400.0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -54,7 +54,7 @@ def test_some_pages_are_run() -> None:
     assert ROOT / "README.md" in MARKED
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", MARKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_marked_blocks_run(page: Path) -> None:
     """All of a page's marked blocks, in their order, with free ports in place of the page's."""
