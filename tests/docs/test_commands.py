@@ -10,7 +10,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.command_lines import problem_of
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
@@ -72,7 +74,7 @@ class _Shell:
         self.marked = [block for block in blocks(text) if block.mark]
 
     def run(self, block: Block) -> None:
-        """Raise AssertionError, with what it printed, unless it leaves with 0, or its ports open in the background."""
+        """Raise AssertionError, with what it printed, unless it leaves with 0, or its services are healthy in the background."""
         code = re.sub(r"\b\d{4,5}\b", lambda found: self._ports.get(found[0], found[0]), block.code)
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", code],
@@ -87,7 +89,7 @@ class _Shell:
         self._background.append(process)
         if block.mark == "run in background":
             for port in re.findall(r"--port[ =](\d+)", code):
-                _wait_until_open(int(port), process)
+                _wait_until_healthy(int(port), process)
             return
         output, _ = process.communicate(timeout=RUN_S)
         assert process.returncode == 0, f"{code}\n{output}"
@@ -117,12 +119,15 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def _wait_until_open(port: int, process: subprocess.Popen[str]) -> None:
+def _wait_until_healthy(port: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as asking:
-            if asking.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        while time.monotonic() < deadline and process.poll() is None:
+            with suppress(grpc.RpcError):
+                answer = health.Check(health_pb2.HealthCheckRequest(), timeout=5, wait_for_ready=True)
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+            time.sleep(0.1)
     process.kill()
-    raise AssertionError(f"port {port} does not open; it printed: {process.communicate()[0]}")
+    raise AssertionError(f"nothing serves at port {port}; it printed: {process.communicate()[0]}")
