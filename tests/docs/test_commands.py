@@ -74,7 +74,7 @@ class _Shell:
         self.marked = [block for block in blocks(text) if block.mark]
 
     def run(self, block: Block) -> None:
-        """Raise AssertionError, with what it printed, unless it leaves with 0, or its services are healthy in the background."""
+        """Raise AssertionError unless it leaves with 0, or in the background until its services are healthy."""
         code = re.sub(r"\b\d{4,5}\b", lambda found: self._ports.get(found[0], found[0]), block.code)
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", code],
