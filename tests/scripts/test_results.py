@@ -45,7 +45,7 @@ def test_a_file_of_each_kind_is_shown_with_its_origin(script: Script, tmp_path: 
     row = {"name": "spec", "tokens_per_s": 123.4, "ratio_to_target_95": [1.25, 2.0], "acceptance_rate": 0.5}
     step = {"name": "smoke", "status": "FAIL", "seconds": 5.5, "told": "sdpa | no pages", "rows": [{"GB/s": 3000.0}]}
     load = {"concurrency": 8, "ttft_ms": {"p50": 1.0, "p90": 2.0, "p99": 3.0}, "tokens_per_s": 9.0}
-    files = {
+    files: dict[str, dict[str, Any]] = {
         "a": {"rows": [row]},
         "b": {"note": "abc123", "steps": [step]},
         "c": {"rows": [load]},
