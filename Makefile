@@ -12,7 +12,7 @@ demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the
 	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
 	@if [ ! -t 1 ]; then export FORCE_COLOR=1 TTY_INTERACTIVE=0; fi; .venv/bin/orchestrator demo
 
-test: .venv/.installed ## what CI runs: lint, protos, and the tests
+test: .venv/.installed ## what CI runs: lint, protos, the site, and the tests
 	scripts/check
 	scripts/debian nginx-light openssl prometheus || true
 	scripts/cpp_client
