@@ -8,7 +8,7 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both doors
+demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both APIs
 	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
 	@if [ ! -t 1 ]; then export FORCE_COLOR=1 TTY_INTERACTIVE=0; fi; .venv/bin/orchestrator demo
 
@@ -34,7 +34,7 @@ test-clients: .venv/.installed ## fetch other people's clients and benchmarks, a
 test-triton: .venv/.installed ## fetch Triton, and test our kernels in its interpreter and its compiler
 	scripts/test_triton
 
-chaos: .venv/.installed ## attack the services, the served system and the network; fuzz both doors: 40 minutes
+chaos: .venv/.installed ## attack the services, the served system and the network; fuzz both APIs: 40 minutes
 	scripts/chaos
 
 lint: .venv/.installed ## ruff, mypy and import-linter
