@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -122,7 +123,7 @@ def _free_port() -> int:
 def _wait_until_healthy(port: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + START_S
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
         while time.monotonic() < deadline and process.poll() is None:
             with suppress(grpc.RpcError):
                 answer = health.Check(health_pb2.HealthCheckRequest(), timeout=5, wait_for_ready=True)
