@@ -185,9 +185,9 @@ class GenerationStats:
 class Delta:
     """Tokens that one verdict committed, trimmed at the end of the request.
 
-    ``text`` is the text that became complete. A multi-byte character waits for its last token, and the possible start of
-    a stop string waits until it is decided. ``sources`` has one entry per token. ``prompt_logprobs``, if requested, are
-    in the first delta: one entry for each prompt token but the first. ``records`` are the verdicts of the tokens.
+    ``text`` is the text that became complete. A multi-byte character waits for its last token, and the possible start
+    of a stop string waits until it is decided. ``sources`` has one entry per token. ``prompt_logprobs``, if requested,
+    are in the first delta: one entry for each prompt token but the first. ``records`` are the verdicts of the tokens.
     """
 
     token_ids: tuple[int, ...]
