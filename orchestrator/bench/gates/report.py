@@ -1,4 +1,4 @@
-"""The table of a comparison."""
+"""The table of a comparison, for people."""
 
 from collections.abc import Sequence
 
