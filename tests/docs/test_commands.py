@@ -1,5 +1,7 @@
 """The commands in the pages: those marked to be run leave with 0, the others are what the programs take."""
 
+import ast
+import importlib
 import os
 import re
 import signal
@@ -19,6 +21,7 @@ from tests.support.command_lines import problem_of
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
 
 MARKED = [page for page in PAGES if any(block.mark for block in blocks(page.read_text("utf-8")))]
+OURS = ("specgate", "orchestrator", "drafter_svc", "verifier_svc")
 START_S, RUN_S = 200.0, 400.0
 
 
@@ -42,6 +45,7 @@ def test_commands_are_what_the_programs_take(page: Path) -> None:
         ("make demos", "no target 'demos'"),
         ("pip install '.[rai]'", "no extra 'rai'"),
         ("scripts/no_such", "there is no scripts/no_such"),
+        ("deploy/no_such.sh --cpu", "there is no deploy/no_such.sh"),
         ("""curl http://h:1/v1/completions -d '{"prompt": "x", "max_token": 3}'""", "max_token"),
         ("cd x && orchestrator serve --prt 1 | tee log", "No such option: --prt"),
     ],
@@ -51,6 +55,16 @@ def test_a_command_that_would_fail_is_found(line: str, problem: str) -> None:
         found = [told for told in map(problem_of, commands(text)) if told]
         assert len(found) == 1, text
         assert problem in found[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_pages_imports_what_exists(page: Path) -> None:
+    code = [block.code for block in blocks(page.read_text("utf-8")) if block.language == "python"]
+    statements = [one for block in code for one in ast.walk(ast.parse(block)) if isinstance(one, ast.ImportFrom)]
+    for statement in statements:
+        if statement.module and statement.module.partition(".")[0] in OURS:
+            module = importlib.import_module(statement.module)
+            assert [name.name for name in statement.names if not hasattr(module, name.name)] == []
 
 
 def test_some_pages_are_run() -> None:

@@ -32,8 +32,8 @@ _PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_:./-]*|.*(?:…|\.\.\.|\$|<).*", re.DOT
 def problem_of(words: Sequence[str]) -> str | None:
     """Return what is wrong with a command line of ours; None where nothing is, or where the program is not ours."""
     program, *arguments = words
-    if program.startswith("scripts/"):
-        return None if (ROOT / program).is_file() else f"there is no {program}"
+    if program.startswith(("scripts/", "deploy/")):
+        return None if (ROOT / program).exists() else f"there is no {program}"
     if program in {"python", "python3"} and arguments and arguments[0].endswith(".py"):
         return None if (ROOT / arguments[0]).is_file() else f"there is no {arguments[0]}"
     read = _PROGRAMS.get(PurePosixPath(program).name)
