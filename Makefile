@@ -1,6 +1,6 @@
 # Every target makes .venv by itself when it is missing or when the pins have changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-real test-clients test-triton chaos lint protos bench clean
+.PHONY: help demo test test-full test-real test-clients test-triton chaos lint protos site bench clean
 
 PYTHON ?= python3
 export PYTHON
@@ -8,11 +8,11 @@ export PYTHON
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both doors
+demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the benchmark, both APIs
 	@# In a pipe or a log: colours, which tell the tokens apart, but no moving bars.
 	@if [ ! -t 1 ]; then export FORCE_COLOR=1 TTY_INTERACTIVE=0; fi; .venv/bin/orchestrator demo
 
-test: .venv/.installed ## what CI runs: lint, protos, and the tests
+test: .venv/.installed ## what CI runs: lint, protos, the site, and the tests
 	scripts/check
 	scripts/debian nginx-light openssl prometheus || true
 	scripts/debian docker-compose || true
@@ -38,7 +38,7 @@ test-clients: .venv/.installed ## fetch other people's clients and benchmarks, a
 test-triton: .venv/.installed ## fetch Triton, and test our kernels in its interpreter and its compiler
 	scripts/test_triton
 
-chaos: .venv/.installed ## attack the services, the served system and the network; fuzz both doors: 40 minutes
+chaos: .venv/.installed ## attack the services, the served system and the network; fuzz both APIs: 40 minutes
 	scripts/chaos
 
 lint: .venv/.installed ## ruff, mypy and import-linter
@@ -47,11 +47,14 @@ lint: .venv/.installed ## ruff, mypy and import-linter
 protos: ## generate specgate/v1 from protos/
 	scripts/gen_protos
 
+site: .venv/.installed ## build the site of docs/ into site/
+	scripts/site
+
 bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos .venv-clients-* .triton node_modules build dist *.egg-info
+	rm -rf .venv .venv-protos .venv-clients-* .triton node_modules build dist site *.egg-info
 	rm -rf clients/node/node_modules clients/cpp/build tests/clients/node/node_modules
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -38,7 +38,7 @@ make_token() {
 }
 
 # start_ray LOG FLAGS...: one Ray node that ends with the process $ray_pid. `ray stop` would end every Ray of this
-# host, also somebody else's. In a session of its own, because Ctrl-C must not end Ray while the doors still drain.
+# host, also somebody else's. In a session of its own, because Ctrl-C must not end Ray while the APIs still drain.
 start_ray() {
   local log=$1
   shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One host, two cards: the verifier on one, the drafter on the other, HTTP and gRPC doors in front. Or both on one card.
+# One host, two cards: the verifier on one, the drafter on the other, HTTP API and gRPC API in front. Or both on one card.
 #
 #   deploy/two_gpus.sh --target MODEL --draft MODEL      folders or hub ids; without them the bundled pair
 #   deploy/two_gpus.sh --one-card                        both models on one card; the drafter does not run ahead
@@ -13,7 +13,7 @@
 #   --cpu             give no card to anybody
 #   -- FLAGS...       go to `orchestrator serve`, such as: -- --set verifier.max_sessions=32
 #
-# Ray runs with token authentication. Ctrl-C drains the doors, then ends everything that this script has started.
+# Ray runs with token authentication. Ctrl-C drains the APIs, then ends everything that this script has started.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -54,7 +54,7 @@ work=$(mktemp -d /tmp/specgate.XXXXXX)
 ray_pid='' serve_pid=''
 clean_up() {
   trap - EXIT INT TERM
-  # The doors first: they need Ray to drain.
+  # The APIs first: they need Ray to drain.
   [[ -z $serve_pid ]] || end "$serve_pid"
   [[ -z $ray_pid ]] || end "$ray_pid"
   rm -rf "$work"

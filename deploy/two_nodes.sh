@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts in one private network: the verifier on one, the drafter on the other, by the labels of their Ray nodes.
 #
-#   deploy/two_nodes.sh head [--ip IP] [RAY FLAGS...]      on the verifier's host; the doors are here too
+#   deploy/two_nodes.sh head [--ip IP] [RAY FLAGS...]      on the verifier's host; the APIs are here too
 #   deploy/two_nodes.sh worker HEAD_IP [--ip IP] [RAY FLAGS...]      on the drafter's host
 #   deploy/two_nodes.sh serve [SERVE FLAGS...]             on the first host, when both are up; Ctrl-C drains
 #   deploy/two_nodes.sh stop                               on either host: end the Ray node that was started there
@@ -62,7 +62,7 @@ take_ip() {
   rest=("$@")
 }
 
-serve_doors() {
+serve_apis() {
   require_token || die "no Ray token here; is this the head?"
   [[ -s $state/head_ip ]] || die "no head runs here; start it with: two_nodes.sh head"
   RAY_ADDRESS=$(cat "$state/head_ip"):$ray_port
@@ -106,7 +106,7 @@ clean_up_local() {
 }
 
 # Not by /readyz, which does not wait for a drafter.
-wait_for_doors() {
+wait_for_apis() {
   local tries
   for ((tries = 0; tries < 480; tries++)); do
     grep -q '^ready after' "$work/serve.log" && return
@@ -135,7 +135,7 @@ local_hosts() {
   # function is a shell's, which would not pass the signal on.
   SPECGATE_STATE=$work/verifier setsid ip netns exec sg-verifier "$0" serve "$@" >"$work/serve.log" 2>&1 &
   serve_pid=$!
-  wait_for_doors
+  wait_for_apis
   show_local
 }
 
@@ -163,7 +163,7 @@ esac
 case $command in
   head) head_node "$@" ;;
   worker) worker_node "$@" ;;
-  serve) serve_doors "$@" ;;
+  serve) serve_apis "$@" ;;
   stop) stop_node ;;
   local) local_hosts "$@" ;;
 esac

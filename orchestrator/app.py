@@ -46,7 +46,7 @@ Handle = DeploymentHandle[Any]
 START_S = 600.0
 """How long a gateway waits for the first verifier: a large model takes minutes to load."""
 CUT_GRACE_S = 1.0
-"""What is cut at the end of the drain time has this long to hear why, before the gRPC door ends its calls."""
+"""What is cut at the end of the drain time has this long to hear why, before the gRPC API ends its calls."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Gateway:
         return await asyncio.to_thread(metrics_targets, self._settings.app_name)
 
     async def endpoints(self) -> tuple[str, str]:
-        """Return HOST:PORT of the HTTP and of the gRPC door."""
+        """Return HOST:PORT of the HTTP and of the gRPC API."""
         return self._http.endpoint, self._grpc.endpoint
 
     async def record_routing_stats(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Gateway:
         return {REQUESTS: float(self._request_queue.num_inside)}
 
     async def drain(self) -> None:
-        """Refuse new requests at both doors at once; return when the running ones have ended, or had their time."""
+        """Refuse new requests at both APIs at once; return when the running ones have ended, or had their time."""
         drain_s = self._settings.drain_s + CUT_GRACE_S
         await asyncio.gather(self._drain_queue(), self._http.drain(drain_s), self._grpc.drain())
 

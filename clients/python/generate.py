@@ -26,7 +26,7 @@ async def stream(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Leave with 0, or with 1 and the server's words, or with 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(description="Stream one generation from specgate's gRPC door.")
+    parser = argparse.ArgumentParser(description="Stream one generation from specgate's gRPC API.")
     parser.add_argument("prompt")
     parser.add_argument("--server", default="127.0.0.1:8001", metavar="HOST:PORT")
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N")

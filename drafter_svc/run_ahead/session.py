@@ -30,7 +30,7 @@ from specgate.types import Announcement, DraftRequest, SessionSpec, TokenIds, co
 RECENT_ROUNDS = 8
 """Rounds whose longest draft says how far a branch is drafted."""
 MOST_BRANCH_SETS = 2
-"""Rounds that are prepared, one behind the other. (Why no more: docs/run-ahead.md, "A round further".)"""
+"""Rounds that are prepared, one behind the other. (Why no more: docs/internals/run-ahead.md.)"""
 WORTH_LOOKING = 0.3
 """The chance of the likeliest outcome, below which the round behind it is left alone: it takes time from the target."""
 

@@ -1,4 +1,4 @@
-"""What both doors stand on: one orchestrator, so many requests at a time, so many more that wait, no more.
+"""What both APIs stand on: one orchestrator, so many requests at a time, so many more that wait, no more.
 
 A reader that is slower than ``ReadPace`` allows is cut off.
 """

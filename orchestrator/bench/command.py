@@ -1,4 +1,4 @@
-"""``orchestrator bench``: the models alone and together, through our services and by HuggingFace alone."""
+"""``orchestrator bench``: speed of the models alone and together, beside HuggingFace's own loop."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -50,26 +50,33 @@ def bench(
     sources: SourceOptions,
     soak: SoakOptions,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of prompts: JSON lines with 'prompt' or 'token_ids'.",
+            show_default="short Python beginnings",
+        ),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="How often all is measured.")] = DEFAULT_REPEATS,
+    repeats: Annotated[int, typer.Option(help="Repeats of the whole measurement.")] = DEFAULT_REPEATS,
     json: Annotated[
         Path | None,
-        typer.Option("--json", metavar="FILE", help="Keep the results here.", show_default="a file of its own"),
+        typer.Option(
+            "--json", metavar="FILE", help="Write the results to this file.", show_default="a file of its own"
+        ),
     ] = None,
     assisted: Annotated[
-        bool, typer.Option("--assisted", help="HuggingFace's own speculation, too, which takes minutes.")
+        bool, typer.Option("--assisted", help="Also measure HuggingFace's assisted generation; takes minutes.")
     ] = False,
     observed: Annotated[
         bool, typer.Option("--observed", help="spec with a gateway's metrics and traces, too; needs the extra otel.")
     ] = False,
 ) -> None:
-    """Measure decode tokens/s: both models alone and together, on the same prompts, in turns.
+    """Measure tokens/s of each model alone and of the pair, on the same prompts, in turns.
 
-    With --concurrency, --rate or --long-prompt: many requests at a time instead, with speculation off and on.
-    With --added-delay-ms: one at a time, over a longer way to the services.
-    With --sources: one at a time, drafts of every source, on code, chats and texts to copy.
-    With --soak: nothing is measured but what breaks or grows over time.
+    With --concurrency, --rate or --long-prompt: many requests at a time, with speculation off and on.
+    With --added-delay-ms: a slower network to the services.
+    With --sources: every draft source, on code, chats and texts to copy.
+    With --soak: failures and growth of a served system over time.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
     wanted = {"--added-delay-ms": network.is_wanted, "--sources": sources.is_wanted, "--soak": soak.is_wanted}

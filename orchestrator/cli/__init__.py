@@ -1,1 +1,1 @@
-"""The commands. Nothing imports them."""
+"""The commands of the command line. No other package imports them."""

@@ -1,4 +1,4 @@
-"""Who answers prompts: a pair of the command's own, or a running system."""
+"""What answers prompts: services that the command starts, named services, or a running system."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ from specgate.errors import InvalidArgument
 
 OnDelta = Callable[[Delta], None]
 KEY_VARIABLE = "SPECGATE_KEY"
-"""Holds the key that a running system asks for: on a command line everybody on the machine could read it."""
+"""Name of the environment variable with the key: everybody on the machine can read a command line."""
 
 
 class Paints(Protocol):
@@ -87,7 +87,7 @@ class PairAnswerer:
 
 
 class ServerAnswerer:
-    """A running system, by its gRPC door.
+    """A running system, over its gRPC API.
 
     Args:
         says_gate: whether the command line names a gate; else the system's own holds.

@@ -23,7 +23,7 @@ from specgate.errors import InvalidArgument
 
 ANSWER_TOKENS = 512
 CHAT_KV_TOKENS = 8192
-"""What services of our own hold, unless they are told otherwise."""
+"""Tokens that services of this command hold, unless a flag says otherwise."""
 
 
 @takes_groups
@@ -31,9 +31,11 @@ def chat(
     models: SystemOptions,
     drafting: DraftingOptions,
     sampling: SamplingOptions,
-    system: Annotated[str, typer.Option(metavar="TEXT", help="What the model is told before the first turn.")] = "",
+    system: Annotated[
+        str, typer.Option(metavar="TEXT", help="The system prompt: instructions before the first turn.")
+    ] = "",
 ) -> None:
-    """Chat with the target; show which model brought which token. /help lists what else may be typed."""
+    """Chat with the target and colour each token by the model that wrote it. /help lists the commands."""
     request = request_for(models, drafting, sampling, ANSWER_TOKENS)
     out, log = output_console(), Console(stderr=True)
     gate = "the system's own" if models.server and drafting.gate is None else str(request.gate)
@@ -64,7 +66,7 @@ def chat(
 
 def _check_can_chat(tokenizer: TextTokenizer | None) -> None:
     if tokenizer is None or not tokenizer.has_chat_template:
-        raise InvalidArgument("target", "has no chat template, so it cannot chat; give one that has, or use generate")
+        raise InvalidArgument("target", "has no chat template; give a model with one, or use generate")
 
 
 def _lines(interactive: bool, out: Console) -> Iterator[str]:

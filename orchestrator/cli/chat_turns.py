@@ -1,4 +1,4 @@
-"""What comes of each line that is typed in a chat."""
+"""The turns and slash commands of a chat."""
 
 import asyncio
 import time
@@ -17,14 +17,14 @@ from orchestrator.terminal.results import Collector, Result
 from specgate.errors import InvalidArgument, SpecgateError
 
 HELP = """\
-/stats        how fast the last answer was and the whole chat, and who brought the tokens
-/retry        take the last turn back and ask it again
-/reset        begin a new conversation
-/system TEXT  tell the model this before the first turn, from the next answer on; without TEXT nothing
-/help         this
+/stats        speed and token sources of the last answer and of the whole chat
+/retry        ask the last turn again, without its answer
+/reset        start a new conversation
+/system TEXT  set the system prompt from the next answer on; without TEXT remove it
+/help         show this list
 /quit         leave; so does Ctrl-D
-Ctrl-C        stop the answer; what was said of it stays in the conversation
-//TEXT        a turn that begins with one slash\
+Ctrl-C        stop the answer and keep its text in the conversation
+//TEXT        send a turn that begins with one slash\
 """
 _CANNOT_CHAT = ("chat.messages", "prompt")
 """Fields of what a system refuses that has no chat template, or no tokenizer."""
@@ -51,9 +51,9 @@ class ChatTurns:
         self._collector = Collector()
 
     def greet(self) -> None:
-        """Say what the colours mean, and where help is."""
+        """Print the legend of the colours and the way to the help."""
         self._out.print(legend())
-        self._out.print("/help lists what else may be typed", style="dim")
+        self._out.print("/help lists the commands", style="dim")
 
     def take(self, line: str, loop: BackgroundLoop, *, stoppable: bool) -> bool:
         """Do what a line says; return whether the chat goes on.
@@ -86,18 +86,18 @@ class ChatTurns:
                 self._note("a new conversation")
             case "/system":
                 self._conversation.system = text.strip()
-                self._note("from the next answer on" if text.strip() else "the model is told nothing beforehand")
+                self._note("the system prompt is set" if text.strip() else "the system prompt is removed")
             case "/retry":
                 self._retry(loop, stoppable=stoppable)
             case _:
-                self._tell(f"there is no {name}; /help lists what there is")
+                self._tell(f"unknown command {name}; /help lists the commands")
         return True
 
     def _show_stats(self) -> None:
         if self._conversation.results:
             self._out.print(stats_table(self._conversation.results, self._gate))
         else:
-            self._note("nothing was answered yet")
+            self._note("no answer yet")
 
     def _retry(self, loop: BackgroundLoop, *, stoppable: bool) -> None:
         text = self._conversation.take_back() if self._refused is None else self._refused
@@ -145,10 +145,10 @@ class ChatTurns:
         result = self._collector.result(GenerationStats())
         if result.text:
             self._conversation.add(text, result)
-            self._note("stopped; what was said stays in the conversation")
+            self._note("stopped; the text stays in the conversation")
         else:
             self._refused = text
-            self._note("stopped before a word; the turn is taken back")
+            self._note("stopped before the first token; the turn is removed")
 
     def _note(self, text: str) -> None:
         self._out.print(text, style="dim", markup=False)
@@ -158,9 +158,9 @@ class ChatTurns:
 
 
 def _told(error: SpecgateError) -> str:
-    """Return what a turn that failed is told by, in one line."""
+    """Return the error of a failed turn, in one line."""
     said, hint = str(error), ""
     if isinstance(error, InvalidArgument):
         said = f"the conversation is too long: {error}" if error.field.startswith("chat (tokens)") else said
-        hint = "; /reset begins a new conversation"
-    return f"{said}{hint}. The turn is taken back; /retry asks it again."
+        hint = "; /reset starts a new conversation"
+    return f"{said}{hint}. The turn is removed; /retry asks it again."

@@ -1,4 +1,4 @@
-"""``orchestrator config print | check``: what the served system would run with."""
+"""``orchestrator config print | check``: the configuration that the served system runs with."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,14 +19,16 @@ config = typer.Typer(
 @config.command("print")
 def print_config(
     file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML; what it leaves out is default.")
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML file; a missing key has its default.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Over the file, such as verifier.replicas=2. Repeatable."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Override one key of the file, such as verifier.replicas=2. Repeatable."
+        ),
     ] = None,
 ) -> None:
-    """Show file and flags merged over the defaults, as YAML that --config takes."""
+    """Print the defaults merged with file and flags, as YAML for --config."""
     shown = to_yaml(load_settings(file, parse_set(overrides or ())))
     console = Console()
     if console.is_terminal:
@@ -39,6 +41,6 @@ def print_config(
 
 @config.command("check")
 def check_config(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
-    """Check every key and value of a file; leave with 0, or with 2 and the first problem."""
+    """Check every key and value of a file. Exit code 0, or 2 with the first problem."""
     load_settings(file)
-    print(f"{file}: every key and value is fine")
+    print(f"{file}: every key and value is valid")

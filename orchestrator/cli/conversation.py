@@ -1,4 +1,4 @@
-"""A conversation: what was said, what the next answer is asked with, and what all of that came to."""
+"""A conversation: its messages, the next request, and the statistics."""
 
 from collections.abc import Sequence
 from operator import itemgetter
@@ -21,7 +21,7 @@ _SHORT_SOURCES = {
 
 
 class Conversation:
-    """Turns, an answer to each. ``system`` is what the model is told before all of them; empty is nothing."""
+    """Turns and their answers. ``system`` is the system prompt; empty is none."""
 
     def __init__(self, system: str = "") -> None:
         self.system = system

@@ -1,4 +1,4 @@
-"""``orchestrator demo``: a draft and a target write Python together, how much faster that is, and both behind doors."""
+"""``orchestrator demo``: the bundled pair generates, is measured, and is served over HTTP and gRPC."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ from specgate.errors import SpecgateError
 DEMO_TOKENS = 64
 DEMO_REPEATS = 2
 DEMO_BUDGET_S = 30.0
-"""On a busy machine one repeat is enough to look at; the promise is two minutes."""
+"""One repeat keeps the demo within two minutes on a busy machine."""
 
 
 @takes_groups
 def demo(models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOptions) -> None:
-    """Show the bundled pair at work: coloured tokens, the benchmark's table, and both doors, in under two minutes."""
+    """Show the bundled pair: coloured tokens, a benchmark, then HTTP and gRPC; in under two minutes."""
     models.check_has_services("demo")
     measured = bench_request(models, drafting, sampling, DEMO_TOKENS)
     shown = request_for(models, drafting, sampling, DEMO_TOKENS)

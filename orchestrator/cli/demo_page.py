@@ -14,7 +14,7 @@ async def show_page(endpoint: str, out: Console) -> None:
     """Open the page of a served system where there is a desktop; at a terminal serve it until Enter or Ctrl-C.
 
     Args:
-        endpoint: HOST:PORT of its HTTP door.
+        endpoint: HOST:PORT of the HTTP API.
     """
     if not (sys.stdin.isatty() and out.is_terminal):
         out.print(ELSEWHERE, markup=False, soft_wrap=True)

@@ -24,7 +24,7 @@ Reader = Callable[[ServedEndpoints, GenerationRequest, str, OnDelta], Awaitable[
 
 
 async def read_http(apis: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
-    """Stream one completion of ``text`` through the HTTP door. Raises as ``stream_completion`` does."""
+    """Stream one completion of ``text`` over HTTP. Raises as ``stream_completion`` does."""
 
     def read() -> None:
         for delta in stream_completion(apis.http, MODEL_NAME, request, text):
@@ -34,7 +34,7 @@ async def read_http(apis: ServedEndpoints, request: GenerationRequest, text: str
 
 
 async def read_grpc(apis: ServedEndpoints, request: GenerationRequest, text: str, on_delta: OnDelta) -> None:
-    """Stream one completion of ``text`` through the gRPC door. Raises as ``GrpcClient.stream`` does."""
+    """Stream one completion of ``text`` over gRPC. Raises as ``GrpcClient.stream`` does."""
     async with GrpcClient(apis.grpc) as client, aclosing(client.stream(request, text)) as deltas:
         async for delta in deltas:
             on_delta(delta)
@@ -46,7 +46,7 @@ _LISTENERS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC,
 async def demo_serve(
     settings: dict[str, object], request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
 ) -> None:
-    """Serve the pair, go on with ``text`` through both doors, tell what was measured, and end with the page.
+    """Serve the pair, continue ``text`` over both APIs, print what was measured, and end with the page.
 
     Raises:
         SpecgateError: the system did not start, refused the request, or broke off.

@@ -1,4 +1,4 @@
-"""``orchestrator doctor``: can this pair be served, and if not, why and what to do."""
+"""``orchestrator doctor``: whether a pair can be served, and if not, the reason and the remedy."""
 
 import asyncio
 import json as json_format
@@ -33,13 +33,18 @@ def doctor(
     models: ModelOptions,
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="List what the served system listens on, and what of it is open.")
+        bool,
+        typer.Option(
+            "--serve",
+            help="List the addresses that the served system listens on, and which are open to other machines.",
+        ),
     ] = False,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML of `serve`, for --serve; else the defaults.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Configuration of `serve`, for --serve; the defaults if absent."),
     ] = None,
 ) -> None:
-    """Check a pair of models, or running services, or what the served system opens; say in words what is wrong."""
+    """Check a pair of models, running services, or the open addresses of `serve`; explain each problem."""
     report = FindingsReport([*(exposure(load_settings(config)) if serve else _examine(models))])
     if json:
         print(json_format.dumps(report.to_object(), indent=2))

@@ -1,4 +1,4 @@
-"""What the doctor found: a status, a sentence, and what to do about it."""
+"""The doctor's findings: a status, a sentence and advice."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -66,7 +66,7 @@ class FindingsReport:
         count = {status: sum(one.status is status for one in self.findings) for status in Status}
         if not self.healthy:
             return f"[bold red]{count[Status.PROBLEM]} problem(s), {count[Status.WARNING]} warning(s)[/]"
-        return f"[bold green]nothing is in the way[/], {count[Status.WARNING]} warning(s)"
+        return f"[bold green]no problem found[/], {count[Status.WARNING]} warning(s)"
 
 
 def _plain(text: str) -> str:

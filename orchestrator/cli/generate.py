@@ -1,4 +1,4 @@
-"""``orchestrator generate``: text in, coloured tokens or JSON out."""
+"""``orchestrator generate``: continue prompts and print coloured tokens or JSON."""
 
 import asyncio
 import json as json_format
@@ -32,18 +32,20 @@ def generate(
     system: SystemOptions,
     drafting: DraftingOptions,
     sampling: SamplingOptions,
-    prompt: Annotated[str | None, typer.Argument(help="The text to go on with.", show_default=False)] = None,
+    prompt: Annotated[str | None, typer.Argument(help="The text to continue.", show_default=False)] = None,
     prompts: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="JSON lines with 'prompt' or 'token_ids', and any request field that overrides its flag; - is stdin.",
+            help="JSON lines with 'prompt' or 'token_ids'; any other request field overrides its flag. - is stdin.",
         ),
     ] = None,
-    concurrency: Annotated[int, typer.Option(help=f"Prompts at a time, up to {MAX_CONCURRENCY}.")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, in input order.")] = False,
+    concurrency: Annotated[int, typer.Option(help=f"Prompts that run at the same time, up to {MAX_CONCURRENCY}.")] = 1,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each prompt, in input order.")
+    ] = False,
 ) -> None:
-    """Generate text; show which model brought which token."""
+    """Generate text and colour each token by the model that wrote it."""
     defaults = request_for(system, drafting, sampling)
     check_range("concurrency", concurrency, 1, MAX_CONCURRENCY)
     if (prompt is None) == (prompts is None):
@@ -59,7 +61,7 @@ def generate(
 async def _generate(
     system: SystemOptions, prompts: Sequence[Prompt], concurrency: int, *, as_json: bool, says_gate: bool
 ) -> list[SpecgateError]:
-    """Return why prompts failed, where they did."""
+    """Generate for all prompts; return the errors of those that failed."""
     log = Console(stderr=True)
     with_draft = any(prompt.request.max_gamma for prompt in prompts)
     capacity = capacity_for(prompts, concurrency)
@@ -71,7 +73,7 @@ async def _generate(
 
 
 async def print_objects(answerer: Answerer, prompts: Sequence[Prompt], concurrency: int) -> list[SpecgateError]:
-    """Print one JSON object a prompt in input order; return why some failed."""
+    """Print one JSON object for each prompt in input order; return the errors of those that failed."""
     failures = []
     async with running_jobs(answerer, prompts, concurrency) as jobs:
         for job in jobs:
@@ -88,7 +90,7 @@ async def print_objects(answerer: Answerer, prompts: Sequence[Prompt], concurren
 async def show_prompts(
     answerer: Answerer, prompts: Sequence[Prompt], concurrency: int, out: Console, log: Console
 ) -> list[SpecgateError]:
-    """Stream every prompt's tokens in colour, one prompt after the other; return why some failed."""
+    """Print every prompt's tokens in colour, one prompt after the other; return the errors of those that failed."""
     out.print(legend(), end="\n\n")
     failures = []
     async with running_jobs(answerer, prompts, concurrency) as jobs:
@@ -97,7 +99,7 @@ async def show_prompts(
             outcome = await job.outcome()
             if isinstance(outcome, SpecgateError):
                 failures.append(outcome)
-                # A lone prompt's failure is the command's own.
+                # The error of a single prompt is the command's error.
                 if len(jobs) > 1:
                     told = f"prompt {number}: {outcome}"
                     log.print(told, style="red", markup=False, highlight=False, soft_wrap=True)

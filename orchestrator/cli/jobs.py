@@ -1,4 +1,4 @@
-"""Many prompts side by side, looked at one after the other in the order they were given."""
+"""Many prompts at a time, read in input order."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from specgate.errors import SpecgateError
 
 
 class PromptJob:
-    """One prompt on its way. Its deltas can be watched as they come, or its result waited for."""
+    """One running prompt: read its deltas or wait for its result."""
 
     def __init__(self, answerer: Answerer, prompt: Prompt, turn: asyncio.Semaphore) -> None:
         self.prompt = prompt
@@ -21,12 +21,12 @@ class PromptJob:
         self._task = asyncio.create_task(self._run(answerer, turn))
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """Yield deltas as they come; end without a word where the request fails."""
+        """Yield the deltas as they come; stop if the request fails, see ``outcome``."""
         while delta := await self._deltas.get():
             yield delta
 
     async def outcome(self) -> Result | SpecgateError:
-        """Return the result, or why there is none."""
+        """Return the result or the error."""
         try:
             return await self._task
         except SpecgateError as error:

@@ -12,12 +12,10 @@ from orchestrator.api.keys.key_file import KeyEntry, KeyFile, KeyLimits, hash_of
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 
-keys = typer.Typer(
-    name="keys", help="The keys that clients show, in the file of gateway.keys_file.", no_args_is_help=True
-)
+keys = typer.Typer(name="keys", help="Manage API keys in the file of gateway.keys_file.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of keys; made where it is missing.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is: letters, digits, . _ -")]
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="The key file; created if missing.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Owner of the key: letters, digits, . _ -")]
 Limit = Annotated[int | None, typer.Option(min=1, show_default="no limit")]
 
 
@@ -29,10 +27,10 @@ def add(
     requests_per_minute: Limit = None,
     tokens_per_minute: Limit = None,
 ) -> None:
-    """Make a key and print it, this once: the file holds its hash alone. Limits are those at each gateway replica."""
+    """Make a key and print it once; the file holds only its hash. Limits hold for each gateway replica."""
     known = read_keys(file) if file.exists() else KeyFile()
     if known.active(name) is not None:
-        raise InvalidArgument("NAME", f"{name!r} has a key already; revoke it first")
+        raise InvalidArgument("NAME", f"{name!r} already has a key; revoke it first")
     key = new_key()
     limits = KeyLimits(
         max_running=max_running, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute
@@ -47,7 +45,7 @@ def add(
 
 @keys.command("list")
 def list_keys(file: File) -> None:
-    """Show names, days and limits; no key can be shown again."""
+    """List names, dates and limits. The keys themselves are not stored."""
     table = Table("name", "created", "revoked", "running", "requests a minute", "tokens a minute")
     for entry in read_keys(file).keys:
         limits = (entry.limits.max_running, entry.limits.requests_per_minute, entry.limits.tokens_per_minute)
@@ -58,7 +56,7 @@ def list_keys(file: File) -> None:
 
 @keys.command()
 def revoke(name: Name, file: File) -> None:
-    """Refuse a key from now on. What it has running ends by itself."""
+    """Revoke a key. Its running requests go on to their end."""
     known = read_keys(file)
     entry = known.active(name)
     if entry is None:

@@ -1,4 +1,4 @@
-"""What the machine has: cores, memory, GPUs; and whether the pair fits."""
+"""The machine's cores, memory and GPUs, and whether the pair fits."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def check_machine(machine: Machine, device: str) -> Iterator[Finding]:
 def _device(machine: Machine, device: str) -> Finding:
     index = int(device.partition(":")[2] or 0)
     if device.startswith("cuda") and index >= len(machine.gpus):
-        problem = f"{device} is not here: torch sees {len(machine.gpus)} GPU(s)"
+        problem = f"{device} is missing: torch sees {len(machine.gpus)} GPU(s)"
         advice = "install a torch with CUDA, or take --device cpu"
         return Finding("machine", "device", Status.PROBLEM, problem, advice)
     if machine.has_driver and not machine.gpus:

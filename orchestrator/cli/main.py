@@ -1,6 +1,6 @@
-"""The command line, ``orchestrator COMMAND``: each of them is imported below.
+"""The command line, ``orchestrator COMMAND``.
 
-Who needs a heavy library imports it late.
+A command imports a heavy library when it runs, not before.
 """
 
 import os
@@ -44,7 +44,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="orchestrator",
-    help="Speculative decoding across two services: a draft proposes, the target verifies, the text stays exact.",
+    help="Speculative decoding across two services: the draft proposes, the target verifies, the text is the target's.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,20 +83,20 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and leave.", is_eager=True, callback=_show_version),
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Run the command line; leave with 0, 1 for a failure, 2 for bad input, 130 after Ctrl-C."""
+    """Run the command line and exit with 0, 1 for a failure, 2 for wrong input, 130 after Ctrl-C."""
     configure_logs(f"orchestrator-{os.getpid()}", level=LogLevel.WARNING)
     sys.exit(run(sys.argv[1:]))
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line; return the exit code. What is wrong is told in one line on standard error."""
+    """Run one command line and return the exit code. An error is one line on standard error."""
     try:
         return app(argv, standalone_mode=False) or 0
     except InvalidArgument as error:

@@ -1,4 +1,4 @@
-"""The doctor's questions to one model, and to the two as a pair. Pure, but for looking at files."""
+"""The doctor's checks of one model and of the pair. They only read files."""
 
 import re
 from collections.abc import Iterator

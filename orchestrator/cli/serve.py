@@ -1,4 +1,4 @@
-"""``orchestrator serve``: the whole system on Ray, from one file, until Ctrl-C."""
+"""``orchestrator serve``: the whole system on Ray, configured by one file, until Ctrl-C."""
 
 import json
 import os
@@ -33,7 +33,7 @@ Stages = dict[str, tuple[str, int, int]]
 
 @takes_groups
 def serve(options: ServeOptions) -> None:
-    """Serve the pair on Ray: OpenAI's HTTP and gRPC, on the cluster of `ray start` or on this machine alone."""
+    """Serve the pair on Ray, with an OpenAI-compatible HTTP API and a gRPC API, until Ctrl-C."""
     start_s = time.monotonic()
     settings = load_settings(options.config, options.overrides(), options.service.given_to)
     if settings.logs.as_json:
@@ -63,7 +63,7 @@ def serve(options: ServeOptions) -> None:
 
 
 def _check_models(settings: Settings) -> None:
-    """Raise InvalidArgument for a folder that is not there; on a cluster of others it may be on another node."""
+    """Raise InvalidArgument for a missing folder, unless a node of another cluster may have it."""
     check_model("verifier.model", settings.verifier.model)
     if settings.drafter is not None:
         check_model("drafter.model", settings.drafter.model)
@@ -117,7 +117,7 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
 
 
 def _tell_open_ports(log: Console, *, as_json: bool) -> None:
-    """Say what listens beyond loopback, of Ray and of ours."""
+    """Print the addresses beyond loopback of Ray and of specgate."""
     from orchestrator.cluster.sockets import lines_of, open_ports
 
     ports = open_ports()

@@ -34,49 +34,59 @@ _DOOR_KEYS = ("gateway.http", "gateway.grpc")
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions(PairOptions):
-    """A file, and flags over it. A flag that is not given changes nothing."""
+    """The configuration file and the flags that override it."""
 
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML; what it leaves out is default.")
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML file; a missing key has its default.")
     ] = None
     set: Annotated[
         tuple[str, ...],
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Over file and flags, such as verifier.replicas=2. Repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override one key of file and flags, such as verifier.replicas=2. Repeatable.",
         ),
     ] = ()
-    host: Annotated[str | None, typer.Option(help="HTTP listens here.", rich_help_panel=_LISTENERS)] = None
-    port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.", rich_help_panel=_LISTENERS)] = None
-    grpc_host: Annotated[str | None, typer.Option(help="gRPC listens here.", rich_help_panel=_LISTENERS)] = None
+    host: Annotated[str | None, typer.Option(help="Address of the HTTP API.", rich_help_panel=_LISTENERS)] = None
+    port: Annotated[
+        int | None, typer.Option(help="Port of the HTTP API; 0 picks a free one.", rich_help_panel=_LISTENERS)
+    ] = None
+    grpc_host: Annotated[str | None, typer.Option(help="Address of the gRPC API.", rich_help_panel=_LISTENERS)] = None
     grpc_port: Annotated[
-        int | None, typer.Option(help="gRPC port; 0 takes a free one.", rich_help_panel=_LISTENERS)
+        int | None, typer.Option(help="Port of the gRPC API; 0 picks a free one.", rich_help_panel=_LISTENERS)
     ] = None
     insecure: Annotated[
         bool,
         typer.Option(
             "--insecure",
-            help="Permit doors beyond loopback without TLS, and a Ray without a token.",
+            help="Allow APIs beyond loopback without TLS, and a Ray cluster without a token.",
             rich_help_panel=_LISTENERS,
         ),
     ] = False
     gamma: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Draft tokens a round; auto picks up to N.", rich_help_panel=_DRAFTING),
+        typer.Option(
+            metavar="N", help="Draft tokens per round; the gate auto picks at most N.", rich_help_panel=_DRAFTING
+        ),
     ] = None
-    gate: Annotated[Gate | None, typer.Option(help="When the draft is asked.", rich_help_panel=_DRAFTING)] = None
+    gate: Annotated[Gate | None, typer.Option(help="When tokens are drafted.", rich_help_panel=_DRAFTING)] = None
     gate_threshold: Annotated[
-        float | None, typer.Option(metavar="P", help="The gate's confidence, 0 to 1.", rich_help_panel=_DRAFTING)
+        float | None,
+        typer.Option(metavar="P", help="The gate closes below this confidence, 0 to 1.", rich_help_panel=_DRAFTING),
     ] = None
     verification: Annotated[
         Verification | None,
-        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_DRAFTING),
+        typer.Option(
+            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_DRAFTING
+        ),
     ] = None
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object a line.")] = False
     log_folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Of the replicas' logs, on each node.", resolve_path=True)
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the replicas' logs, on each node.", resolve_path=True),
     ] = None
     json_events: Annotated[
-        bool, typer.Option("--json-events", help="Tell progress and endpoints as JSON lines on stdout.")
+        bool, typer.Option("--json-events", help="Print progress and endpoints as JSON lines on standard output.")
     ] = False
 
     def overrides(self) -> dict[str, object]:

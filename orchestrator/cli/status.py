@@ -1,4 +1,4 @@
-"""``orchestrator status``: how the parts of a running system are."""
+"""``orchestrator status``: the state of a running system."""
 
 import asyncio
 import json as json_format
@@ -25,26 +25,30 @@ ROLES = ("verifier", "drafter")
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions:
-    """Which system: services that are named, here or in the file, else what runs on Ray."""
+    """Which system to show: named services, or the one that runs on Ray."""
 
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML that `serve` was given; endpoints are in it.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Configuration file of `serve`; it names the endpoints."),
     ] = None
     set: Annotated[
-        tuple[str, ...], typer.Option("--set", metavar="KEY=VALUE", help="Over file and flags. Repeatable.")
+        tuple[str, ...],
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one key of file and flags. Repeatable."),
     ] = ()
-    verifier: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Ask this verifier. Repeatable.")] = ()
-    drafter: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Ask this drafter. Repeatable.")] = ()
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show what happens, again and again, from the metrics of all replicas.")
-    ] = False
+    verifier: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Show this verifier. Repeatable.")] = ()
+    drafter: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Show this drafter. Repeatable.")] = ()
+    watch: Annotated[bool, typer.Option("--watch", help="Show live figures from the metrics of all replicas.")] = False
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where --watch finds /metrics/targets; the gateway's, by the settings."),
+        typer.Option(
+            metavar="URL", help="Address of /metrics/targets for --watch; by default the gateway of the settings."
+        ),
     ] = None
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0
-    times: Annotated[int | None, typer.Option(min=1, help="Looks of --watch; until Ctrl-C if absent.")] = None
-    insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster that asks for no token.")] = False
+    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two updates of --watch.")] = 2.0
+    times: Annotated[int | None, typer.Option(min=1, help="Number of updates of --watch; until Ctrl-C if absent.")] = (
+        None
+    )
+    insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster without a token.")] = False
 
     def __post_init__(self) -> None:
         for role in ROLES:
@@ -52,7 +56,7 @@ class StatusOptions:
                 check_endpoint(role, endpoint)
 
     def settings(self) -> Settings:
-        """Return the settings that file and flags come to.
+        """Return the settings of file and flags.
 
         Raises:
             InvalidArgument: see ``load_settings``.
@@ -65,7 +69,7 @@ class StatusOptions:
 def status(
     options: StatusOptions, json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False
 ) -> None:
-    """Show replicas, sessions, KV, queues and nodes: of named services, else of what `serve` runs on Ray."""
+    """Show replicas, sessions, KV, queues and nodes of named services, or of the system that `serve` runs."""
     settings = options.settings()
     if options.watch:
         from orchestrator.cli.watch import watch
@@ -82,7 +86,7 @@ def status(
 
 
 def _url(settings: Settings) -> str:
-    """Return where a gateway of these settings, on this machine, tells of its metrics."""
+    """Return the metrics address of a gateway with these settings on this machine."""
     gateway = settings.gateway
     listen = gateway.operations or gateway.http
     if not listen.port:

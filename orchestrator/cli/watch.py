@@ -1,4 +1,4 @@
-"""``orchestrator status --watch``: what a running system does at this moment, from the metrics of its replicas."""
+"""``orchestrator status --watch``: live figures of a running system, from the metrics of its replicas."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def _figures(figures: Mapping[str, str]) -> Table:
 def _shares(sources: Mapping[str, int]) -> str:
     total = sum(sources.values())
     told = (f"{name} {count / total:.0%}" for name, count in sorted(sources.items()) if count)
-    return "tokens by who brought them: " + ("  ".join(told) if total else "none")
+    return "tokens by source: " + ("  ".join(told) if total else "none")
 
 
 def _replicas(replicas: Sequence[tuple[str, str, Mapping[str, float]]]) -> Table:

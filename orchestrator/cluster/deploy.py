@@ -39,7 +39,7 @@ OnStages = Callable[[Stages], None]
 
 @dataclass(frozen=True, slots=True)
 class GatewayEndpoints:
-    """Where clients go: the HTTP URL, and HOST:PORT of the gRPC door, of every gateway; those on one port are one."""
+    """Where clients go: the HTTP URL, and HOST:PORT of the gRPC API, of every gateway; those on one port are one."""
 
     http: tuple[str, ...]
     grpc: tuple[str, ...]
@@ -55,7 +55,7 @@ class Served:
         self._deployed = False
 
     def start(self, show: OnStages) -> GatewayEndpoints:
-        """Deploy, and return once both doors answer.
+        """Deploy, and return once both APIs answer.
 
         Raises:
             InvalidArgument: a door's port is in use.

@@ -1,4 +1,4 @@
-"""What a caller asks for and what it gets: one request, its deltas, its statistics."""
+"""One request, its deltas and its statistics."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,16 +25,17 @@ MAX_CACHE_SALT = 256
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt and what to do with it.
+    """One prompt and its parameters.
 
-    ``seed`` None draws one, which the statistics tell. ``gamma`` 0 is the target alone; under ``auto`` it is the most
-    that may be chosen. ``gamma`` and ``gate_threshold`` None are the gate's own: 8 for ``auto`` (16 where the drafter
-    copies) and 5 for the others; 0.5 for target_confidence and 0.4 for draft_confidence (``none`` and ``auto`` have no
-    threshold). Requests share what is cached of equal beginnings with those of the same ``cache_salt`` alone.
-    ``grammar``: what the answer may be; None: anything.
-
-    Nothing ends the text before ``min_tokens``. ``include_stop``: the text has the stop string that ends it.
-    ``shown_token_ids`` are special tokens that the text has though it skips the others.
+    - ``seed``: None draws one; ``GenerationStats`` reports it.
+    - ``gamma``: draft tokens per round; 0 is the target alone. Under ``auto`` it is the most that the gate picks. None
+      is 8 for ``auto`` (16 if the drafter copies from the text) and 5 for the other gates.
+    - ``gate_threshold``: None is 0.5 for target_confidence and 0.4 for draft_confidence; the others have none.
+    - ``cache_salt``: requests share cached prefixes only with requests of the same salt.
+    - ``grammar``: constrains the answer; None allows any text.
+    - ``min_tokens``: the text does not end before so many tokens.
+    - ``include_stop``: the text includes the stop string that ends it.
+    - ``shown_token_ids``: special tokens that the text shows although it skips the others.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
@@ -74,14 +75,14 @@ class GenerationRequest:
 
     @property
     def max_gamma(self) -> int:
-        """Draft tokens a round, at the most; 0 is the target alone."""
+        """Most draft tokens per round; 0 is the target alone."""
         if self.gamma is None:
             return AUTO_GAMMA if self.gate is Gate.AUTO else FIXED_GAMMA
         return self.gamma
 
     @property
     def rejects(self) -> bool:
-        """See ``SessionSpec.rejects``: no two runs need to be of one text."""
+        """See ``SessionSpec.rejects``: two runs may give different texts."""
         return self.verification is Verification.REJECTION and not self.sampling.greedy
 
     @property
@@ -91,15 +92,17 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class GenerationStats:
-    """Counted from a request's records while it runs. Microseconds are lists, one entry a round, so that medians can be
-    taken; so is ``prepared``: whether the proposal was there before the drafter was asked.
+    """The counts of a request, updated while it runs. Lists have one entry per round; times are microseconds.
 
-    ``drafted`` looks at each proposal up to and including its first rejection, nothing after: what follows was
-    never judged. ``accepted_by`` says who drafted the accepted ones. ``outcomes`` counts rounds by (tokens proposed,
-    tokens accepted), ``batch_widths`` verdicts by how many sessions shared their forward, as far as the verifier tells.
-    ``draft_lengths`` are the tokens proposed in each round, ``solo_us`` what the verifier took for each verdict without
-    a proposal, ``forwards_us`` the rows that the target was given for each verdict of either kind, and what that
-    forward took. ``followed`` counts the rounds that the target went on with by itself.
+    - ``drafted``: draft tokens up to and including the first rejection of each proposal; later ones are not judged.
+    - ``accepted_by``: accepted tokens by draft source.
+    - ``outcomes``: rounds by (tokens proposed, tokens accepted).
+    - ``batch_widths``: verdicts by the number of sessions that shared their forward pass.
+    - ``prepared``: whether the proposal was ready before it was requested.
+    - ``draft_lengths``: tokens proposed.
+    - ``solo_us``: verifier time of each verdict without a proposal.
+    - ``forwards_us``: rows and time of the target's forward pass for each verdict.
+    - ``followed``: rounds that the target began by itself, from an announcement.
     """
 
     seed: int = 0
@@ -126,7 +129,7 @@ class GenerationStats:
     forwards_us: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, record: RoundRecord) -> None:
-        """Count a committed verdict."""
+        """Add a committed verdict."""
         verdict, proposal = record.verdict, record.proposal
         self.completion_tokens += record.num_tokens
         self.target_forwards += 1
@@ -157,7 +160,7 @@ class GenerationStats:
 
     @property
     def failures_survived(self) -> int:
-        """Services that were lost, and that this request did without or replaced."""
+        """Lost services that this request replaced or went on without."""
         return self.drafter_failures + self.verifier_failovers
 
     @property
@@ -166,7 +169,7 @@ class GenerationStats:
 
     @property
     def run_ahead_hit_rate(self) -> float:
-        """Of all rounds with a proposal; the first one of a request cannot be prepared."""
+        """Share of rounds whose proposal was prepared; the first round never is."""
         return sum(self.prepared) / self.rounds if self.rounds else 0.0
 
     @property
@@ -180,13 +183,11 @@ class GenerationStats:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Tokens that one verdict committed, after trimming at the end of the request.
+    """Tokens that one verdict committed, trimmed at the end of the request.
 
-    ``text`` is what became readable; a multi-byte character waits for its last token, and text that may be the
-    start of a stop string waits until it is not. ``sources`` has one entry a token.
-
-    ``prompt_logprobs``, where they were asked for, are in the first delta: one entry for each token of the prompt but
-    the first, which has nothing before it. ``records`` are the verdicts that the tokens come from, in their order.
+    ``text`` is the text that became complete. A multi-byte character waits for its last token, and the possible start
+    of a stop string waits until it is decided. ``sources`` has one entry per token. ``prompt_logprobs``, if requested,
+    are in the first delta: one entry for each prompt token but the first. ``records`` are the verdicts of the tokens.
     """
 
     token_ids: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""What the APIs and the commands use: one orchestrator, many running requests."""
+"""The orchestrator that APIs, commands and embedding programs use, and its running requests."""

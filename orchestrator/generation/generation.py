@@ -16,13 +16,12 @@ from specgate.types import FinishReason
 
 
 class Generation:
-    """One request: iterate it, once, for its deltas.
+    """One running request. Iterate it once to get its deltas.
 
     Leaving the iteration early, ``aclose()`` and leaving ``async with`` free the sessions on both services.
 
     Args:
-        on_close: called when nothing more will be committed, so that an unfinished session is no load to anybody's
-            counts. More than once, it may be.
+        on_close: called when nothing more will be committed. It may be called more than once.
     """
 
     def __init__(
@@ -44,12 +43,12 @@ class Generation:
 
     @property
     def stats(self) -> GenerationStats:
-        """Counted so far; complete once the iteration has ended."""
+        """The counts so far; complete when the iteration has ended."""
         return self._session.stats
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """None until the last delta was yielded."""
+        """Why the text ended; None until the last delta was yielded."""
         return self._session.finish_reason
 
     @property
@@ -63,14 +62,14 @@ class Generation:
         return "".join(self._text)
 
     async def __aiter__(self) -> AsyncGenerator[Delta, None]:
-        """Open both sessions and yield what they decide. Once closed, or iterated to its end, there is no more.
+        """Open both sessions and yield the deltas. A closed generation yields nothing.
 
         Raises:
-            RuntimeError: it is being iterated already.
-            TokenizerMismatch, UnsupportedArchitecture: draft and target do not fit.
-            ResourceExhausted: the verifiers are full for now.
-            ServiceUnavailable: no verifier is there, or the last one was lost; says after how many tokens.
-            SpecgateError: a verifier failed in a way that another one would repeat.
+            RuntimeError: the generation was iterated before.
+            TokenizerMismatch, UnsupportedArchitecture: draft and target do not fit together.
+            ResourceExhausted: all verifiers are full.
+            ServiceUnavailable: no verifier answers, or the last one was lost; the message has the tokens so far.
+            SpecgateError: a verifier failed in a way that every verifier would repeat.
         """
         if self._closed:
             return
@@ -84,14 +83,14 @@ class Generation:
                     self._text.append(delta.text)
                     yield delta
         except SpecgateError:
-            # What our own closing breaks is no failure.
+            # Closing breaks the streams; that is no failure.
             if not self._closed:
                 raise
         finally:
             await self.aclose()
 
     async def _open(self) -> None:
-        """Open both sessions side by side, so that the two prefills overlap; the drafter's if it is asked at first."""
+        """Open the verifier's session, and the drafter's at the same time if the first round drafts."""
         if self._policy.plan_ahead(self._session) is None:
             return await self._verifier.open()
         drafter_opening = asyncio.create_task(self._drafter.open())
@@ -103,12 +102,12 @@ class Generation:
             await asyncio.gather(drafter_opening, return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Cancel and free both sessions. Safe to call twice, and from another task than the one that iterates."""
+        """Cancel the request and free both sessions. Safe to call twice, and from another task."""
         self._closed = True
         try:
             self._on_close()
         finally:
-            # Whatever learns from requests, what this one holds is given back.
+            # The sessions are freed even if a learner fails.
             try:
                 await self._drafter.close()
             finally:

@@ -1,4 +1,4 @@
-"""The facade that the front doors use: one orchestrator, many generations."""
+"""The facade of the system: one orchestrator runs many generations."""
 
 import logging
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
-from specgate.errors import MISCONFIGURED, SpecgateError, TokenizerMismatch, reason_of
+from specgate.errors import MISCONFIGURED, InvalidArgument, SpecgateError, TokenizerMismatch, reason_of
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
@@ -33,7 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class Orchestrator:
-    """Two pools of services, the models behind them, and the generations that run on them. Made by ``connect``."""
+    """Runs requests on a pool of verifiers and a pool of drafters.
+
+    ``orchestrator.open_orchestrator`` makes one from two models, ``connect`` from pools of running services.
+    """
 
     def __init__(
         self,
@@ -68,17 +71,19 @@ class Orchestrator:
         wrap_call: WrapCall | None = None,
         dialer: Dialer | None = None,
     ) -> Self:
-        """Ask one service of each pool what it serves, and check that the two fit.
+        """Return an orchestrator after one service of each pool has reported its model, and the two fit together.
 
-        A drafter pool that is down is no error: the target decodes alone until one is there. The pools are closed
-        with the orchestrator, also where this fails. ``wrap_call`` is put around the call of every session.
-        ``dialer`` opens sessions in another way than over gRPC: without ``tls`` and ``wrap_call``.
+        A drafter pool that does not answer is no error: the target decodes alone until a drafter answers. The pools
+        are closed with the orchestrator, and when this fails.
+
+        Args:
+            wrap_call: wraps the gRPC call of every session.
+            dialer: opens sessions without gRPC; then ``tls`` and ``wrap_call`` have no effect.
 
         Raises:
             ServiceUnavailable: no verifier answers.
-            TokenizerMismatch: the tokenizers of the two models, or ``tokenizer`` and the target's, differ; names
-                the component.
-            InvalidArgument: an endpoint is not what it should be.
+            TokenizerMismatch: two tokenizers differ; the message names the component.
+            InvalidArgument: an address belongs to no service of its kind.
         """
         orchestrator = cls(verifiers, drafters, tokenizer, tls, timeouts, wrap_call, dialer)
         try:
@@ -113,33 +118,43 @@ class Orchestrator:
 
     @property
     def has_drafters(self) -> bool:
-        """Whether there is a pool of drafters, whoever is in it."""
+        """Whether there is a pool of drafters, even an empty one."""
         return self._drafters is not None
 
     @property
     def draft_info(self) -> ModelInfo | None:
-        """What the drafters serve, None until one was there."""
+        """What the drafters serve; None until one has answered."""
         return self._known_drafters.info
 
     def _copies(self) -> bool:
         return self.draft_info is not None and not self.draft_info.draft_method.has_model
 
     def measured_costs(self) -> MeasuredCosts:
-        """Return what the services that were met told of their forwards."""
+        """Return the forward times that the services measured when they loaded."""
         draft = self.draft_info.forward_costs if self.draft_info is not None else ()
         return MeasuredCosts(self.target_info.forward_costs, draft)
 
     async def check_verifiers(self, timeout_s: float) -> None:
-        """Raise SpecgateError unless a verifier answers within ``timeout_s``. Takes a lease for as long as it asks."""
+        """Raise SpecgateError unless a verifier answers within ``timeout_s``. Holds a lease meanwhile."""
         await ask_one(self._verifiers, self._dialer, "verifier", timeout_s)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of ``text``, as ``GenerationRequest`` takes them.
+
+        Raises:
+            InvalidArgument: the target has no tokenizer here.
+        """
+        if self.tokenizer is None:
+            raise InvalidArgument("prompt", "the target's tokenizer is not on this machine; give token ids")
+        return self.tokenizer.encode(text)
 
     def generate(
         self, request: GenerationRequest, on_record: Iterable[OnRecord] = (), on_loss: OnLoss | None = None
     ) -> Generation:
-        """Return one generation. Nothing is opened before its first delta is asked for.
+        """Return the generation of one request. It opens its sessions when it is iterated.
 
         Args:
-            on_record, on_loss: who else counts, see ``Session``.
+            on_record, on_loss: additional observers, see ``Session``.
 
         Raises:
             InvalidArgument: the request does not fit the target; the message names the field.
@@ -169,7 +184,7 @@ class Orchestrator:
         return ReattachingDrafter(self._drafters, self._known_drafters, session, self._timeouts)
 
     async def close(self) -> None:
-        """Cancel what runs, close all channels and the pools. Safe to call twice."""
+        """Cancel all generations, close the channels and the pools. Safe to call twice."""
         for generation in list(self._running):
             await generation.aclose()
         await self._channels.close()
@@ -185,4 +200,4 @@ class Orchestrator:
 
 
 def _nothing() -> None:
-    """Whom a request taught nothing need not hear of its end."""
+    """Do nothing when a request without an observer ends."""

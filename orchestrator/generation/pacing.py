@@ -1,14 +1,14 @@
-"""Work that takes longer than a round may wait for it, in steps between events."""
+"""Run long work in small steps, so that no round waits for it."""
 
 import asyncio
 from collections.abc import Iterator
 
 START_S = 0.002
-"""What the round sends out that is planned now is on its way by then."""
+"""Delay before the first step: the current round has sent its messages by then."""
 
 
 def between_events(steps: Iterator[None]) -> None:
-    """Take the steps one by one, with what happens at the running event loop between each two of them."""
+    """Run the steps one by one on the running event loop, with other events in between."""
     loop = asyncio.get_running_loop()
 
     def step() -> None:

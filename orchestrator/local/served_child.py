@@ -1,4 +1,4 @@
-"""``orchestrator serve`` as a child process: for the demo, and to measure the doors."""
+"""``orchestrator serve`` as a child process: for the demo, and to measure the APIs."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ STOP_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ServedEndpoints:
-    """HOST:PORT of both doors, the seconds until the command was ready, and its process id."""
+    """HOST:PORT of both APIs, the seconds until the command was ready, and its process id."""
 
     http: str
     grpc: str

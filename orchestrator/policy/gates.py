@@ -1,7 +1,7 @@
-"""When the draft is asked, and for how many tokens: one small class a policy.
+"""The gates: each decides before a round whether to draft, and how many tokens.
 
-A policy looks at committed tokens, their confidences and past rounds, never at a proposal's tokens or at a verdict that
-is still to come. That is what keeps every policy lossless in rejection mode too.
+A policy sees committed tokens, their confidences and past rounds. It never sees a pending proposal or verdict. So every
+policy keeps the target's distribution, in rejection mode too.
 """
 
 from dataclasses import dataclass, replace
@@ -12,36 +12,36 @@ from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification,
 from specgate.types import Gate as Gate
 
 ABSENT_DRAFTER_SOLO_TOKENS = 16
-"""A solo run is no longer than this while a drafter is being looked for, so that a new one is soon made use of."""
+"""Limit of a solo run while a drafter is looked for, so that a new drafter is used soon."""
 
 
 DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4, Gate.AUTO: 0.0}
 DEFAULT_GATE = Gate.AUTO
 FIXED_GAMMA, AUTO_GAMMA = 5, 8
-"""Draft tokens a round where nothing is said: those of a gate that does not choose, and the most that ``auto`` may."""
+"""Default draft tokens per round: of a fixed gate, and the most that ``auto`` picks."""
 
 
 def check_threshold(gate: Gate, threshold: float | None) -> None:
-    """Raise InvalidArgument for a threshold above 0 of a gate that has none: it would do nothing."""
-    if threshold and gate in (Gate.NONE, Gate.AUTO):
+    """Raise InvalidArgument for a threshold above 0 of a gate without a threshold."""
+    if threshold and gate not in (Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE):
         gated = f"{Gate.TARGET_CONFIDENCE} or {Gate.DRAFT_CONFIDENCE}"
-        raise InvalidArgument("gate_threshold", f"{threshold:g}: the gate {gate} has none; name {gated} with it")
+        raise InvalidArgument("gate_threshold", f"{threshold:g}: the gate {gate} has no threshold; use {gated}")
 
 
 class Asked(Protocol):
-    """What a policy is made for: a request, as far as it says how to draft."""
+    """The fields of a request that say how to draft."""
 
     @property
     def gate(self) -> Gate: ...
 
     @property
     def gamma(self) -> int | None:
-        """Draft tokens a round that were asked for; None: nothing was said."""
+        """Draft tokens per round in the request; None is the gate's default."""
         ...
 
     @property
     def max_gamma(self) -> int:
-        """Draft tokens a round, at the most; 0 is the target alone."""
+        """Most draft tokens per round; 0 is the target alone."""
         ...
 
     @property
@@ -55,15 +55,15 @@ class Asked(Protocol):
 
 
 class DrafterState(Protocol):
-    """What the planning of a round may know of the drafter: never what it drafted."""
+    """What a policy may know of the drafter. It never sees drafted tokens."""
 
     def want(self) -> None:
-        """Say that a plan asks for a draft, so that a drafter that was never opened is. Never waits."""
+        """Open the drafter if it was never opened, because a plan needs a draft. Never waits."""
         ...
 
     @property
     def available(self) -> bool:
-        """Whether a proposal can be asked for now."""
+        """Whether a proposal can be requested now."""
         ...
 
     @property
@@ -73,12 +73,12 @@ class DrafterState(Protocol):
 
     @property
     def context_length(self) -> int:
-        """The longest sequence that the drafter in use can hold, in tokens; without one, any that was met."""
+        """Longest sequence of the drafter, in tokens; of any known drafter if none is in use."""
         ...
 
     @property
     def num_unread(self) -> int:
-        """Committed tokens that it has to read before it drafts."""
+        """Committed tokens that the drafter must read before it can draft."""
         ...
 
 
@@ -102,7 +102,7 @@ class Progress(Protocol):
 
 
 class ExpectedPlan(NamedTuple):
-    """The plan of a round behind a verdict that is still to come, if its confidence is ``least_confidence`` or more."""
+    """The plan of the round after a pending verdict, valid if its confidence is at least ``least_confidence``."""
 
     plan: RoundPlan
     least_confidence: float = 0.0
@@ -114,19 +114,19 @@ class Policy(Protocol):
     def plan(self, session: Progress) -> RoundPlan: ...
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
-        """Return what ``plan`` would return, as far as is known by now; None: nothing is.
+        """Return what ``plan`` will return for the next round; None if that is unknown. Changes no state.
 
-        Whatever comes of it, ``plan`` is called for every round.
+        ``plan`` is still called for every round.
 
         Args:
-            session: as it would be then, but for its confidence, which nobody knows yet.
+            session: as it will be then, except for its confidence, which is unknown.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AlwaysDraft:
-    """``none``: gamma tokens in every round."""
+    """``none``: drafts gamma tokens in every round."""
 
     gamma: int
 
@@ -139,10 +139,10 @@ class AlwaysDraft:
 
 @dataclass(frozen=True, slots=True)
 class TargetConfidence:
-    """``target_confidence``: below the threshold the target goes on alone, until it is sure again.
+    """``target_confidence``: the target decodes alone while its confidence is below the threshold.
 
-    Before the first token the gate counts as open. The verifier carries the rule on by itself within a round, so a
-    closed gate here means that the round before ended for another reason.
+    The gate is open before the first token. The verifier applies the same rule within a round. So the gate is closed
+    here only if the last round ended for another reason.
     """
 
     gamma: int
@@ -162,7 +162,7 @@ class TargetConfidence:
 
 @dataclass(frozen=True, slots=True)
 class DraftConfidence:
-    """``draft_confidence``: a draft ends after its own first token below the threshold; that token is kept."""
+    """``draft_confidence``: a draft ends after its first token below the threshold, and keeps that token."""
 
     gamma: int
     threshold: float
@@ -176,7 +176,7 @@ class DraftConfidence:
 
 @dataclass(frozen=True, slots=True)
 class WithinLimits:
-    """Any policy, held to what is left of the request and to what the drafter can do now."""
+    """Limits any policy to the rest of the request and to what the drafter can do now."""
 
     policy: Policy
     drafter: DrafterState
@@ -186,14 +186,14 @@ class WithinLimits:
         fits = self._within(1, session) > 0
         drafts = fits and self.drafter.available
         if plan.gamma == 0:
-            # What the target takes beside no drafter must not be learned as what it takes beside one.
+            # Without a drafter the target runs faster; the learner must not mix the two times.
             return plan if drafts or (fits and self.drafter.may_return) else replace(plan, keeps_warm=False)
         if drafts:
             return replace(plan, gamma=self._within(plan.gamma, session))
         if fits:
             self.drafter.want()
         if fits and self.drafter.may_return:
-            # It reads the text meanwhile: beside it the target is not as fast as alone.
+            # The drafter reads the text meanwhile, which slows the target.
             solo_tokens = min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS)
             return _target_alone(solo_tokens, WhyAlone.NO_DRAFTER, keeps_warm=True)
         return _target_alone(session.remaining, self._why_alone(fits, session))
@@ -217,13 +217,13 @@ class WithinLimits:
 
 @dataclass(frozen=True, slots=True)
 class TargetAlone:
-    """The target by itself: one round streams everything."""
+    """The target alone: one round streams the whole text."""
 
     def plan(self, session: Progress) -> RoundPlan:
         return _target_alone(session.remaining, WhyAlone.OFF)
 
     def plan_ahead(self, session: Progress) -> None:
-        """Nothing: it goes on alone to the end."""
+        """Return None: the target decodes alone to the end."""
 
 
 def _target_alone(max_solo_tokens: int, why_alone: WhyAlone, *, keeps_warm: bool = False) -> RoundPlan:
@@ -233,13 +233,13 @@ def _target_alone(max_solo_tokens: int, why_alone: WhyAlone, *, keeps_warm: bool
 
 
 class PolicyMaker(Protocol):
-    """Makes the policies of ``auto``, which share what they learn."""
+    """Makes the policies of ``auto``, which share one learner."""
 
     def policy(self, request: Asked, drafter: DrafterState) -> Policy: ...
 
 
 def make_policy(request: Asked, drafter: DrafterState, learner: PolicyMaker) -> Policy:
-    """Return the policy that ``request`` asks for, within what ``drafter`` can do."""
+    """Return the policy of ``request``, limited to what ``drafter`` can do."""
     if request.max_gamma == 0:
         return TargetAlone()
     return WithinLimits(_gate(request, drafter, learner), drafter)

@@ -1,4 +1,4 @@
-"""An event loop beside the main thread, which waits for lines and for Ctrl-C meanwhile."""
+"""An event loop in a thread, so that the main thread can wait for input and Ctrl-C."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """Runs coroutines for the main thread; use it as ``with``. What they start lives on between them."""
+    """Runs coroutines for the main thread, in ``with``. Their background tasks live on between calls."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,8 +1,8 @@
-"""What this process may run on."""
+"""The cores that this process may use."""
 
 import os
 
 
 def num_usable_cores() -> int:
-    """Return how many cores this process may use: those it is bound to, where the system tells."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Which models, and where they run: the flags of every command that needs the two services."""
+"""The flags that say which models a command uses and where they run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ _OF_STREAMS = ("first_message_s", "session_idle_s")
 
 
 def check_model(flag: str, model: str | None) -> None:
-    """Raise InvalidArgument for what can only be a folder, and is none; a hub id is the service's to look up."""
+    """Raise InvalidArgument if ``model`` is a path to no folder. The service looks up hub ids."""
     looks_like_path = model is not None and (model.startswith((".", "/", "~")) or model.count("/") > 1)
     if model is not None and looks_like_path and not Path(model).is_dir():
         raise InvalidArgument(flag, f"there is no folder {model!r}")
@@ -61,42 +61,41 @@ class PairOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions(PairOptions):
-    """Services of our own on this machine, or services that are already there, and what reaches them; or both models
-    in the command's own process.
-    """
+    """Services that the command starts, named services and their TLS files, or both models in this process."""
 
     in_process: Annotated[
         bool,
         typer.Option(
             "--in-process",
-            help="Both models in this process, without services: for one card. No run-ahead.",
+            help="Load both models in this process and start no service; for one card. Without run-ahead.",
             rich_help_panel=_MODELS,
         ),
     ] = False
     pin: Annotated[
         bool,
-        typer.Option("--pin", help="Keep drafter and verifier each on a core of its own.", rich_help_panel=_MODELS),
+        typer.Option("--pin", help="Pin drafter and verifier to one core each.", rich_help_panel=_MODELS),
     ] = False
     tls_ca: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS),
     ] = None
     tls_certificate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Our own certificate (mutual TLS).", rich_help_panel=_TLS)
+        str | None,
+        typer.Option(metavar="FILE", help="Certificate of this client, for mutual TLS.", rich_help_panel=_TLS),
     ] = None
     tls_key: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The key of our own certificate.", rich_help_panel=_TLS)
+        str | None, typer.Option(metavar="FILE", help="Private key of --tls-certificate.", rich_help_panel=_TLS)
     ] = None
 
     def __post_init__(self) -> None:
         PairOptions.__post_init__(self)
         for name in ("run_ahead", "method", "skip"):
             if name in self.service.given and self.drafter:
-                raise InvalidArgument(name, "is for a drafter that is started here")
+                raise InvalidArgument(name, "needs a drafter that this command starts; --drafter names a running one")
         if self.draft and self.service.method in (DraftMethod.SUFFIX, DraftMethod.LAYER_SKIP):
             raise InvalidArgument("draft", f"{self.draft!r} is not for the method {self.service.method}")
         if self.pin and (threads := self.service.value("threads")) > 1:
-            raise InvalidArgument("threads", f"{threads} do not go with --pin, which gives a service one core")
+            raise InvalidArgument("threads", f"{threads} do not go with --pin, which gives each service one core")
         self._check_in_process()
         self._check_tls()
 
@@ -105,31 +104,32 @@ class ModelOptions(PairOptions):
             return
         for name in ("verifier", "drafter", "pin", "tls_ca", "tls_certificate", "tls_key"):
             if getattr(self, name):
-                raise InvalidArgument(name, "does not go with --in-process, where there are no services")
+                raise InvalidArgument(name, "does not go with --in-process, which starts no service")
         for name in _OF_STREAMS:
             if name in self.service.given:
-                raise InvalidArgument(name, "does not go with --in-process, where there are no services")
+                raise InvalidArgument(name, "does not go with --in-process, which starts no service")
         if ahead := self.service.given.get("run_ahead"):
-            problem = f"{ahead} does not go with --in-process: guesses would take turns with what they run ahead of"
+            problem = f"{ahead} does not go with --in-process: drafting ahead needs a second process"
             raise InvalidArgument("run_ahead", problem)
 
     def _check_tls(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidArgument("tls_certificate", "goes with --tls-key; give both or neither")
         if self.tls_certificate is not None and self.tls_ca is None:
-            raise InvalidArgument("tls_ca", "is needed beside --tls-certificate")
+            raise InvalidArgument("tls_ca", "is required with --tls-certificate")
         if self.tls_ca is not None and not self.verifier:
-            raise InvalidArgument("tls_ca", "is for services named by --verifier and --drafter; none is named")
+            raise InvalidArgument("tls_ca", "needs a service named by --verifier; none is named")
 
     def check_has_services(self, what: str) -> None:
-        """Raise InvalidArgument where there are to be no services, and ``what`` starts some."""
+        """Raise InvalidArgument under --in-process, because ``what`` starts services."""
         if self.in_process:
-            raise InvalidArgument("in_process", f"does not go with {what}, which starts services of its own")
+            raise InvalidArgument("in_process", f"does not go with {what}, which starts services")
 
     @property
     def run_ahead(self) -> int:
-        """Outcomes that a drafter of our own drafts for ahead; none in one process, nor on one card unless it is asked
-        for: there guesses take turns with the verification that they are to run ahead of.
+        """Outcomes that a drafter of this command drafts for ahead.
+
+        0 in one process, and on one card unless a flag says otherwise: there drafting ahead delays the verification.
         """
         on_one_card = str(self.service.value("device")).startswith("cuda") and not self.verifier
         is_off = self.in_process or (on_one_card and "run_ahead" not in self.service.given)
@@ -141,14 +141,12 @@ class ModelOptions(PairOptions):
 
     @property
     def target_model(self) -> str | None:
-        """The target's files, None where a named verifier alone knows them."""
+        """The target's folder or hub id; None if only a named verifier knows it."""
         return self.target or (None if self.verifier else BUNDLED_TARGET)
 
     @property
     def draft_model(self) -> str | None:
-        """The draft's files; None where a named drafter alone knows them, drafts come from no model, or none was given
-        beside --target.
-        """
+        """The draft's folder or hub id; None if a named drafter knows it, or if there is no draft model."""
         if self.service.method is DraftMethod.LAYER_SKIP:
             return self.target_model
         own = self.drafter or self.target or not self.service.method.has_model
@@ -156,15 +154,15 @@ class ModelOptions(PairOptions):
 
     @property
     def starts_drafter(self) -> bool:
-        """Whether there is all that a drafter of our own needs."""
+        """Whether the flags suffice to start a drafter."""
         return not self.drafter and (self.draft_model is not None or not self.service.method.has_model)
 
     def check_draft(self) -> None:
-        """Raise InvalidArgument unless there is a draft to work with: a target of one's own needs one, too."""
+        """Raise InvalidArgument if there is nothing to draft with."""
         if self.service.method is DraftMethod.LAYER_SKIP and self.target_model is None:
             raise InvalidArgument("target", "is needed for the method layer-skip")
         if not self.drafter and not self.starts_drafter:
-            raise InvalidArgument("draft", "is needed beside --target; or --gamma 0 for the target alone")
+            raise InvalidArgument("draft", "is required with --target; or give --gamma 0 for the target alone")
 
 
 def check_endpoint(flag: str, endpoint: str) -> None:

@@ -17,7 +17,7 @@ from specgate.types import SamplingParams, Verification
 
 
 class PromptLine(BaseModel):
-    """One line of a prompts file: ``prompt`` or ``token_ids``, and what overrides the flags."""
+    """One line of a prompts file: ``prompt`` or ``token_ids``, and fields that override the flags."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -82,7 +82,7 @@ def read_prompts(path: Path, defaults: GenerationRequest) -> list[Prompt]:
 
 
 def with_token_ids(prompt: Prompt, tokenizer: TextTokenizer | None) -> GenerationRequest:
-    """Return the whole request, the prompt's text turned into tokens.
+    """Return the request with the prompt's token ids.
 
     Raises:
         InvalidArgument: the prompt is empty, or it is text and the target has no tokenizer, or no chat template for a

@@ -1,4 +1,4 @@
-"""What to ask of the pair: the flags that become a ``GenerationRequest``."""
+"""The flags that become a ``GenerationRequest``."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -19,26 +19,26 @@ _LENGTH = "Length"
 
 @dataclass(frozen=True, slots=True)
 class DraftingOptions:
-    """How far the draft goes, when it is asked, and how its tokens are judged."""
+    """How many tokens are drafted, when, and how they are verified."""
 
     gamma: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help=f"Draft tokens a round, 0 to {MAX_GAMMA}; 0 is the target alone. --gate auto picks up to N.",
+            help=f"Draft tokens per round, 0 to {MAX_GAMMA}; 0 is the target alone. The gate auto picks at most N.",
             show_default=f"{AUTO_GAMMA} for auto; {FIXED_GAMMA} for the others, {BUNDLED_GAMMA} with the bundled pair",
             rich_help_panel=_DRAFTING,
         ),
     ] = None
     gate: Annotated[
         Gate | None,
-        typer.Option(help="When the draft is asked.", show_default=DEFAULT_GATE.value, rich_help_panel=_DRAFTING),
+        typer.Option(help="When tokens are drafted.", show_default=DEFAULT_GATE.value, rich_help_panel=_DRAFTING),
     ] = None
     gate_threshold: Annotated[
         float | None,
         typer.Option(
             metavar="P",
-            help="The gate's confidence, 0 to 1.",
+            help="The gate closes below this confidence, 0 to 1.",
             show_default=f"{DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]} for target_confidence, "
             f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence; the others have none",
             rich_help_panel=_DRAFTING,
@@ -46,7 +46,9 @@ class DraftingOptions:
     ] = None
     verification: Annotated[
         Verification,
-        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_DRAFTING),
+        typer.Option(
+            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_DRAFTING
+        ),
     ] = Verification.SHARED_NOISE
 
 
@@ -55,14 +57,16 @@ class SamplingOptions:
     """How the target's logits become tokens, and when to stop."""
 
     temperature: Annotated[
-        float, typer.Option(help="0 is greedy: always the likeliest token.", rich_help_panel=_SAMPLING)
+        float, typer.Option(help="0 is greedy: the most likely token.", rich_help_panel=_SAMPLING)
     ] = 0.0
-    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.", rich_help_panel=_SAMPLING)] = 0
+    top_k: Annotated[
+        int, typer.Option(help="Keep the k most likely tokens; 0 keeps all.", rich_help_panel=_SAMPLING)
+    ] = 0
     top_p: Annotated[
-        float, typer.Option(help="Keep the likeliest tokens up to this sum.", rich_help_panel=_SAMPLING)
+        float, typer.Option(help="Keep the most likely tokens up to this total probability.", rich_help_panel=_SAMPLING)
     ] = 1.0
     min_p: Annotated[
-        float, typer.Option(help="Drop tokens below this share of the likeliest.", rich_help_panel=_SAMPLING)
+        float, typer.Option(help="Drop tokens below this share of the top probability.", rich_help_panel=_SAMPLING)
     ] = 0.0
     repetition_penalty: Annotated[float, typer.Option(help="1 is off.", rich_help_panel=_SAMPLING)] = 1.0
     presence_penalty: Annotated[float, typer.Option(help="-2 to 2, 0 is off.", rich_help_panel=_SAMPLING)] = 0.0
@@ -70,7 +74,7 @@ class SamplingOptions:
     seed: Annotated[
         int | None,
         typer.Option(
-            help="The same seed gives the same text, but in rejection.",
+            help="The same seed gives the same text; not in rejection.",
             show_default="random",
             rich_help_panel=_SAMPLING,
         ),
@@ -78,24 +82,30 @@ class SamplingOptions:
     logprobs: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help=f"Log-probabilities of the N likeliest, 0 to {MAX_LOGPROBS}.", rich_help_panel=_SAMPLING
+            metavar="N",
+            help=f"Log-probabilities of the N most likely tokens, 0 to {MAX_LOGPROBS}.",
+            rich_help_panel=_SAMPLING,
         ),
     ] = None
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="The most tokens to emit.", show_default=str(DEFAULT_MAX_TOKENS), rich_help_panel=_LENGTH),
+        typer.Option(
+            help="Maximum number of new tokens.", show_default=str(DEFAULT_MAX_TOKENS), rich_help_panel=_LENGTH
+        ),
     ] = None
     stop: Annotated[
         tuple[str, ...],
         typer.Option(
-            metavar="TEXT", help=f"End before this text. Repeatable, up to {MAX_STOP_STRINGS}.", rich_help_panel=_LENGTH
+            metavar="TEXT",
+            help=f"Stop before this text. Repeatable, up to {MAX_STOP_STRINGS}.",
+            rich_help_panel=_LENGTH,
         ),
     ] = ()
     stop_token_id: Annotated[
-        tuple[int, ...], typer.Option(metavar="ID", help="End at this token. Repeatable.", rich_help_panel=_LENGTH)
+        tuple[int, ...], typer.Option(metavar="ID", help="Stop at this token. Repeatable.", rich_help_panel=_LENGTH)
     ] = ()
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Go on past the end-of-sequence token.", rich_help_panel=_LENGTH)
+        bool, typer.Option("--ignore-eos", help="Continue past the end-of-sequence token.", rich_help_panel=_LENGTH)
     ] = False
 
 
@@ -130,12 +140,12 @@ def request_for(
 
 
 def fixed_gamma(models: ModelOptions, given: int | None) -> int | None:
-    """Return γ under a gate that does not choose it; the bundled pair has one of its own."""
+    """Return γ of a fixed gate; the bundled pair has its own default."""
     return BUNDLED_GAMMA if given is None and models.is_bundled_pair else given
 
 
 def check_limits(request: GenerationRequest) -> None:
-    """Raise InvalidArgument for a value that only a session would refuse; so it is told before services start."""
+    """Raise InvalidArgument for a value that a session refuses, before services start."""
     SessionSpec(
         prompt_token_ids=request.prompt_token_ids or (0,),
         sampling=request.sampling,

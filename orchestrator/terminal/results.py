@@ -1,4 +1,4 @@
-"""A finished generation, its rate, and the JSON object that stands for it."""
+"""A finished generation, its speed, and its JSON object."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from specgate.types import FinishReason, TokenLogprobs, TokenSource
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one request brought. ``first_s`` and ``last_s`` are when its first and last delta came, on one clock."""
+    """The result of one request. ``first_s`` and ``last_s`` are the times of its first and last delta."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -36,20 +36,20 @@ class Result:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Decode rate, None where all came at once."""
+        """Decode rate; None if all tokens came at once."""
         seconds = self.last_s - self.first_s
         return self.decode_tokens / seconds if seconds > 0 and self.decode_tokens else None
 
 
 @dataclass(slots=True)
 class Collector:
-    """Puts deltas together as they come."""
+    """Collects the deltas of one request."""
 
     deltas: list[Delta] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
     def add(self, delta: Delta, now_s: float) -> None:
-        """Take the next delta, which came at ``now_s``."""
+        """Add the next delta, received at ``now_s``."""
         self.deltas.append(delta)
         self.times.append(now_s)
 
@@ -135,7 +135,7 @@ def _logprobs_object(entry: TokenLogprobs) -> dict[str, Any]:
 
 
 def error_object(error: SpecgateError) -> dict[str, Any]:
-    """Return the JSON object that stands in the place of a request that failed."""
+    """Return the JSON object of a failed request."""
     told = {"reason": error.reason, "message": str(error)}
     if isinstance(error, InvalidArgument):
         told["field"] = error.field

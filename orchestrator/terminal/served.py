@@ -1,4 +1,4 @@
-"""The decode loop's words <-> those of ``specgate.client``."""
+"""Convert requests and deltas between the decode loop and ``specgate.client``."""
 
 from collections import Counter
 from dataclasses import fields

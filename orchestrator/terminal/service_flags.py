@@ -1,4 +1,4 @@
-"""The flags of a command that say how models are served: one for each setting of ``specgate.service.settings``."""
+"""The flags for serving models: one for each setting of ``specgate.service.settings``."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -16,14 +16,14 @@ from specgate.types import DraftMethod
 
 PANEL = "How models are served"
 NAMES = tuple(name for name in DraftModelSettings.model_fields if name != "model")
-"""Each holds for both services, but for what only a drafter has."""
+"""Each flag holds for both services; some for the drafter only."""
 SIZED = frozenset({"max_sessions", "kv_tokens"})
-"""A command that starts services makes room for all that it opens, unless it is told otherwise."""
+"""A command that starts services sizes these for its own requests unless a flag is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceFlags:
-    """What the command line says of how models are served; what it does not say is not in ``given``.
+    """The settings that the command line gives; ``given`` holds no defaults.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the flag.
@@ -45,9 +45,9 @@ class ServiceFlags:
         return DraftMethod(given) if given in list(DraftMethod) else DraftMethod.MODEL
 
     def value(self, name: str) -> Any:
-        """Return a setting: what was given, or its default.
+        """Return a setting as given, or its default.
 
-        With one core for all, what a drafter guesses ahead would be done in the target's time: there it does not.
+        The default of ``run_ahead`` is 0 on a single core, where drafting ahead delays the target.
         """
         default = DraftModelSettings.model_fields[name].default
         if name == "run_ahead" and num_usable_cores() == 1 and not str(self.value("device")).startswith("cuda"):
@@ -55,12 +55,12 @@ class ServiceFlags:
         return self.given.get(name, default)
 
     def given_to(self, role: str) -> dict[str, Any]:
-        """Return what was given of the settings that a "drafter" or a "verifier" has."""
+        """Return the given settings of a "drafter" or a "verifier"."""
         return {name: value for name, value in self.given.items() if name in settings_class(role).model_fields}
 
 
 def parameters() -> Iterator[inspect.Parameter]:
-    """Yield a typer parameter for each setting; one that is not given is None."""
+    """Yield a typer parameter for each setting; its default is None."""
     for name in NAMES:
         setting, kind = DraftModelSettings.model_fields[name], type_of(DraftModelSettings.model_fields[name])
         dashed = name.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Whom a command asks for text: a pair of its own, or a system that runs already."""
+"""The flags that choose between models of this command and a running system."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,27 +17,29 @@ _OF_BOTH = ("service", "tls_ca", "tls_certificate", "tls_key")
 
 @dataclass(frozen=True, slots=True)
 class SystemOptions(ModelOptions):
-    """What ``ModelOptions`` says, or ``--server``: then no model is loaded and no service is started here."""
+    """``ModelOptions``, or ``--server``: then the command loads no model and starts no service."""
 
     server: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Ask the gRPC door of a running system, with the key in SPECGATE_KEY if it asks for one. Its defaults "
-            "hold for --gate and --gamma.",
+            help="Use the gRPC API of a running system, with the key in SPECGATE_KEY. Its defaults hold for --gate "
+            "and --gamma.",
             rich_help_panel=_SERVER,
         ),
     ] = None
     tls: Annotated[
         bool,
         typer.Option(
-            "--tls", help="Encrypt, trusting the machine's roots; a --tls- flag implies it.", rich_help_panel=_SERVER
+            "--tls",
+            help="Use TLS and trust the machine's root certificates. Any --tls- flag implies it.",
+            rich_help_panel=_SERVER,
         ),
     ] = False
     tls_server_name: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The name in the server's certificate, where it is not HOST.", rich_help_panel=_SERVER
+            metavar="NAME", help="Name in the server's certificate, if it is not HOST.", rich_help_panel=_SERVER
         ),
     ] = None
 
@@ -45,14 +47,14 @@ class SystemOptions(ModelOptions):
         if self.server is None:
             for name in ("tls", "tls_server_name"):
                 if getattr(self, name):
-                    raise InvalidArgument(name, "goes with --server")
+                    raise InvalidArgument(name, "needs --server")
             ModelOptions.__post_init__(self)
             return
         check_endpoint("server", self.endpoint)
         own = [one.name for one in fields(ModelOptions) if one.name not in _OF_BOTH]
         given = [name for name in own if getattr(self, name)] + list(self.service.given)
         if given:
-            raise InvalidArgument(given[0], "does not go with --server, whose models are its own")
+            raise InvalidArgument(given[0], "does not go with --server, which has its own models")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidArgument("tls_certificate", "goes with --tls-key; give both or neither")
 
@@ -63,11 +65,13 @@ class SystemOptions(ModelOptions):
 
     @property
     def endpoint(self) -> str:
-        """HOST:PORT of ``--server``. Raises InvalidArgument where that is a door of another kind."""
+        """HOST:PORT of ``--server``. Raises InvalidArgument for an address of another kind."""
         server = self.server or ""
         scheme, separator, rest = server.rpartition("://")
         if scheme.lower() in ("http", "https"):
-            raise InvalidArgument("server", f"{server!r} is an HTTP door; give the gRPC door, such as 127.0.0.1:8001")
+            raise InvalidArgument(
+                "server", f"{server!r} is an HTTP address; give the gRPC address, such as 127.0.0.1:8001"
+            )
         if separator and scheme.lower() != "grpc":
             raise InvalidArgument("server", f"{server!r} is neither HOST:PORT nor grpc://HOST:PORT")
         return rest.removesuffix("/")

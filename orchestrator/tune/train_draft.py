@@ -20,24 +20,26 @@ _USUAL = Recipe("")
 
 def train_draft(
     target: Annotated[str, typer.Option(metavar="PATH", help="Target model, a folder or a hub id.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The draft. The same command again goes on with it.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the draft; the same command resumes it.")],
     prompts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON lines that texts begin with.", show_default="the target's own"),
+        typer.Option(metavar="FILE", help="JSON lines with the beginnings of texts.", show_default="the target's own"),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     layers: Annotated[int, typer.Option(help="Decoder layers.", rich_help_panel=_SHAPE)] = _USUAL.layers,
     hidden_size: Annotated[
-        int | None, typer.Option(help="Width.", show_default="half the target's", rich_help_panel=_SHAPE)
+        int | None, typer.Option(help="Hidden size.", show_default="half the target's", rich_help_panel=_SHAPE)
     ] = None,
     rows: Annotated[int, typer.Option(help="Texts that the target writes.", rich_help_panel=_LENGTH)] = _USUAL.rows,
-    row_tokens: Annotated[int, typer.Option(help="Tokens of each.", rich_help_panel=_LENGTH)] = _USUAL.row_tokens,
-    write_rows: Annotated[int, typer.Option(help="Written at a time.", rich_help_panel=_LENGTH)] = _USUAL.write_rows,
+    row_tokens: Annotated[int, typer.Option(help="Tokens per text.", rich_help_panel=_LENGTH)] = _USUAL.row_tokens,
+    write_rows: Annotated[
+        int, typer.Option(help="Texts written at a time.", rich_help_panel=_LENGTH)
+    ] = _USUAL.write_rows,
     steps: Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_LENGTH)] = _USUAL.steps,
-    step_tokens: Annotated[int, typer.Option(help="Tokens of a step.", rich_help_panel=_LENGTH)] = _USUAL.step_tokens,
-    seed: Annotated[int, typer.Option(help="Of all that is random.", rich_help_panel=_LENGTH)] = _USUAL.seed,
+    step_tokens: Annotated[int, typer.Option(help="Tokens per step.", rich_help_panel=_LENGTH)] = _USUAL.step_tokens,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", rich_help_panel=_LENGTH)] = _USUAL.seed,
 ) -> None:
-    """Distil a small draft from texts that the target writes; killed, it goes on where it was."""
+    """Distil a small draft from texts that the target writes. A killed run resumes where it stopped."""
     check_model("target", target)
     recipe = Recipe(target, layers, hidden_size, rows, row_tokens, write_rows, steps, step_tokens, seed)
     given = _token_ids(prompts, target) if prompts else []

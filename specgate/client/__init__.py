@@ -1,4 +1,4 @@
-"""A client of GenerationService for asyncio: ``Client``, what it is asked, and what it answers. It needs gRPC alone."""
+"""An asyncio client of GenerationService, with its requests and answers. It needs gRPC only."""
 
 from specgate.client.client import Client
 from specgate.client.values import Answer, Chat, ChatMessage, Delta, Params, Prompt, Stats

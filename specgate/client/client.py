@@ -1,4 +1,4 @@
-"""One channel to one gRPC door."""
+"""The client of one served system, over one gRPC channel."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -18,20 +18,20 @@ from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
 
 
 class Client:
-    """Asks a running system for text. Many requests may run at a time, on one event loop; use it as ``async with``.
+    """A client of a running system. Many requests may run at a time, on one event loop; use it as ``async with``.
 
     Args:
-        endpoint: HOST:PORT of the gRPC door.
-        tls: the files to reach it with; None is plain text, ``ClientTlsFiles()`` trusts the system's roots.
-        key: of `orchestrator keys`, where the system asks for one. In plain text whoever listens reads it.
+        endpoint: HOST:PORT of the gRPC API.
+        tls: certificate files; None is plain text, ``ClientTlsFiles()`` trusts the machine's root certificates.
+        key: an API key of `orchestrator keys`, if the system requires one. Without TLS it travels in plain text.
 
     Raises:
-        InvalidArgument: ``endpoint`` is not HOST:PORT, a file cannot be used, or ``key`` is none.
+        InvalidArgument: ``endpoint`` is not HOST:PORT, a file is unusable, or ``key`` is malformed.
     """
 
     def __init__(self, endpoint: str, tls: ClientTlsFiles | None = None, key: str | None = None) -> None:
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise InvalidArgument("key", "has characters that no key has; ASCII is all of it, in one line")
+            raise InvalidArgument("key", "must be one line of printable ASCII characters")
         self.endpoint = endpoint
         self._metadata = () if key is None else (("authorization", f"Bearer {key}"),)
         self._channel = open_channel(endpoint, tls)
@@ -44,26 +44,26 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Cancel what still runs, and close the channel. Safe to call twice."""
+        """Cancel running requests and close the channel. Safe to call twice."""
         await self._channel.close()
 
     async def stream(
         self, prompt: Prompt, params: Params = Params(), *, timeout_s: float | None = None
     ) -> AsyncGenerator[Delta, None]:
-        """Yield the deltas of an answer as they are committed; of several answers in any order, see ``Delta.index``.
+        """Yield the deltas of an answer as they are committed; ``Delta.index`` tells several answers apart.
 
-        Leaving the loop early cancels the call, and the server frees its sessions. Whoever keeps the generator in a
-        variable closes it: ``async with aclosing(client.stream(...)) as deltas``.
+        Leaving the loop early cancels the call, and the server frees its sessions. A generator in a variable must be
+        closed: ``async with aclosing(client.stream(...)) as deltas``.
 
         Args:
-            timeout_s: for all of it, from now on; None is no limit.
+            timeout_s: seconds for the whole answer; None is no limit.
 
         Raises:
-            InvalidArgument: the request is none; ``field`` names what is wrong with it.
+            InvalidArgument: the request is invalid; ``field`` names the wrong field.
             Unauthenticated, PermissionDenied: the key is missing, unknown or revoked.
-            ResourceExhausted: there is no room now; ``retry_after_s`` says when to come back.
-            ServiceUnavailable: nobody answers there, or no more, or not within ``timeout_s``.
-            SpecgateError: what else the server answered.
+            ResourceExhausted: the system is full; try again after ``retry_after_s``.
+            ServiceUnavailable: the server does not answer, the connection is lost, or ``timeout_s`` has passed.
+            SpecgateError: any other error of the server.
         """
         request = request_to_pb(pb2.GenerateStreamRequest, prompt, params)
         with self._answers():
@@ -75,14 +75,14 @@ class Client:
                 call.cancel()
 
     async def generate(self, prompt: Prompt, params: Params = Params(), *, timeout_s: float | None = None) -> Answer:
-        """Return a whole answer. Arguments and errors are those of ``stream``."""
+        """Return the whole answer. Arguments and errors are those of ``stream``."""
         request = request_to_pb(pb2.GenerateRequest, prompt, params)
         with self._answers():
             return answer_from_pb(await self._stub.Generate(request, timeout=timeout_s, metadata=self._metadata))
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
-        """Within it errors are those of ``specgate.errors``; what is no answer of GenerationService is one, too."""
+        """Translate gRPC errors and malformed answers into those of ``specgate.errors``."""
         try:
             yield
         except grpc.aio.AioRpcError as error:
@@ -90,10 +90,10 @@ class Client:
         except grpc.aio.UsageError:
             raise ServiceUnavailable(f"the client of {self.endpoint} was closed") from None
         except asyncio.CancelledError:
-            # Where nobody cancelled the task it is the call that was, by ``close``.
+            # Nobody cancelled the task, so ``close`` cancelled the call.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             raise ServiceUnavailable(f"the client of {self.endpoint} was closed") from None
         except InvalidArgument as error:
-            raise InternalError(f"{self.endpoint} answered nonsense: {error}") from None
+            raise InternalError(f"{self.endpoint} sent an invalid answer: {error}") from None

@@ -1,4 +1,4 @@
-"""The client's values <-> protobuf."""
+"""Convert the client's values to protobuf and back."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -27,10 +27,10 @@ Request = TypeVar("Request", pb2.GenerateStreamRequest, pb2.GenerateRequest)
 
 
 def request_to_pb(kind: type[Request], prompt: Prompt, params: Params) -> Request:
-    """Return the wire's message.
+    """Return the request as protobuf.
 
     Raises:
-        InvalidArgument: a value is none that the wire can carry; names the field.
+        InvalidArgument: protobuf cannot carry a value; the message names the field.
     """
     try:
         return kind(**_prompt_to_pb(prompt), params=_params_to_pb(params))
@@ -55,7 +55,7 @@ def _message_to_pb(index: int, message: ChatMessage) -> pb2.ChatMessage:
 
 
 def _sendable(field: str, text: str) -> str:
-    """Return ``text``. Raises InvalidArgument where it holds half a surrogate pair, which no UTF-8 has."""
+    """Return ``text``. Raises InvalidArgument if it cannot be encoded in UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -85,12 +85,12 @@ def _params_to_pb(params: Params) -> pb2.GenerationParams:
 
 
 def delta_from_pb(pb: pb2.GenerateStreamResponse) -> Delta:
-    """Return the client's value. Raises InvalidArgument, InternalError: it is none of GenerationService's."""
+    """Return the delta. Raises InvalidArgument, InternalError: it is no valid message of GenerationService."""
     return Delta(**_shared(pb), index=pb.index)
 
 
 def answer_from_pb(pb: pb2.GenerateResponse, index: int = 0) -> Answer:
-    """Return the client's value. Raises as ``delta_from_pb`` does."""
+    """Return the answer. Raises as ``delta_from_pb`` does."""
     others = tuple(answer_from_pb(other, number) for number, other in enumerate(pb.others, start=1))
     return Answer(**_shared(pb), index=index, others=others)
 

@@ -1,4 +1,4 @@
-"""What a generation is asked with, and what comes of it."""
+"""The requests and answers of the client."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation. ``continue_final_message`` goes on with its last message in the place of answering it."""
+    """A conversation. ``continue_final_message`` continues its last message instead of answering it."""
 
     messages: Sequence[ChatMessage]
     continue_final_message: bool = False
@@ -30,11 +30,11 @@ Prompt = str | Sequence[int] | Sequence[ChatMessage] | Chat
 
 @dataclass(frozen=True, slots=True)
 class Params(SamplingParams):
-    """What a request may set: ``SamplingParams``, and what follows. None leaves it to the server.
+    """The parameters of a request: ``SamplingParams`` and the fields below. None takes the server's default.
 
-    ``gamma`` 0 is the target alone. ``logprobs`` and ``prompt_logprobs`` are how many of the likeliest tokens are told
-    beside each token's own log-probability. ``n`` answers are told apart by their ``index``. ``grammar`` is what an
-    answer may be. protos/specgate/v1/generation_service.proto tells the range of each.
+    ``gamma`` 0 is the target alone. ``logprobs`` and ``prompt_logprobs`` are the number of most likely tokens reported
+    beside each token. ``n`` is the number of answers, told apart by ``index``. ``grammar`` constrains the answer.
+    protos/specgate/v1/generation_service.proto has the range of each field.
 
     Raises:
         InvalidArgument: a sampling parameter is outside its range. The server checks the others.
@@ -59,7 +59,7 @@ class Params(SamplingParams):
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counted by the server over one answer. ``accepted_by`` names who drafted the accepted tokens."""
+    """The server's counts of one answer. ``accepted_by`` counts accepted tokens by draft source."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -77,16 +77,16 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Of the tokens that were drafted, up to each first rejection; 0 where none was."""
+        """Accepted share of the judged draft tokens; 0 if none was drafted."""
         return self.accepted_tokens / self.drafted_tokens if self.drafted_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Tokens that one verdict committed; ``sources`` has one entry a token.
+    """Tokens that one verdict committed; ``sources`` has one entry for each token.
 
-    ``text`` is what became readable, whole characters only. The last delta of an answer has ``finish_reason`` and
-    ``stats``, its first one ``prompt_logprobs``.
+    ``text`` is the text that became complete, in whole characters. The last delta of an answer has ``finish_reason``
+    and ``stats``, the first one ``prompt_logprobs``.
     """
 
     text: str
@@ -101,6 +101,6 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Answer(Delta):
-    """A whole answer. ``others`` are the ones after the first, where ``n`` asked for several."""
+    """A whole answer. ``others`` are the answers after the first if ``n`` is above 1."""
 
     others: tuple["Answer", ...] = ()

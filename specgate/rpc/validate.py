@@ -1,4 +1,4 @@
-"""Checks of what arrives. They know no protobuf, so that the front doors can use them too."""
+"""Checks of what arrives. They know no protobuf, so that the APIs can use them too."""
 
 from collections.abc import Collection
 

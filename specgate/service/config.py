@@ -24,22 +24,26 @@ class ServiceConfig(ModelSettings):
     port: int = Field(0, ge=0, le=65_535, description="Port to listen on; 0 picks a free one.")
     cpu: int | None = Field(None, description="Pin the process to this core.")
     tls_certificate: str | None = Field(None, description="PEM file of the server's certificate chain.")
-    tls_key: str | None = Field(None, description="PEM file of its private key.")
+    tls_key: str | None = Field(None, description="PEM file of the server's private key.")
     tls_client_ca: str | None = Field(None, description="PEM file; clients must show a certificate signed by it.")
     insecure: bool = Field(False, description="Allow an address beyond loopback without TLS.")
-    metrics_host: str = Field("127.0.0.1", description="Address that /metrics is served at, over plain HTTP.")
+    metrics_host: str = Field("127.0.0.1", description="Address of /metrics, served over plain HTTP.")
     metrics_port: int | None = Field(
-        None, ge=0, le=65_535, description="Port of /metrics; 0 picks a free one, none is served if absent."
+        None, ge=0, le=65_535, description="Port of /metrics; 0 picks a free one; no metrics if absent."
     )
-    drain_s: float = Field(30.0, ge=0, le=86_400, description="Seconds that running sessions get on SIGTERM.")
+    drain_s: float = Field(
+        30.0, ge=0, le=86_400, description="Seconds that running sessions have to end after SIGTERM."
+    )
     traces_endpoint: str | None = Field(
-        None, pattern=r"^https?://", description="OTLP collector that gets spans of traced requests, http://HOST:PORT."
+        None, pattern=r"^https?://", description="OTLP collector for the spans of traced requests, http://HOST:PORT."
     )
     log_json: bool = Field(False, description="Log JSON, one object a line.")
-    log_file: str | None = Field(None, description="Log to this file instead of standard error; it rotates.")
-    log_level: LogLevel = Field(LogLevel.INFO, description="The least that is logged.")
-    json_events: bool = Field(False, description="Tell loading progress as JSON lines on stdout.")
-    exit_with_stdin: bool = Field(False, description="Exit when standard input ends: the parent is gone.")
+    log_file: str | None = Field(None, description="Log to this file instead of standard error; the file rotates.")
+    log_level: LogLevel = Field(LogLevel.INFO, description="Least severe level that is logged.")
+    json_events: bool = Field(False, description="Print loading progress as JSON lines on standard output.")
+    exit_with_stdin: bool = Field(
+        False, description="Exit when standard input ends, because the parent process is gone."
+    )
 
     @model_validator(mode="after")
     def _check_tls(self) -> Self:

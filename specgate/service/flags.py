@@ -30,7 +30,7 @@ def type_of(field: FieldInfo) -> Any:
 
 def help_of(field: FieldInfo) -> str:
     """Return what a field means, and its default where it has one."""
-    default = "" if field.is_required() or field.default is None else f" (default: {field.default})"
+    default = "" if field.is_required() or field.default in (None, "") else f" (default: {field.default})"
     return f"{field.description or ''}{default}"
 
 

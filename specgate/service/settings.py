@@ -24,40 +24,42 @@ class ModelSettings(BaseModel):
     model: str = Field("", description="Folder or hub id of a HuggingFace causal language model.")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     dtype: Dtype = Field(
-        Dtype.AUTO, description="Of weights and forward passes; auto: bfloat16 on CUDA, float32 on the CPU."
+        Dtype.AUTO, description="Type of weights and forward passes; auto is bfloat16 on CUDA and float32 on the CPU."
     )
-    attention: Attention = Field(Attention.AUTO, description="varlen: one fused call, on CUDA; sdpa: everywhere.")
-    cuda_graphs: bool = Field(True, description="Replay recorded forwards, where attention is varlen.")
-    cpu_graphs: bool = Field(True, description="Replay recorded forwards of few rows, on the CPU.")
+    attention: Attention = Field(
+        Attention.AUTO, description="varlen is one fused call, on CUDA only; sdpa runs everywhere."
+    )
+    cuda_graphs: bool = Field(True, description="Replay recorded forward passes on CUDA; needs varlen.")
+    cpu_graphs: bool = Field(True, description="Replay recorded forward passes of few rows on the CPU.")
     threads: int | None = Field(1, ge=1, le=1024, description="Torch threads on the CPU.")
-    max_sessions: int = Field(16, ge=1, le=MAX_SESSIONS_LIMIT, description="Sessions at the same time.")
+    max_sessions: int = Field(16, ge=1, le=MAX_SESSIONS_LIMIT, description="Sessions that one service holds at a time.")
     kv_tokens: int | None = Field(
         None,
         ge=16,
         le=1 << 40,
-        description="Tokens that the KV pages hold in all; a service by itself takes what memory allows.",
+        description="Tokens in all KV pages; a service on its own takes what memory allows.",
     )
     memory_share: float = Field(
         1.0,
         ge=0.01,
         le=1,
-        description="Of a card's memory that is for this service, weights included; less where others share the card.",
+        description="Share of a card's memory for this service, weights included; at most 1 in all on one card.",
     )
     max_batch_tokens: int = Field(2048, ge=64, le=1 << 20, description="Tokens of all sessions in one forward pass.")
     prefill_chunk: int | None = Field(
         None,
         ge=1,
         le=1 << 20,
-        description="Tokens of prompts in one while others decode; 64 on the CPU, 512 on CUDA if absent.",
+        description="Prompt tokens in one pass while other sessions decode; 64 on the CPU, 512 on CUDA if absent.",
     )
     first_message_s: float = Field(
-        DEFAULT_FIRST_MESSAGE_S, ge=0.01, le=86_400, description="Seconds that a stream may take to its first message."
+        DEFAULT_FIRST_MESSAGE_S, ge=0.01, le=86_400, description="Seconds that a new stream has for its first message."
     )
     session_idle_s: float = Field(
         DEFAULT_SESSION_IDLE_S,
         ge=0.01,
         le=86_400,
-        description="Seconds of silence after which a session ends while it waits for its client.",
+        description="Seconds of silence from its client after which a session ends.",
     )
 
     @property
@@ -81,21 +83,21 @@ class DraftModelSettings(ModelSettings):
 
     method: DraftMethod = Field(
         DraftMethod.MODEL,
-        description="model; layer-skip: the target without the blocks of --skip; suffix: what followed the longest "
-        "match in the text so far, with no model; suffix+model: suffix where there is a match, else the model.",
+        description="model; layer-skip: the target without the blocks of --skip; suffix: copies what followed the "
+        "longest match in the text so far; suffix+model: suffix if there is a match, else the model.",
     )
     skip: str | None = Field(None, description="JSON file of the blocks that layer-skip leaves out.")
     answer_memory_bytes: int = Field(
         0,
         ge=0,
         le=1 << 40,
-        description="Of past answers that suffix copies from, kept apart by cache_salt; 0 keeps none.",
+        description="Bytes of past answers that suffix may copy from, separate for each cache_salt; 0 keeps none.",
     )
     run_ahead: int = Field(
         DEFAULT_RUN_AHEAD,
         ge=0,
         le=MAX_RUN_AHEAD,
-        description="Outcomes of the pending verdict to draft for side by side; 0 is off. Of a model.",
+        description="Outcomes of the pending verdict to draft for at a time; 0 is off. Needs a model.",
     )
 
     @property

@@ -1,6 +1,6 @@
 """The architectures that are tested, each with what it covers and what must come of it.
 
-docs/models.md is this table with the numbers of a run; ``scripts/models_table`` writes it.
+docs/internals/adding-an-architecture.md has this table with the numbers of a run; ``scripts/models_table`` writes it.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""docs/models.md: written from a run of every case in tests/support/architectures.py, and read back by a test.
+"""The table of architectures in the docs: written from a run of every case of ``architectures``, read back by a test.
 
 Run by scripts/models_table.
 """
@@ -13,23 +13,12 @@ import transformers
 
 from specgate.errors import UnsupportedArchitecture
 from tests.support.architecture_runs import measure, write_case
-from tests.support.architectures import CASES, WINDOW, Case
+from tests.support.architectures import CASES, Case
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models.md"
-_HEAD = f"""# Models
-
-Written by `scripts/models_table` from a run with transformers {{transformers}} and torch {{torch}}; not edited by hand.
-
-Any causal language model that transformers loads, that takes its attention from `AttentionInterface` and that ships
-safetensors is served, if it passes the self-check that ends every load; what does not pass is refused with a reason.
-Here are the architectures that the tests bring to the serving path, as tiny random models in float32 on the CPU:
-several sequences in one batch, prefill in chunks, rounds of five tokens, rollbacks, single tokens, windows of {WINDOW}
-tokens in sequences of up to 93. Query and key weights are scaled up, biases and norms are random; without a named
-window, soft-cap, multiplier or optional bias the same weights answer something else.
-
-*Exact* means that every row of logits was compared with the model's own eager forward without a cache: the number is
-the largest relative error of an answer (Frobenius norm; the limit is 1e-4), and the greedy token was the same
-everywhere. Models that are not in the table may well be served: the self-check decides.
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "adding-an-architecture.md"
+_BEGIN = "<!-- table of architectures: written by scripts/models_table -->\n"
+_END = "<!-- end of the table of architectures -->\n"
+_HEAD = """With transformers {transformers} and torch {torch}:
 
 | model | class in transformers | on the serving path | what was covered |
 |---|---|---|---|
@@ -46,11 +35,19 @@ def _result(case: Case) -> str:
 
 
 def documented_verdicts() -> Iterator[tuple[str, str, str]]:
-    """Yield name, class and verdict of every row of the document, without the numbers."""
-    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+    """Yield name, class and verdict of every row of the table, without the numbers."""
+    _, table, _ = _parts()
+    for line in table.splitlines():
         if line.startswith("| ") and "`" in line:
             name, architecture, result, _ = line.removeprefix("| ").removesuffix(" |").split(" | ")
             yield name, architecture.strip("`"), "exact" if result.startswith("exact to ") else result
+
+
+def _parts() -> tuple[str, str, str]:
+    """Return the document up to its table, the table, and what follows."""
+    before, _, rest = DOCUMENT.read_text(encoding="utf-8").partition(_BEGIN)
+    table, _, after = rest.partition(_END)
+    return before, table, after
 
 
 def main() -> None:
@@ -59,7 +56,8 @@ def main() -> None:
         print(case.name, file=sys.stderr)
         lines.append(f"| {case.name} | `{case.architecture}` | {_result(case)} | {case.covers} |\n")
     head = _HEAD.format(transformers=transformers.__version__, torch=torch.__version__.split("+")[0])
-    DOCUMENT.write_text(head + "".join(lines), encoding="utf-8")
+    before, _, after = _parts()
+    DOCUMENT.write_text("".join([before, _BEGIN, head, *lines, _END, after]), encoding="utf-8")
 
 
 if __name__ == "__main__":

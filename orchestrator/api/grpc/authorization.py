@@ -1,4 +1,4 @@
-"""Keys at the gRPC door: the metadata ``authorization`` of its calls. Health and reflection are open."""
+"""Keys at the gRPC API: the metadata ``authorization`` of its calls. Health and reflection are open."""
 
 from typing import Any
 

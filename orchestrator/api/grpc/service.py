@@ -1,4 +1,4 @@
-"""The gRPC door: ``GenerationService``, by a server of our own in every gateway replica."""
+"""The gRPC API: ``GenerationService``, by a server of our own in every gateway replica."""
 
 from contextlib import aclosing
 from dataclasses import replace

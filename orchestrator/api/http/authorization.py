@@ -1,4 +1,4 @@
-"""Keys at the HTTP door: ``Authorization: Bearer KEY`` on all paths but those that say nothing of anybody."""
+"""Keys at the HTTP API: ``Authorization: Bearer KEY`` on all paths but those that say nothing of anybody."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""How many connections the HTTP door holds, in all and from one address, and which one makes way for a new one."""
+"""How many connections the HTTP API holds, in all and from one address, and which one makes way for a new one."""
 
 from collections.abc import Iterable
 from typing import Protocol

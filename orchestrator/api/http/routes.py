@@ -1,4 +1,4 @@
-"""The HTTP door: OpenAI's endpoints for completions, chats and models, and what a load balancer asks."""
+"""The HTTP API: OpenAI's endpoints for completions, chats and models, and what a load balancer asks."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The HTTP door's server: uvicorn's protocol on sockets of our own, in every gateway replica.
+"""The HTTP API's server: uvicorn's protocol on sockets of our own, in every gateway replica.
 
 Ray Serve's proxy would stand in front with one time limit, for idle connections, and would take all that is written
 for a client that does not read. Here a reader that is slow slows its own request, and only that.

@@ -63,7 +63,7 @@ class MetricsSettings(StrictSettings):
 
 
 class HttpSettings(Listen):
-    """The HTTP door, and how long and how often it lets clients hold it up."""
+    """The HTTP API, and how long and how often it lets clients hold it up."""
 
     head_timeout_s: float = Field(10.0, gt=0, le=86_400)
     body_timeout_s: float = Field(30.0, gt=0, le=86_400)

@@ -10,7 +10,7 @@ from specgate.rpc.tls import ClientTlsFiles
 
 
 class GrpcClient:
-    """One channel to one gRPC door; use it as ``async with``.
+    """One channel to one gRPC API; use it as ``async with``.
 
     ``stats`` are those of the last stream that was read to its end. Times and outcomes of rounds stay on the server.
     """

@@ -21,7 +21,7 @@ def stream_completion(
     """Yield the deltas of one streamed completion, over a connection of its own.
 
     Args:
-        endpoint: HOST:PORT of the HTTP door.
+        endpoint: HOST:PORT of the HTTP API.
         model: the served model's name.
         text: the prompt; the request's token ids are not sent.
         timeout_s: how long the next piece may take.
@@ -53,7 +53,7 @@ def _answered(endpoint: str, body: dict[str, Any], timeout_s: float) -> Iterator
                 raise SpecgateError(f"HTTP {response.status}: {response.read().decode(errors='replace')}")
             yield response
         except (OSError, http.client.HTTPException) as error:
-            raise ServiceUnavailable(f"the HTTP door at {endpoint}: {error}") from error
+            raise ServiceUnavailable(f"the HTTP API at {endpoint}: {error}") from error
 
 
 def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
@@ -107,4 +107,4 @@ def _delta(event: dict[str, Any]) -> Delta:
             finish_reason=FinishReason(choice["finish_reason"]) if choice["finish_reason"] else None,
         )
     except (LookupError, TypeError, ValueError) as error:
-        raise InternalError(f"the HTTP door answered nonsense: {error!r}") from None
+        raise InternalError(f"the HTTP API answered nonsense: {error!r}") from None

@@ -38,7 +38,12 @@ def compare_gates(
     models: ModelOptions,
     gates: GateOptions,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of prompts: JSON lines with 'prompt' or 'token_ids'.",
+            show_default="short Python beginnings",
+        ),
     ] = None,
 ) -> None:
     """Compare the gate auto with every fixed choice: tokens/s, case by case, block by block in turns.

@@ -30,54 +30,63 @@ class GateOptions:
         str,
         typer.Option(
             metavar="KIND,...",
-            help="good: as it is; slow: a third of a target forward a token; random: its weights shuffled.",
+            help="good: the draft as it is; slow: a third of a target forward per token; random: shuffled weights.",
             rich_help_panel=_CASES,
         ),
     ] = "good,slow"
-    temperatures: Annotated[str, typer.Option(metavar="T,T,...", help="0 is greedy.", rich_help_panel=_CASES)] = (
-        "0,0.7,1"
+    temperatures: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.", rich_help_panel=_CASES)
+    ] = "0,0.7,1"
+    concurrency: Annotated[str, typer.Option(metavar="N,N,...", help="Numbers of clients.", rich_help_panel=_CASES)] = (
+        "1,8"
     )
-    concurrency: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Clients that ask at a time.", rich_help_panel=_CASES)
-    ] = "1,8"
     verification: Annotated[
         Verification,
-        typer.Option(help="How draft tokens are accepted; both are exact.", rich_help_panel=_CASES),
+        typer.Option(
+            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_CASES
+        ),
     ] = Verification.SHARED_NOISE
     gammas: Annotated[
-        str, typer.Option(metavar="N,N,...", help="γ of the gate none; '' leaves it out.", rich_help_panel=_CHOICES)
+        str,
+        typer.Option(
+            metavar="N,N,...", help="Values of γ for the gate none; '' measures none.", rich_help_panel=_CHOICES
+        ),
     ] = ",".join(map(str, range(1, AUTO_GAMMA + 1)))
     thresholds: Annotated[
         str,
-        typer.Option(metavar="P,P,...", help="Of target_confidence; '' leaves it out.", rich_help_panel=_CHOICES),
+        typer.Option(
+            metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.", rich_help_panel=_CHOICES
+        ),
     ] = "0.3,0.5,0.7"
     blocks: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Measured for each choice of a case: a request, or two a client.", rich_help_panel=_SIZE
+            metavar="N", help="Measured blocks per choice: one request, or two per client.", rich_help_panel=_SIZE
         ),
     ] = 24
     warm_up: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Blocks before that are not measured: auto learns in all of them, the others run the last one.",
+            help="Blocks before the measurement: auto runs all of them, a fixed gate the last one.",
             rich_help_panel=_SIZE,
         ),
     ] = 8
-    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a request.", rich_help_panel=_SIZE)] = 128
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens per request.", rich_help_panel=_SIZE)] = 128
     traces: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Texts to record of each draft and temperature, into --out, and to replay.",
+            help="Texts to record into --out for each draft and temperature, and to replay.",
             rich_help_panel=_SIZE,
         ),
     ] = 0
-    seed: Annotated[int, typer.Option(help="Of the first request; each has its own.", rich_help_panel=_SIZE)] = 0
+    seed: Annotated[
+        int, typer.Option(help="Seed of the first request; every request has its own.", rich_help_panel=_SIZE)
+    ] = 0
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write gates.json, gates.md, and plots where matplotlib is installed."),
+        typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, plots."),
     ] = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The table of a comparison, for people and for docs/gating.md."""
+"""The table of a comparison, for people."""
 
 from collections.abc import Sequence
 

@@ -70,7 +70,7 @@ def replayed(folder: Path, traces: Mapping[str, RoundTrace], clients: Sequence[i
             for sessions in clients
             if sessions <= len(one.texts)
         ]
-        table = "\n".join([HEAD, *rows]) + "\n"
+        table = "\n".join([HEAD, *map(str, rows)]) + "\n"
         (folder / "replays.md").write_text(table, "utf-8")
     except OSError as error:
         raise InvalidArgument("out", f"{folder} cannot be written: {error.strerror}") from error

@@ -34,20 +34,22 @@ class LoadOptions:
     concurrency: Annotated[
         str | None,
         typer.Option(
-            metavar="N,N,...", help="Measure load: so many clients, each sends when it is free.", rich_help_panel=_LOAD
+            metavar="N,N,...",
+            help="Measure load: N clients; each sends its next request when it has its answer.",
+            rich_help_panel=_LOAD,
         ),
     ] = None
     rate: Annotated[
         str | None,
         typer.Option(
-            metavar="R,R,...", help="Measure load: so many requests a second, Poisson arrivals.", rich_help_panel=_LOAD
+            metavar="R,R,...", help="Measure load: R requests per second, with Poisson arrivals.", rich_help_panel=_LOAD
         ),
     ] = None
     requests: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Requests of one measurement.",
+            help="Requests per measurement.",
             show_default="3 a client, at least 8; 10 s at a rate, at least 32",
             rich_help_panel=_LOAD,
         ),
@@ -56,14 +58,14 @@ class LoadOptions:
         int | None,
         typer.Option(
             metavar="TOKENS",
-            help="Measure how long streaming sessions wait when a prompt of so many tokens arrives: as many sessions "
-            f"as the largest --concurrency says, {DEFAULT_STREAMS} without it.",
+            help="Measure the delay of streaming sessions when a prompt of so many tokens arrives. The number of "
+            f"sessions is the largest --concurrency, {DEFAULT_STREAMS} without it.",
             rich_help_panel=_LOAD,
         ),
     ] = None
     plots: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Draw the tables as PNG; needs the extra 'bench'.", rich_help_panel=_LOAD),
+        typer.Option(metavar="FOLDER", help="Plot the tables as PNG; needs the extra 'bench'.", rich_help_panel=_LOAD),
     ] = None
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ def print_load(console: Console, rows: Sequence[Summary]) -> None:
         names: tuple[Column, ...] = ((_TITLES[sweep], lambda row: f"{row.level.value:g}"), _MODE)
         for columns in [(*_RATES, *_TIMES)] if console.width >= 2 * WIDE else [_RATES, _TIMES]:
             console.print(table_of(own, (*names, *columns), num_names=2, style_of=_style))
-    note = "Total tokens/s are medians of the repeats; times are of all requests, by the definitions in docs/load.md."
+    note = "Total tokens/s are medians of the repeats; times are of all requests (docs/internals/benchmarks.md)."
     console.print(note, style="dim", soft_wrap=True)
     _warn(console, rows)
 

@@ -23,7 +23,7 @@ class NetworkOptions:
         str | None,
         typer.Option(
             metavar="MS,MS,...",
-            help="Measure the network instead: so much more round trip between the orchestrator and both services, "
+            help="Measure the network: added round-trip time between the orchestrator and both services, "
             "such as 0,1,5,20.",
             rich_help_panel="Network",
         ),

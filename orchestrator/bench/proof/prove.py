@@ -41,16 +41,19 @@ def prove(
             metavar="FILE", help="JSON lines with 'prompt' or 'token_ids'.", show_default="short Python beginnings"
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(help="Tokens of each text that is compared.")] = DEFAULT_TOKENS,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of each compared text.")] = DEFAULT_TOKENS,
     samples: Annotated[
-        int, typer.Option(help="Texts a prompt and side for rejection; four times as many find half the deviation.")
+        int,
+        typer.Option(
+            help="Texts per prompt and side for rejection; four times as many halve the detectable deviation."
+        ),
     ] = DEFAULT_SAMPLES,
     hf: Annotated[
-        bool, typer.Option("--hf/--no-hf", help="Compare the target alone with transformers' own decoding, too.")
+        bool, typer.Option("--hf/--no-hf", help="Also compare the target alone with `generate` of transformers.")
     ] = True,
-    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every figure here, too.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to this file.")] = None,
 ) -> None:
-    """Show whether this pair writes what its target alone writes: exit code 0 if so, 1 if not or not decided."""
+    """Prove that the pair writes what its target alone writes. Exit code 0 if it does, 1 if not or undecided."""
     check_range("max_tokens", max_tokens, 1, MAX_TOKENS)
     check_range("samples", samples, MIN_SAMPLES, MAX_SAMPLES)
     todo = _prompts(prompts, GenerationRequest((), max_tokens=max(max_tokens, REJECTION_TOKENS)))

@@ -1,4 +1,4 @@
-"""What clients of a soak ask for: a fixed set of requests, drawn at random, through both doors, whole or streamed."""
+"""What clients of a soak ask for: a fixed set of requests, drawn at random, through both APIs, whole or streamed."""
 
 import random
 from collections.abc import Sequence

@@ -28,14 +28,17 @@ class SoakOptions:
         float | None,
         typer.Option(
             metavar="MINUTES",
-            help="Serve the pair on Ray under mixed load instead, with kills: texts, memory, sessions over time.",
+            help="Serve the pair on Ray under mixed load with kills; check texts, memory and sessions over time.",
             rich_help_panel=_PANEL,
         ),
     ] = None
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="For soak.json and soak.png.", show_default="one of its own", rich_help_panel=_PANEL
+            metavar="FOLDER",
+            help="Folder of soak.json and soak.png.",
+            show_default="one of its own",
+            rich_help_panel=_PANEL,
         ),
     ] = None
 

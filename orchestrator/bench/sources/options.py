@@ -24,16 +24,16 @@ class SourceOptions:
         str | None,
         typer.Option(
             metavar="METHOD,...",
-            help=f"Measure draft sources under auto instead: some of {', '.join(DraftMethod)}.",
+            help=f"Measure draft sources under the gate auto: some of {', '.join(DraftMethod)}.",
             rich_help_panel=_PANEL,
         ),
     ] = None
     source_skip: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Skip file of layer-skip.", rich_help_panel=_PANEL)
+        str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip.", rich_help_panel=_PANEL)
     ] = None
-    sets: Annotated[
-        str, typer.Option(metavar="SET,...", help="Prompt sets to measure them on.", rich_help_panel=_PANEL)
-    ] = ",".join(SETS)
+    sets: Annotated[str, typer.Option(metavar="SET,...", help="Prompt sets for --sources.", rich_help_panel=_PANEL)] = (
+        ",".join(SETS)
+    )
 
     def __post_init__(self) -> None:
         if self.source_skip is None and DraftMethod.LAYER_SKIP in self.methods:

@@ -1,4 +1,4 @@
-"""The rule: of a handful of plans take the one that would have been fastest on recent texts, at these prices."""
+"""Choose γ and the confidence threshold with the highest estimated tokens/s on recent text."""
 
 from collections.abc import Generator
 from typing import NamedTuple
@@ -8,20 +8,20 @@ from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, TokenHis
 from specgate.types import ALWAYS_SOLO
 
 SWITCH_GAIN = 1.01
-"""How much faster another choice must promise to be than the one in use: less is within what prices err by."""
+"""Estimated speed-up that another choice needs to replace the current one; less is within the error."""
 TURNS = 6
-"""To find out how long shared forwards are: after five next to nothing changes."""
+"""Iterations of the fixed point in ``cycle_us``; it converges in about five."""
 
 
 class Choice(NamedTuple):
-    """In the first ``closed`` buckets of confidence the target goes on alone, else a round has ``gamma`` draft ones."""
+    """The target decodes alone in the lowest ``closed`` buckets of confidence; else a round drafts ``gamma`` tokens."""
 
     closed: int
     gamma: int
 
     @property
     def solo_below(self) -> float:
-        """The same as the verifier's gate."""
+        """The threshold of the verifier's gate."""
         return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
 
     @property
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a choice would have come to on a text: numbers of tokens, rounds, solo tokens and draft tokens."""
+    """Counts of a choice on a text: tokens, rounds, solo tokens and draft tokens."""
 
     tokens: int
     rounds: int
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def simulate(text: TokenHistory, choice: Choice) -> Outcome:
-    """Cut ``text`` into the rounds of ``choice``."""
+    """Return the counts of ``text`` under ``choice``."""
     buckets, runs = text
     closed, gamma = choice
     position, end, rounds, solo = 0, len(runs), 0, 0
@@ -53,10 +53,10 @@ def simulate(text: TokenHistory, choice: Choice) -> Outcome:
 
 
 def cycle_us(outcome: Outcome, prices: Prices) -> float:
-    """Return the time between two verdicts of a session, where all sessions follow the same choice.
+    """Return the microseconds between two verdicts of a session if all sessions follow the same choice.
 
-    How long forwards take depends on who shares them, and that on how long they take: in the time of a forward as
-    many sessions are in it as make up the shares of all (Little, 1961). A fixed point, found by turns.
+    The time of a forward depends on the sessions that share it, and their number on that time (Little, 1961). The
+    fixed point is found by iteration.
     """
     if prices.sessions == 1 and not outcome.rounds:
         return prices.alone_us
@@ -70,7 +70,7 @@ def cycle_us(outcome: Outcome, prices: Prices) -> float:
         share = min(forward_us / us, 1.0)
         batch = min(sessions * share / (1 - (1 - share) ** sessions), sessions)
         forward_us = prices.forward_us(batch * rows, batch)
-        # Others began theirs when it left: it waits for the rest of that one, or for half of one that came meanwhile.
+        # A session waits for the rest of the forward that runs when it returns, on average at least half of it.
         others = 1 - (1 - share) ** (sessions - 1)
         us = forward_us + away_us + round_share * others * max(forward_us - away_each_us, forward_us / 2)
     return us
@@ -83,7 +83,7 @@ def rate(text: TokenHistory, choice: Choice, prices: Prices) -> float:
 
 
 class Found(NamedTuple):
-    """A choice, its ``rate``, and what a round loses that drafts where the choice is closed."""
+    """A choice, its ``rate``, and the microseconds that one probe round loses."""
 
     choice: Choice
     rate: float
@@ -91,7 +91,7 @@ class Found(NamedTuple):
 
 
 def search(text: TokenHistory, prices: Prices, max_gamma: int, last: Choice | None) -> Generator[None, None, Found]:
-    """Return the best choice, or ``last`` where no other is much better. Pauses after each rate, about 0.1 ms."""
+    """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms."""
     rates: dict[Choice, float] = {}
     open_choices = [Choice(0, gamma) for gamma in range(1, max_gamma + 1)]
     yield from _rate_all(rates, open_choices, text, prices)

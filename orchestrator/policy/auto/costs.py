@@ -1,4 +1,4 @@
-"""What a round costs, in microseconds: first what the services told when they loaded, then what verdicts tell."""
+"""Costs of a round in microseconds: first those that the services measured at load, then those of verdicts."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -8,49 +8,48 @@ from orchestrator.policy.auto.fit import Line
 from specgate.types import ForwardCost, RoundRecord
 
 HALF_LIFE = 100
-"""In verdicts of each session: how fast a machine runs changes by the minute, as its neighbours come and go."""
+"""Half-life of a measurement, in verdicts of each session; the speed of a shared machine changes within minutes."""
 MEASURED_WEIGHT, GUESS_WEIGHT = 8.0, 0.5
-"""Measurements that what a service told, and what nobody told, is worth."""
+"""Weight of a service's own measurement and of a guess, in verdicts."""
 GUESSED_SHARE = 0.1
-"""Of a forward of one row, until more is known: a further row or session, a draft token, the way of a round."""
+"""Guess until measured, as a share of a one-row forward: one more row or session, a draft token, the overhead."""
 NUM_RECENT = 2 * HALF_LIFE
-"""Verdicts whose sessions count as present, or four of each if that is more: one whose reader stopped is no load."""
+"""Sessions of the last so many verdicts (or four per session) count as present; a stalled reader is no load."""
 BATCH_SHARE = 0.1
-"""Of a session's next verdict in the mean of how many shared its forwards: not all of them are in each one."""
+"""Weight of a new verdict in the running mean of a session's batch size."""
 
 
 class _Seen(NamedTuple):
-    """A session's last verdict, counted over all, and how many shared its forwards lately."""
+    """Number of a session's last verdict, and the mean batch size of its forwards."""
 
     at: int
     batch: float
 
 
 class MeasuredCosts(NamedTuple):
-    """What the services measured when they loaded: forwards of some numbers of rows, fewest first; () where unknown."""
+    """Forward times that the services measured at load, fewest rows first; () if unknown."""
 
     target: Sequence[ForwardCost] = ()
     draft: Sequence[ForwardCost] = ()
 
 
 def forward_us(costs: Sequence[ForwardCost], rows: float) -> float:
-    """Return what a forward of ``rows`` takes, on straight lines between and beyond the widths that were measured."""
+    """Return the microseconds of a forward of ``rows``, by linear interpolation between the measured widths."""
     if len(costs) == 1:
         (known_rows, known_us) = costs[0]
         return known_us * (1 + GUESSED_SHARE * (rows - 1)) / (1 + GUESSED_SHARE * (known_rows - 1))
     low, high = next(((a, b) for a, b in pairwise(costs) if rows <= b.rows), (costs[-2], costs[-1]))
-    # No forward is faster for having more rows, whatever noise was measured.
+    # Measurement noise must not make a larger forward faster.
     slope = max((high.forward_us - low.forward_us) / (high.rows - low.rows), 0.0)
     return max(low.forward_us + slope * (rows - low.rows), 1.0)
 
 
 class Prices(NamedTuple):
-    """The costs of one moment.
+    """The current cost estimates.
 
-    A forward takes ``pace`` times what was told for its rows, and ``session_us`` for each session after the first. A
-    round takes ``overhead_us`` and ``token_us`` a draft token besides its forward. ``sessions`` share the verifier. A
-    lone session's token takes ``alone_us`` where nothing is drafted: a drafter that works beside the target takes time
-    from the cores and the memory that both use.
+    A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
+    ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
+    is a token of a single session without drafting; a running drafter slows the target on shared cores.
     """
 
     target: Sequence[ForwardCost]
@@ -62,20 +61,20 @@ class Prices(NamedTuple):
     sessions: int = 1
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
-        """Return what a forward takes that so many sessions share, with ``rows`` in all."""
+        """Return the microseconds of a forward of ``rows`` in all, shared by ``sessions``."""
         return max(self.pace * forward_us(self.target, rows) + self.session_us * (sessions - 1), 1.0)
 
     def can_pay(self, max_gamma: int) -> bool:
-        """Return whether a draft that always agreed would be faster than the target alone."""
+        """Return whether a draft with 100 % acceptance would beat the target alone."""
         round_us = {g: self.forward_us(g + 1) + self.overhead_us + self.token_us * g for g in range(1, max_gamma + 1)}
         return any(us < (gamma + 1) * self.forward_us(1) for gamma, us in round_us.items())
 
 
 class Costs:
-    """Learns prices from verdicts, and counts who is there.
+    """Learns costs from verdicts and counts the present sessions.
 
     Args:
-        measured: returns what the services told by now: a drafter may come later than the target.
+        measured: returns the costs that the services have reported so far.
     """
 
     def __init__(self, measured: Callable[[], MeasuredCosts]) -> None:
@@ -84,20 +83,20 @@ class Costs:
         self._target: Sequence[ForwardCost] = ()
         self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
-        """The same of a lone session, beside an idle drafter."""
+        """The same for a single session with an idle drafter."""
         self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
-        """Both in forwards of one row: what a forward takes for its rows and sessions; a round for itself and its γ."""
+        """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ."""
         self._num_verdicts = 0
         self._present: dict[int, _Seen] = {}
-        """By session, the one that was seen longest ago first."""
+        """By session; the least recently seen is first."""
 
     @property
     def sessions(self) -> int:
-        """How many share the verifier: this gateway's, or more where a forward was shared with others'."""
+        """Sessions that share the verifier, those of other gateways included."""
         return max(1, len(self._present), *(round(one.batch) for one in self._present.values()))
 
     def observe(self, session: int, record: RoundRecord) -> None:
-        """Take in a verdict of a session. One that holds more than a round tells who is there, and nothing of costs."""
+        """Learn from one verdict. One of several rounds counts the sessions but teaches no cost."""
         verdict, timing = record.verdict, record.timing
         self._see(session, verdict.batch_sessions)
         sessions = self.sessions
@@ -107,24 +106,24 @@ class Costs:
             return
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
         self._update()
-        # Of many sessions there are as many times the verdicts in the same time.
+        # Many sessions give more verdicts in the same time, so each weighs less.
         batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
-        # A lone session waits for nobody: all that its verdict took is the target's.
+        # A single session waits for nobody, so the whole verdict time is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(self._target, verdict.batch_rows) / self._unit_us
         is_quiet = record.undrafted and not record.plan.tells_drafter and sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if gamma := len(record.proposal):
-            # While its reader is busy a round stands still, and a solo run goes on: that is a round's, too.
+            # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides.add((1, gamma), us / self._unit_us, weight)
 
     def leave(self, session: int) -> None:
-        """Count a session no more."""
+        """Stop counting a session."""
         self._present.pop(session, None)
 
     def now(self) -> Prices | None:
-        """Return the prices of this moment; None: nothing was told, and no verdict was seen."""
+        """Return the current estimates; None before the first measurement."""
         self._update()
         if not self._target:
             return None
@@ -143,7 +142,7 @@ class Costs:
             self._besides.draw_to((GUESSED_SHARE, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
 
     def draft_prompt_us(self, num_tokens: int) -> float:
-        """Return what the drafter takes to read so many tokens; 0 where it did not tell."""
+        """Return the microseconds in which the drafter reads ``num_tokens``; 0 if unknown."""
         return forward_us(self._measured.draft, num_tokens) if self._measured.draft else 0.0
 
     @property

@@ -1,10 +1,10 @@
-"""``auto`` for one session whose drafter copies: nothing is asked, what it announces is taken where that pays.
+"""``auto`` for one session whose drafter copies from the text: uses announced drafts when they pay.
 
-The target goes on alone and never waits. Meanwhile the drafter follows the text, and where it has evidence it announces
-a draft, which the target verifies in its next forward (see ``FollowUps``). So a text without copies costs nothing. How
-long a draft is follows from its evidence; what is left to choose is behind which confidences of the target it pays.
+The target decodes alone and never waits. The drafter follows the text and announces a draft when it finds a match; the
+target verifies it in its next forward (see ``FollowUps``). So a text without matches costs nothing. The match sets the
+length of a draft; this policy chooses the confidence above which drafts are used.
 
-Lossless as ``policy.Auto`` is: only committed tokens and rounds that are over are looked at.
+Like ``policy.Auto``, it sees only committed tokens and finished rounds.
 """
 
 from dataclasses import replace
@@ -23,11 +23,11 @@ class OnEvidence:
         self._drafter = drafter
         self._longest = longest
         self._max_gamma = min(longest, AUTO_GAMMA)
-        """Of the choices that are looked at: longer ones tell no more of whether a copy pays."""
+        """Longest draft that the search considers; longer ones do not change whether copying pays."""
         self._probes_left = 0
 
     def plan(self, session: Progress) -> RoundPlan:
-        """Return the next round's plan: the target alone, beside a drafter that follows or one that hears nothing."""
+        """Return the next round's plan: the target alone, with a drafter that follows the text if drafts pay."""
         gamma = self._gamma()
         if gamma and not self._drafter.available:
             self._drafter.want()
@@ -45,7 +45,7 @@ class OnEvidence:
         return ExpectedPlan(plan, solo_below)
 
     def _gamma(self) -> int:
-        """Return how long an announced draft may be; 0: none is wanted, and none is tried at this moment."""
+        """Return the longest draft that may be announced; 0 if drafts do not pay now."""
         found = self._mode.found(self._max_gamma)
         if found is None:
             return self._longest
@@ -54,13 +54,13 @@ class OnEvidence:
             loss_us = PROBE_ROUNDS * found.probe_us
             if not self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
                 return 0
-            # The plan that begins a probe has no draft yet.
+            # The first round of a probe has no draft yet.
             self._probes_left = PROBE_ROUNDS + 1
         return self._longest
 
 
 def _alone(session: Progress, prepare: int) -> RoundPlan:
-    """Let the target go on alone; with ``prepare`` 0 the drafter hears nothing."""
+    """Return a solo plan; with ``prepare`` 0 the drafter gets no tokens."""
     run = min(session.remaining, MOST_SOLO)
     why_alone = WhyAlone.NO_COPY if prepare else WhyAlone.NO_GAIN
     return RoundPlan(0, 0.0, ALWAYS_SOLO, run, prepare, keeps_warm=prepare > 0, why_alone=why_alone)

@@ -1,15 +1,15 @@
-"""Least squares with forgetting, drawn to what was known before the first measurement."""
+"""Least squares with exponential forgetting and a prior."""
 
 MOST_OFF = 4.0
-"""A hiccup is no cost: where a neighbour takes the processor for 100 ms, no forward has become so long."""
+"""A measurement counts as at most this many times its expectation; an outlier is no cost."""
 
 
 class Line:
-    """Ridge regression of y = c₁ x₁ + c₂ x₂. The older a measurement, the less it weighs; no cost is negative.
+    """Ridge regression of y = c₁ x₁ + c₂ x₂. Older measurements weigh less; no coefficient is negative.
 
     Args:
-        prior: the coefficients that are taken until something is measured.
-        weights: in measurements with x = 1, how much it takes to move each of them half way.
+        prior: the coefficients before the first measurement.
+        weights: of the prior, in measurements with x = 1.
         half_life: in measurements.
     """
 
@@ -19,11 +19,11 @@ class Line:
         """Of x₁², x₁x₂, x₂², x₁y and x₂y."""
 
     def draw_to(self, prior: tuple[float, float], weights: tuple[float, float]) -> None:
-        """Take another prior; what was measured stays."""
+        """Replace the prior and keep the measurements."""
         self._prior, self._weights = prior, weights
 
     def add(self, x: tuple[float, float], y: float, weight: float = 1.0) -> None:
-        """Take in one measurement. What is ``MOST_OFF`` times as much as expected counts as that."""
+        """Add one measurement, limited to ``MOST_OFF`` times its expectation."""
         expected = sum(one * known for one, known in zip(x, self.solve(), strict=True))
         y = min(y, MOST_OFF * max(expected, x[0]))
         keep = self._keep**weight
@@ -31,7 +31,7 @@ class Line:
         self._sums = [old * keep + weight * new for old, new in zip(self._sums, products, strict=True)]
 
     def solve(self) -> tuple[float, float]:
-        """Return the coefficients of this moment."""
+        """Return the current coefficients."""
         xx11, xx12, xx22, xy1, xy2 = self._sums
         xx11, xy1 = xx11 + self._weights[0], xy1 + self._weights[0] * self._prior[0]
         xx22, xy2 = xx22 + self._weights[1], xy2 + self._weights[1] * self._prior[1]

@@ -1,4 +1,4 @@
-"""What one gateway has learned of all its sessions, and the policies of those whose gate is ``auto``. No threads."""
+"""What one gateway learns from all its sessions, shared by the policies of the gate ``auto``. Not thread-safe."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from orchestrator.policy.gates import Asked, DrafterState, Gate
 from specgate.types import RoundRecord, Verification
 
 MAX_CHOICE = 16
-"""Draft tokens that are ever chosen, whatever a request allows: a search through more takes longer than it brings."""
+"""Most draft tokens that ``auto`` picks, whatever a request allows; searching more costs more than it brings."""
 
 
 def mode_of(request: Asked) -> tuple[Verification, int]:
-    """Return what requests have in common whose drafts survive alike: verification, and temperature in quarters."""
+    """Return the mode of a request: verification, and temperature in quarters. Acceptance is alike within a mode."""
     if request.sampling.greedy:
         return Verification.SHARED_NOISE, 0
     return request.verification, min(max(round(request.sampling.temperature * 4), 1), 8)
 
 
 class Learner:
-    """Learns from the rounds of all sessions. What they cost depends on the two models, how drafts survive on the mode.
+    """Learns costs from the rounds of all sessions, and acceptance for each mode.
 
     Args:
-        measured: returns what the services told of their costs by now.
-        pace: of the searches.
-        copies: returns whether the drafters only draft where they have evidence, as far as is known by now.
+        measured: returns the costs that the services have reported so far.
+        pace: runs the steps of a search.
+        copies: returns whether the drafters copy from the text instead of running a model.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class Learner:
         self._sessions = count()
 
     def policy(self, request: Asked, drafter: DrafterState) -> Auto | OnEvidence:
-        """Return the policy of one session, which asks this drafter."""
+        """Return the policy of one session with this drafter."""
         if self._copies():
             longest = MAX_CHOICE if request.gamma is None else min(request.gamma, MAX_CHOICE)
             return OnEvidence(self._mode(request), drafter, longest)
         return Auto(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: Asked) -> "Observer | None":
-        """Return whom to tell of a session's verdicts; None where they would teach nothing.
+        """Return the observer of a session's verdicts; None if they would mislead the learner.
 
-        ``draft_confidence`` ends a draft where it is unsure: the tokens that are left survive better than others.
+        ``draft_confidence`` ends a draft where it is unsure, so the acceptance of the remaining tokens is too high.
         """
         return None if request.gate is Gate.DRAFT_CONFIDENCE else Observer(self._mode(request), next(self._sessions))
 
@@ -65,7 +65,7 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Tells of one session's records, until it leaves. That is safe to call twice."""
+    """Passes on one session's records until ``leave``, which is safe to call twice."""
 
     mode: ModeLearner
     session: int

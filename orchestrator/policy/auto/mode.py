@@ -1,4 +1,4 @@
-"""What one gateway has learned of one mode of requests, in its rounds: what to choose, and whether to try more."""
+"""What one gateway learns about one mode of requests: the current choice, and when to probe."""
 
 from collections.abc import Callable, Generator, Iterator
 
@@ -8,27 +8,27 @@ from orchestrator.policy.auto.history import History
 from specgate.types import RoundRecord
 
 VERDICTS_A_SEARCH, FIRST_VERDICTS = 16, 4
-"""Of each session, between two searches, which take some milliseconds each; sooner while little is known."""
+"""Verdicts per session between two searches of some milliseconds each; fewer before the first ones."""
 EXPLORED = 0.01
-"""Of the time: what may be lost by drafting where it does not seem to pay."""
+"""Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
-"""Of a forward, by a probe: that nothing seems to be lost is no reason to probe always."""
+"""Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
 Pace = Callable[[Iterator[None]], None]
-"""Takes all steps of some work, sooner or later."""
+"""Runs all steps of some work, now or later."""
 
 
 def at_once(steps: Iterator[None]) -> None:
-    """Take all steps now."""
+    """Run all steps now."""
     for _ in steps:
         pass
 
 
 class ModeLearner:
-    """What was learned of the requests of one mode, and the choices that follow from it.
+    """Learns from the requests of one mode and makes its choices.
 
     Args:
-        copies: drafts are had where there is evidence alone, and nobody waits for them. So what was decoded without one
-            says nothing of them, and a round costs its forward.
+        copies: the drafter copies from the text and nobody waits for it. Then tokens without a draft teach nothing
+            about acceptance, and a round costs one forward.
     """
 
     def __init__(self, costs: Costs, pace: Pace, *, copies: bool = False) -> None:
@@ -37,13 +37,13 @@ class ModeLearner:
         self._pace = pace
         self._history = History()
         self._found: dict[int, Found] = {}
-        """In use, by the most draft tokens that a request allows."""
+        """The current choice for each limit of draft tokens."""
         self._searched_at: dict[int, int] = {}
         self._num_verdicts = 0
         self._credit_us = 0.0
 
     def observe(self, session: int, record: RoundRecord) -> None:
-        """Learn from one verdict; an empty one says nothing."""
+        """Learn from one verdict; an empty one is ignored."""
         if record.num_tokens:
             self._num_verdicts += 1
             self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
@@ -52,14 +52,14 @@ class ModeLearner:
             self.costs.observe(session, record)
 
     def found(self, max_gamma: int, *, renew: bool = True) -> Found | None:
-        """Return the choice of this moment, and search for a better one if it is time; None: no cost is known."""
+        """Return the current choice, and search for a better one when due; None if no cost is known."""
         last = self._found.get(max_gamma)
         num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
         enough = VERDICTS_A_SEARCH if self._num_verdicts > VERDICTS_A_SEARCH else FIRST_VERDICTS
         is_due = last is None or (renew and num_new >= enough * self.costs.sessions)
         if is_due and (prices := self._prices()) is not None:
             self._searched_at[max_gamma] = self._num_verdicts
-            # The first one is waited for: there is nothing to go on with meanwhile.
+            # The first search runs at once: there is no choice to use meanwhile.
             (self._pace if last else at_once)(self._search(prices, max_gamma, last))
         return self._found.get(max_gamma)
 

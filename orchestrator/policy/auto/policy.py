@@ -1,9 +1,8 @@
-"""``auto`` for one session: follows the choice, and tries now and then what is not chosen.
+"""``auto`` for one session: picks γ each round to maximise estimated tokens/s, and probes drafting now and then.
 
-Lossless by what it may look at: the target's confidence in committed tokens, and rounds that are over: how many of
-their tokens were judged and stood, how long they took, who shared their forwards. A pending proposal has no way in:
-``plan`` is called before the draft is asked for, and a record comes once its verdict is committed. When to try what is
-not chosen is counted, not drawn: there is no randomness that could meet the text's.
+It keeps the target's distribution because of what it sees: the target's confidence in committed tokens, and finished
+rounds with their accepted tokens, times and batch sizes. It never sees a pending proposal: ``plan`` runs before the
+draft is requested, and a record arrives after its verdict is committed. Probes are counted, not random.
 """
 
 from orchestrator.policy.auto.choice import Choice, Found
@@ -13,13 +12,13 @@ from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
 from specgate.types import RoundPlan, WhyAlone
 
 PROBE_ROUNDS = 2
-"""Of one probe: the second one finds the drafter ready, and may find something prepared."""
+"""Rounds of one probe: in the second the drafter is ready and may have a prepared proposal."""
 MOST_SOLO = 64
-"""Tokens of one solo run: nothing else is tried before it ends, and what the way back costs is a hundredth of it."""
+"""Tokens of one solo run. The policy cannot change within it; its round trip costs about 1 %."""
 
 
 class Auto:
-    """See ``gates.Policy``. ``max_gamma`` is the most that the request allows."""
+    """See ``gates.Policy``. ``max_gamma`` is the limit of the request."""
 
     def __init__(self, mode: ModeLearner, drafter: DrafterState, max_gamma: int) -> None:
         self._mode = mode
@@ -36,14 +35,14 @@ class Auto:
         is_closed = bucket < choice.closed
         if not self._probes(found):
             return _gated(choice, 0 if is_closed else choice.gamma, session)
-        # With no gate at the verifier: the round behind it, which may be closed too, is this policy's to plan.
-        # Until the drafter has read the text nothing is tried, and nothing is lost but the reading.
+        # A probe sets no gate at the verifier, so that this policy plans the next round as well.
+        # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
-        # Behind the last one nobody asks; 0 would leave it to the drafter how much it prepares.
+        # After the last probe nothing needs preparing; 0 would let the drafter decide.
         return RoundPlan(choice.gamma, prepare=choice.gamma if self._probes_left else 1)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
-        """Return the next round's plan where it follows the choice in use, and tries nothing."""
+        """Return the next round's plan if it follows the current choice; None during a probe."""
         found = self._mode.found(self._max_gamma, renew=False)
         if found is None:
             return ExpectedPlan(RoundPlan(1))
@@ -53,10 +52,10 @@ class Auto:
         return ExpectedPlan(_gated(choice, choice.gamma, session), choice.solo_below)
 
     def _probes(self, found: Found) -> bool:
-        """Return whether this round is one of a probe; begin one if it is time."""
+        """Return whether this round is a probe; begin one when it is due."""
         loss_us = PROBE_ROUNDS * found.probe_us
         if not found.choice.closed:
-            # The probe has changed the choice: nothing is left to try.
+            # The probe has changed the choice, so it ends.
             self._probes_left = 0
         elif not self._probes_left and self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
             self._probes_left = PROBE_ROUNDS
@@ -64,9 +63,9 @@ class Auto:
 
 
 def _gated(choice: Choice, gamma: int, session: Progress) -> RoundPlan:
-    """Let the verifier go on alone where the choice says so."""
+    """Return the plan of ``choice``, with its solo run at the verifier."""
     run = min(session.remaining, MOST_SOLO) if choice.closed else 0
-    # No longer proposals are prepared than will be used, and where nothing is drafted nothing need be ready.
+    # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.
     prepare = choice.gamma if choice.drafts else 0
     why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
     return RoundPlan(gamma, 0.0, choice.solo_below, run, prepare, choice.drafts, why_alone)

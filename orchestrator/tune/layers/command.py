@@ -52,12 +52,17 @@ def tune_layers(
     sampling: SamplingOptions,
     options: LayerOptions,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of prompts: JSON lines with 'prompt' or 'token_ids'.",
+            show_default="short Python beginnings",
+        ),
     ] = None,
 ) -> None:
-    """Search for blocks of the target to leave out, so that it drafts for itself; say so where that brings nothing.
+    """Search for blocks that the target can leave out to draft for itself; report if none pays.
 
-    Every second prompt is for the search, the others are for running what it found.
+    Every second prompt is used by the search, the others by the final runs.
     """
     check_optuna()
     models.check_has_services("tune layers")

@@ -23,20 +23,18 @@ class LayerOptions:
         InvalidArgument: a value is outside its range; names the flag.
     """
 
-    trials: Annotated[int, typer.Option(metavar="N", help="Sets of blocks to try.")] = 60
-    finalists: Annotated[int, typer.Option(metavar="N", help="The best ones, that are then run for real.")] = 2
-    random_sets: Annotated[
-        int, typer.Option(metavar="N", help="Sets of as many blocks at random, to compare with.")
-    ] = 8
-    repeats: Annotated[int, typer.Option(help="How often finalists are run.")] = 3
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="For skip.json, result.json and search.png.")] = Path(
-        "tune-layers"
+    trials: Annotated[int, typer.Option(metavar="N", help="Sets of blocks to try in the search.")] = 60
+    finalists: Annotated[int, typer.Option(metavar="N", help="Best sets to run for real.")] = 2
+    random_sets: Annotated[int, typer.Option(metavar="N", help="Random sets of the same size, for comparison.")] = 8
+    repeats: Annotated[int, typer.Option(help="Runs of each finalist.")] = 3
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of skip.json, result.json and search.png.")] = (
+        Path("tune-layers")
     )
     study: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="SQLite file of the search, which the same command goes on with.",
+            help="SQLite file of the search; the same command resumes it.",
             show_default="study.db in --out",
         ),
     ] = None

@@ -40,15 +40,20 @@ def tune_pair(
     sampling: SamplingOptions,
     options: TuneOptions,
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON lines.", show_default="short Python beginnings")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of prompts: JSON lines with 'prompt' or 'token_ids'.",
+            show_default="short Python beginnings",
+        ),
     ] = None,
     verification: Annotated[
-        Verification, typer.Option(help="How draft tokens are accepted; both are exact.")
+        Verification, typer.Option(help="How draft tokens are accepted. Both keep the target's distribution.")
     ] = Verification.SHARED_NOISE,
 ) -> None:
-    """Measure on your prompts which drafts to use, under which gate, with run-ahead or not; or say to draft none.
+    """Measure on your prompts which draft source, gate and run-ahead are fastest, and write a configuration.
 
-    `tune layers` searches for blocks of the target to leave out, so that it drafts for itself.
+    The advice may be to draft nothing. `tune layers` makes a draft of the target's own blocks.
     """
     if context.invoked_subcommand is not None:
         _refuse_flags_before(context)

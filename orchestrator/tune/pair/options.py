@@ -22,22 +22,26 @@ class TuneOptions:
     sources: Annotated[
         str | None,
         typer.Option(
-            metavar="METHOD,...", help=f"Some of {', '.join(DraftMethod)}.", show_default="all that there can be"
+            metavar="METHOD,...",
+            help=f"Draft sources to try: some of {', '.join(DraftMethod)}.",
+            show_default="all that there can be",
         ),
     ] = None
     source_skip: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Skip file of layer-skip, as tune layers writes it.")
+        str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip, written by tune layers.")
     ] = None
-    repeats: Annotated[int, typer.Option(help="How often finalists are run, as --budget-s allows.")] = 5
-    budget_s: Annotated[float, typer.Option(metavar="S", help="After this, finalists are not run once more.")] = 180.0
+    repeats: Annotated[int, typer.Option(help="Runs of each finalist, within --budget-s.")] = 5
+    budget_s: Annotated[
+        float, typer.Option(metavar="S", help="No finalist starts another run after so many seconds.")
+    ] = 180.0
     allow_mode: Annotated[
         bool,
         typer.Option(
             "--allow-mode", help="Let the configuration change the verification mode, and so what a seed gives."
         ),
     ] = False
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="For advice.json, advice.png and serve.yaml.")] = Path(
-        "tune"
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of advice.json, advice.png and serve.yaml.")] = (
+        Path("tune")
     )
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ def text_of(prompt: str, length: int) -> str:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ("--server http://h:8000", "--server: 'http://h:8000' is an HTTP door; give the gRPC door"),
+        ("--server http://h:8000", "--server: 'http://h:8000' is an HTTP address; give the gRPC address"),
         ("--server ftp://h:1", "--server: 'ftp://h:1' is neither HOST:PORT nor grpc://HOST:PORT"),
         ("--server h", "--server: 'h' is not HOST:PORT"),
         ("--server h:0", "--server: 'h:0' has port 0"),
@@ -49,8 +49,8 @@ def text_of(prompt: str, length: int) -> str:
         ("--server h:1 --run-ahead 0", "--run-ahead: does not go with --server"),
         ("--server h:1 --tls-key k", "--tls-certificate: goes with --tls-key"),
         ("--server h:1 --tls-ca /x", "--tls-ca: /x cannot be read"),
-        ("--tls", "--tls: goes with --server"),
-        ("--tls-server-name n", "--tls-server-name: goes with --server"),
+        ("--tls", "--tls: needs --server"),
+        ("--tls-server-name n", "--tls-server-name: needs --server"),
     ],
 )
 def test_flags_that_do_not_go_together(orchestrator: Cli, flags: str, problem: str) -> None:

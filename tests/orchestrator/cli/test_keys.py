@@ -17,7 +17,7 @@ def test_a_key_is_added_listed_and_revoked(tmp_path: Path, capsys: pytest.Captur
     assert key not in (tmp_path / "keys.yaml").read_text()
     assert Keyring(tmp_path / "keys.yaml").caller_of(f"Bearer {key}").name == "ann"
     assert run(["keys", "add", "ann", *file]) == 2
-    assert "NAME: 'ann' has a key already; revoke it first" in capsys.readouterr().err
+    assert "NAME: 'ann' already has a key; revoke it first" in capsys.readouterr().err
     assert run(["keys", "list", *file]) == 0
     listed = capsys.readouterr().out
     assert "ann" in listed

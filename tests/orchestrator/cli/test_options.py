@@ -79,7 +79,7 @@ def test_which_models_are_used() -> None:
 def test_a_method_goes_with_what_it_needs_and_nothing_else() -> None:
     with pytest.raises(InvalidArgument, match="draft: 'd' is not for the method suffix"):
         ModelOptions(draft="d", service=ServiceFlags({"method": "suffix"}))
-    with pytest.raises(InvalidArgument, match="method: is for a drafter that is started here"):
+    with pytest.raises(InvalidArgument, match="method: needs a drafter that this command starts"):
         ModelOptions(drafter=("h:1",), service=ServiceFlags({"method": "suffix"}))
     with pytest.raises(InvalidArgument, match="skip: is needed for the method layer-skip"):
         ServiceFlags({"method": "layer-skip"})

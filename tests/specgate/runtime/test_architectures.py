@@ -1,4 +1,4 @@
-"""Each architecture of the table is exact on the serving path, or refused with the reason that docs/models.md gives."""
+"""Each architecture of the table is exact on the serving path, or refused with the reason that the docs give."""
 
 from pathlib import Path
 

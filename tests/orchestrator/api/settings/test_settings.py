@@ -198,7 +198,7 @@ def test_the_command_prints_what_would_be_used(orchestrator: Cli, file: Any, mon
 
 def test_the_command_checks_a_file_and_tells_what_is_wrong(orchestrator: Cli, file: Any) -> None:
     path = file("drain_s: 5\n")
-    assert orchestrator("config", "check", str(path)) == (0, f"{path}: every key and value is fine\n", "")
+    assert orchestrator("config", "check", str(path)) == (0, f"{path}: every key and value is valid\n", "")
     # A flag of other commands, which is of no concern here.
     path = file("gamma: 3")
     for command in (["check", str(path)], ["print", "--config", str(path)]):

@@ -86,7 +86,7 @@ def test_a_draft_that_is_accepted_though_it_disagrees_fails_every_text(
         ("--samples 10", "--samples: 10 is outside [50, 1000000]"),
         ("--max-tokens 0", "--max-tokens: 0 is outside [1, "),
         ("--json /missing/proof.json", "--json: /missing/proof.json cannot be written"),
-        ("--target t", "--draft: is needed beside --target"),
+        ("--target t", "--draft: is required with --target"),
         ("--prompts {prompts}", "a proof sets every field of its requests"),
     ],
 )

@@ -1,5 +1,6 @@
 """The table of gates on traces, as a command."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,18 @@ def test_a_row_a_trace_and_concurrency(replay: Replay, tmp_path: Path) -> None:
     assert one.startswith("| one.jsonl | 1 |")
     assert two.startswith("| one.jsonl | 2 |")
     assert all(float(row.split("|")[-2]) > 0.5 for row in (one, two))
+
+
+def test_the_rows_of_a_folder_are_kept_as_json(replay: Replay, tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    write_trace(traces / "one.jsonl", trace(KINDS["warm, good draft"], machine(0.09), 2, 16))
+    (_, _, shown), _ = replay(traces, "--concurrency", "2", "--json", tmp_path / "rows.json")
+    kept = json.loads((tmp_path / "rows.json").read_text("utf-8"))
+    (row,) = kept["rows"]
+    assert (row["trace"], row["sessions"]) == ("one.jsonl", 2)
+    assert f"| {row['best_tokens_per_s']:.0f} | {row['best']} | {row['auto_tokens_per_s']:.0f} |" in shown
+    assert kept["provenance"]["command"].startswith("replay_gates ")
 
 
 def test_what_cannot_be_replayed_is_told(replay: Replay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,213 @@
+"""Write docs/results/tables.md and the plots beside it from the JSON files there. A test compares them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from results_plots import draw_plots
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
+HEAD = """<!-- made by a script: scripts/results -->
+
+# Tables of results
+
+`scripts/results` writes this page and the plots from the JSON files beside it. Do not edit it by hand.
+[README.md](README.md) says what the numbers mean for a user, and [benchmarks](../internals/benchmarks.md) defines
+rows and columns. Each section names the command, the commit, the machine and the versions of its run.
+"""
+TOPICS = (
+    "One request at a time",
+    "Many requests at a time",
+    "Draft sources",
+    "Tuning",
+    "Gates",
+    "On a GPU",
+    "Reliability",
+)
+COLUMNS = {
+    "name": "row",
+    "trace": "trace",
+    "sessions": "sessions",
+    "version": "version",
+    "before": "before",
+    "ran": "what ran",
+    "concurrency": "at a time",
+    "rate": "requests/s",
+    "speculation": "speculation",
+    "added_delay_ms": "added ms",
+    "tokens_per_s": "tokens/s",
+    "ratio_to_off": "× off",
+    "ratio_to_concurrency_1": "× one client",
+    "ratio_to_hf": "× hf",
+    "ratio_to_target": "× target",
+    "ratio_to_target_95": "95 %",
+    "acceptance_rate": "accepted",
+    "tokens_per_forward": "tok/forward",
+    "batch_width": "batch",
+    "run_ahead_hit_rate": "ahead",
+    "share_of_ceiling": "of its ceiling",
+    "round_us": "draft / verify / overhead, µs",
+    "bytes_per_round": "bytes a round",
+    "ttft_ms": "TTFT p50 / p99, ms",
+    "tpot_ms": "TPOT p50 / p99, ms",
+    "alone_tokens_per_s": "target alone, tokens/s",
+    "best_tokens_per_s": "best fixed, tokens/s",
+    "best": "best fixed choice",
+    "auto_tokens_per_s": "auto, tokens/s",
+    "auto_to_best": "auto / best",
+    "auto_to_best_cold": "from a cold start",
+    "cases": "cases",
+    "done": "done as asked",
+    "http_5xx": "5xx",
+    "internal": "INTERNAL, UNKNOWN",
+    "hangs": "hangs",
+    "crashes": "crashes",
+    "held": "held",
+    "seen": "what is seen",
+    "gap_s": "longest gap, s",
+    "text_equal": "text equal",
+    "minutes": "minutes",
+    "answers": "whole answers",
+    "clients_left": "clients left",
+    "tokens": "tokens",
+    "num_differing": "texts differing",
+    "near_tie_texts": "met a near tie",
+    "num_failed": "refused or failed",
+    "kills": "kills",
+    "still_held": "still held",
+    "grown_mb": "memory grown, MB",
+    "status": "",
+    "seconds": "s",
+    "told": "",
+}
+"""Fields of a row that are shown, in this order, where a file's rows have them."""
+SHARES = frozenset({"acceptance_rate", "run_ahead_hit_rate", "share_of_ceiling"})
+PRECISE = frozenset({"auto_to_best", "auto_to_best_cold"})
+
+
+def read_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the results files of ``folder``, in the order of their names."""
+    return {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))}
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page that shows all results files, topic by topic."""
+    lines = [HEAD]
+    for topic in TOPICS:
+        own = {name: result for name, result in results.items() if _topic(result) == topic}
+        lines += [f"## {topic}\n"] if own else []
+        lines += [line for name, result in own.items() for line in _section(name, result)]
+    return "\n".join(lines)
+
+
+def _topic(result: Mapping[str, Any]) -> str:
+    for key, topic in (("prompt_sets", "Draft sources"), ("advice", "Tuning"), ("steps", "On a GPU")):
+        if key in result:
+            return topic
+    columns = result["rows"][0]
+    for column, topic in (("concurrency", TOPICS[1]), ("auto_to_best", "Gates"), ("tokens_per_s", TOPICS[0])):
+        if column in columns:
+            return topic
+    return "Reliability"
+
+
+def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
+    yield f"### [{name}]({name}.json)\n"
+    yield f"    {result['provenance']['command']}\n"
+    yield f"{_origin(result)}\n"
+    for line in result.get("advice", []):
+        yield f"> {line}\n"
+    yield from _measured(result.get("rows") or result.get("steps") or _tuned(result), result)
+    for prompts, own in result.get("prompt_sets", {}).items():
+        yield f"Prompts of the set `{prompts}`:\n"
+        yield from _measured(own["rows"], own)
+    for step in result.get("steps", []):
+        if step["rows"]:
+            yield f"#### {step['name']}\n"
+            yield from _table(step["rows"], all_columns=True)
+
+
+def _origin(result: Mapping[str, Any]) -> str:
+    origin = result["provenance"]
+    machine = origin["machine"]
+    where = ", ".join([f"{machine['cores']} cores of {machine['cpu']}", *machine["gpus"]])
+    versions = ", ".join(f"{name} {origin['versions'][name]}" for name in ("torch", "transformers"))
+    commit = origin["commit"] or result.get("note") or "unknown"
+    return f"{origin['date'][:10]}, commit {commit}, {where}, {versions}.{_models(result)}"
+
+
+def _models(result: Mapping[str, Any]) -> str:
+    if "models" not in result:
+        return ""
+    models = [f"the {role} has {_size(model)}" for role, model in result["models"].items()]
+    request = result["request"]
+    asked = f"temperature {request['temperature']:g}, {request['max_tokens']} tokens a request"
+    return f" Models: {', '.join(models)}; {asked}."
+
+
+def _size(model: Mapping[str, Any]) -> str:
+    return f"{model['num_parameters'] / 1e6:.1f} M parameters in {model['dtype']}"
+
+
+def _measured(rows: list[dict[str, Any]], result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table, how its rows compare with each other, and whether they wrote the same text."""
+    yield from _table(rows)
+    for row in rows:
+        if rivals := row.get("ratios_to_rivals"):
+            ratios = [f"{_cell('', one['value'])} × {rival} ({_cell('', one['95'])})" for rival, one in rivals.items()]
+            yield f"- `{row['name']}`: {', '.join(ratios)}"
+    for sessions in sorted({row["sessions"] for row in rows if "auto_to_best" in row}):
+        ratios = [row["auto_to_best"] for row in rows if row["sessions"] == sessions]
+        yield f"- auto / best with {sessions} at a time: {mean(ratios):.3f} on average, {min(ratios):.3f} at the least."
+    if same := result.get("agreement"):
+        yield f"- All rows of the target wrote the same text for {same['equal']} of {same['total']} prompts.\n"
+
+
+def _tuned(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what ``tune`` and ``tune layers`` measured."""
+    sets = [*result.get("finalists", []), *([result["at_random"]["run"]] if "at_random" in result else [])]
+    runs = [{**one[run], "name": f"{len(one['attention'])} attention, {len(one['mlp'])} MLP, {one[run]['name']}"}
+            for one in sets for run in ("run", "run_auto")]  # fmt: skip
+    return [*result.get("finals", []), *runs]
+
+
+def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator[str]:
+    """Yield a table, or nothing of no rows. ``all_columns`` shows what ``COLUMNS`` does not know, too."""
+    if not rows:
+        return
+    named = dict.fromkeys(column for row in rows for column in row) if all_columns else COLUMNS
+    shown = [column for column in named if any(_cell(column, row.get(column)) for row in rows)]
+    yield f"| {' | '.join(COLUMNS.get(column, column) for column in shown)} |"
+    yield f"|{'---|' * len(shown)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(column, row.get(column)) for column in shown)} |"
+    yield ""
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return _parts(value)
+    if isinstance(value, list) and all(isinstance(one, float) for one in value):
+        return " to ".join(f"{one:.2f}" for one in value)
+    if column in SHARES:
+        return f"{value:.0%}"
+    if isinstance(value, float):
+        return f"{value:.3f}" if column in PRECISE else f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+    return str(value).replace("|", "\\|")
+
+
+def _parts(value: Mapping[str, float | None]) -> str:
+    """Return percentiles of a time, or the parts of a round; nothing where none was measured."""
+    shown = [value["p50"], value["p99"]] if "p50" in value else list(value.values())
+    known = [one for one in shown if one is not None]
+    return " / ".join(f"{one:.1f}" if "p50" in value else f"{one:.0f}" for one in known)
+
+
+if __name__ == "__main__":
+    found = read_results(FOLDER)
+    (FOLDER / "tables.md").write_text(page(found), "utf-8")
+    draw_plots(found, FOLDER)

@@ -1,0 +1,15 @@
+"""The version stands in three places; a release changes all of them."""
+
+import tomllib
+
+import yaml
+
+from specgate import __version__
+from tests.support.pages import ROOT
+
+
+def test_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert {project["version"], str(citation["version"])} == {__version__}
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
