@@ -8,7 +8,7 @@ from io import StringIO
 import ray
 from ray import serve
 
-from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say
+from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say, asked_for
 from orchestrator.cluster.answers import answer_within, serve_controller
 from orchestrator.cluster.find import Head, find_head
 from orchestrator.cluster.progress import NAMESPACE
@@ -56,6 +56,8 @@ def visiting_cluster(say: Say, *, insecure: bool = False) -> Iterator[None]:
     """
     head = find_head(say)
     if head is None:
+        if asked_for() == LOCAL:
+            raise ServiceUnavailable(f"{ADDRESS_VARIABLE} is {LOCAL}, so none that runs is looked for: unset it")
         raise ServiceUnavailable("no Ray cluster runs on this machine, and RAY_ADDRESS names none")
     _join(head, say, insecure=insecure)
     try:

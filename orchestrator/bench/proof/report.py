@@ -58,7 +58,7 @@ class Proof:
         if undecided := self._of(CheckResult.UNDECIDED):
             return f"Not proved: {', '.join(undecided)} could not be decided; {counted}."
         parted = f"; the other {texts - equal} part from it at near ties only" if equal < texts else ""
-        return f"Lossless as far as was looked: {counted}{parted}, and no test tells rejection's law from the target's."
+        return f"No difference found: {counted}{parted}, and no test tells rejection's law from the target's."
 
     def to_object(self) -> dict[str, Any]:
         """Return every figure, as ``--json`` writes it."""

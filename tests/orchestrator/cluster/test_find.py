@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("ray")
 
 from orchestrator.cluster.address import LOCAL, asked_for, left_here, read_address
-from orchestrator.cluster.cluster import on_cluster
+from orchestrator.cluster.cluster import on_cluster, visiting_cluster
 from orchestrator.cluster.find import Head, find_head, first_that_answers
 from orchestrator.cluster.head import TLS_FILES, wants_token
 from specgate.errors import InvalidArgument, ServiceUnavailable
@@ -179,3 +179,9 @@ def test_a_cluster_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -
             on_cluster(pytest.fail),
         ):
             pytest.fail("it was joined")
+
+
+def test_who_asks_for_a_ray_of_its_own_visits_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(ServiceUnavailable, match=r"RAY_ADDRESS is local.* unset it"), visiting_cluster(pytest.fail):
+        pass
