@@ -154,7 +154,7 @@ def test_each_token_of_a_chunk_has_its_own_text(
 ) -> None:
     visitor = visit(doors()[1]).open().set(mode="text")
     told = {"tokens": pieces, "token_logprobs": [-0.1] * len(pieces)}
-    choice = {"index": 0, "text": text, "logprobs": told, "sources": ["accepted"] * len(pieces), "finish_reason": "stop"}
+    choice = {"text": text, "logprobs": told, "sources": ["accepted"] * len(pieces), "finish_reason": "stop"}
     stream = {"body": f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"}
     visitor.page.route("**/v1/completions", lambda route: route.fulfill(**stream, content_type="text/event-stream"))
     visitor.generate("Hello").ended()
