@@ -186,6 +186,8 @@ class WithinLimits:
         fits = self._within(1, session) > 0
         drafts = fits and self.drafter.available
         if plan.gamma == 0:
+            if plan.why_alone is WhyAlone.NO_COPY and not drafts:
+                plan = replace(plan, why_alone=self._why_alone(fits, session))
             # Without a drafter the target runs faster; the learner must not mix the two times.
             return plan if drafts or (fits and self.drafter.may_return) else replace(plan, keeps_warm=False)
         if drafts:

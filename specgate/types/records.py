@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from specgate.types.model import DraftMethod
 from specgate.types.rounds import Proposal, Verdict
 
 
@@ -35,7 +36,8 @@ class RoundPlan:
     less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
     ``keeps_warm``: the drafter follows a solo run token by token; else it hears nothing until it is asked again, so
-    that its work takes nothing away from the target. ``why_alone``: why ``gamma`` is 0.
+    that its work takes nothing away from the target. ``why_alone``: why ``gamma`` is 0, or why
+    the target goes on alone behind the draft; None: because of ``solo_below``.
     """
 
     gamma: int = 0
@@ -105,4 +107,9 @@ class RoundRecord:
         """Why there was no draft to judge; None: there was one."""
         if not self.undrafted:
             return None
-        return self.plan.why_alone or (WhyAlone.GATE if self.verdict.solo else WhyAlone.NO_DRAFTER)
+        if self.plan.why_alone is not None:
+            return self.plan.why_alone
+        if self.verdict.solo:
+            return WhyAlone.GATE
+        # A drafter that copies answers with nothing where it finds no match.
+        return WhyAlone.NO_COPY if self.proposal.method is DraftMethod.SUFFIX else WhyAlone.NO_DRAFTER

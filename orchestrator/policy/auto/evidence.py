@@ -41,7 +41,7 @@ class OnEvidence:
             solo_below = found.choice.solo_below
         elif found is not None and not self._probes_left:
             return None
-        plan = replace(_alone(session, self._longest), gamma=self._longest, why_alone=None)
+        plan = replace(_alone(session, self._longest), gamma=self._longest)
         return ExpectedPlan(plan, solo_below)
 
     def _gamma(self) -> int:

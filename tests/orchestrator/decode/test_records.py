@@ -5,7 +5,7 @@ from itertools import count
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from specgate.types import NO_PROPOSAL, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict, WhyAlone
+from specgate.types import NO_PROPOSAL, DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict, WhyAlone
 from tests.support.decoding import make_spec
 
 
@@ -100,3 +100,14 @@ def test_why_the_target_was_alone() -> None:
     assert behind.why_alone is WhyAlone.GATE
     assert replace(unanswered, plan=RoundPlan(2)).why_alone is WhyAlone.NO_DRAFTER
     assert replace(unanswered, plan=RoundPlan(why_alone=WhyAlone.NO_GAIN)).why_alone is WhyAlone.NO_GAIN
+
+
+def test_a_drafter_that_copies_is_not_absent_where_it_has_nothing_to_copy() -> None:
+    copied, behind, nothing = recorded(
+        (copy := Proposal((11, 12), method=DraftMethod.SUFFIX), Verdict(1, 2, 20, 0.9)),
+        (copy, Verdict(1, 0, 21, 0.9, solo=True)),
+        (Proposal(method=DraftMethod.SUFFIX), Verdict(2, 0, 22, 0.9)),
+    )
+    assert copied.why_alone is None
+    assert replace(nothing, plan=RoundPlan(2)).why_alone is WhyAlone.NO_COPY
+    assert replace(behind, plan=RoundPlan(2, why_alone=WhyAlone.NO_COPY)).why_alone is WhyAlone.NO_COPY

@@ -15,7 +15,12 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PAGE_PATHS = {("/" if file.name == "index.html" else f"/page/{file.name}"): file for file in FOLDER.iterdir()}
+PAGE_PATHS = {
+    ("/" if file.name == "index.html" else f"/page/{file.name}"): file
+    for file in FOLDER.iterdir()
+    # What an editor leaves there is no part of the page.
+    if file.suffix in TYPES
+}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

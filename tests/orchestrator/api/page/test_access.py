@@ -175,3 +175,15 @@ def test_a_text_is_not_read_aloud_token_by_token(url: str, visit: Visit) -> None
     visitor.generate("Hello").ended()
     assert len(visitor.tokens()) == 200
     assert 1 <= visitor.page.evaluate("window.spoken") <= 3
+
+
+def test_what_has_not_changed_is_not_read_aloud_again(url: str, visit: Visit) -> None:
+    visitor = visit(url).open()
+    page = visitor.page
+    page.evaluate(COUNT_SPOKEN)
+    page.click("#key-open")
+    with page.expect_response("**/readyz"):
+        page.keyboard.press("Enter")
+    page.wait_for_timeout(100)
+    assert page.evaluate("window.spoken") == 0
+    assert page.inner_text("#state") == "ready"

@@ -15,7 +15,7 @@ from orchestrator.api.keys.keyring import Keyring
 from orchestrator.bench.network.delay_proxy import DelayProxy
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SessionSpec
-from tests.orchestrator.api.http_serving import COMPLETIONS, Telling, said_to
+from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, Telling, said_to
 from tests.orchestrator.api.page.conftest import Doors, Visit
 from tests.orchestrator.api.page.serving import slow
 from tests.orchestrator.api.queues import PATIENT
@@ -178,6 +178,37 @@ def test_slow_line_and_packets_that_end_anywhere(doors: Doors, visit: Visit, loo
         assert visitor.text() == said_to("Hello", 6)
         assert proxy.num_pieces > 0
         visitor.requests[:] = [one for one in visitor.requests if proxy.endpoint not in one.url]
+
+
+def test_clear_in_mid_answer_begins_another_talk(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors(slow())[1]).open().set(mode="chat", max_tokens=400).generate("one").has_tokens(3)
+    visitor.page.click("#clear")
+    visitor.ended().set(max_tokens=3).generate("two").ended()
+    assert [one["content"] for one in visitor.asked(CHAT)[-1]["messages"]] == ["two"]
+
+
+def test_what_is_written_meanwhile_is_kept(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors(slow())[1]).open().set(mode="chat", max_tokens=20).generate("one").has_tokens(3)
+    visitor.page.fill("#prompt", "two")
+    visitor.ended().generate().ended()
+    assert [one["role"] for one in visitor.asked(CHAT)[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_refused_half_of_a_race_is_tried_again(doors: Doors, visit: Visit) -> None:
+    visitor = visit(doors()[1]).open().set(mode="chat", race="turns", max_tokens=5)
+    refusal = {"error": {"message": "more than 1 request a minute"}}
+    refused = {"status": 429, "json": refusal, "headers": {"retry-after": "1"}}
+    is_alone = '"gamma":0'
+    visitor.page.route(
+        f"**{CHAT}",
+        lambda route: route.fulfill(**refused) if is_alone in (route.request.post_data or "") else route.continue_(),
+    )
+    visitor.generate("one").ended()
+    visitor.page.unroute(f"**{CHAT}")
+    visitor.page.click(".outcome button")
+    visitor.until("document.querySelectorAll('.turn').length === 2").ended()
+    assert visitor.text(0) == visitor.text(1) != ""
+    assert [one["content"] for one in visitor.asked(CHAT)[-1]["messages"]] == ["one"]
 
 
 def test_stop_frees_the_services(doors: Doors, visit: Visit, loop: LoopThread) -> None:

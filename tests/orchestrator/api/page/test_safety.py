@@ -25,6 +25,15 @@ INJECT = """() => {
   fetch('http://elsewhere.test/').catch(() => {});
   setTimeout(() => eval('window.hacked = 2'));
 }"""
+RATE = """async () => {
+  const { Answer } = await import('/page/tokens.js');
+  const answer = new Answer();
+  for (const [number, ms] of [[6, 50], [10, 150]]) {
+    const told = { tokens: Array(number).fill('a'), token_logprobs: Array(number).fill(-1) };
+    answer.add({ choices: [{ text: 'a'.repeat(number), logprobs: told }] }).forEach(token => token.ms = ms);
+  }
+  return answer.rate();
+}"""
 HIDDEN = """Object.defineProperty(document, 'hidden', {get: () => true});
 window.requestAnimationFrame = () => 0;"""
 WATCH_FRAMES = """() => {
@@ -128,6 +137,33 @@ def test_characters_that_are_spread_over_tokens(doors: Doors, visit: Visit, byte
     expected = byte_level.decode(said(byte_level.encode("né 日本 🎉"), 300))
     assert visitor.text() == expected
     assert len(visitor.tokens()) == 300
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "shown"),
+    [
+        (["the", "cat", "s"], " the cats", [" the", " cat", "s"]),
+        (["a", " b", "<|end|>"], "a b", ["a", " b", ""]),
+        (["x", "\ufffd", "\ufffd", " y", "z"], "xé yz", ["x", "é", "", " y", "z"]),
+        (["\ufffd", "\ufffd", "\n"], "\ufffd\ufffd\n", ["\ufffd", "\ufffd", "\n"]),
+    ],
+    ids=["no space in front", "special token", "spread character", "broken character"],
+)
+def test_each_token_of_a_chunk_has_its_own_text(
+    pieces: list[str], text: str, shown: list[str], doors: Doors, visit: Visit
+) -> None:
+    visitor = visit(doors()[1]).open().set(mode="text")
+    told = {"tokens": pieces, "token_logprobs": [-0.1] * len(pieces)}
+    choice = {"text": text, "logprobs": told, "sources": ["accepted"] * len(pieces), "finish_reason": "stop"}
+    stream = {"body": f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"}
+    visitor.page.route("**/v1/completions", lambda route: route.fulfill(**stream, content_type="text/event-stream"))
+    visitor.generate("Hello").ended()
+    assert [one for one, _ in visitor.tokens()] == shown
+
+
+def test_speed_does_not_count_what_came_first(doors: Doors, visit: Visit) -> None:
+    page = visit(doors()[1]).open().page
+    assert page.evaluate(RATE) == pytest.approx(100.0)
 
 
 def test_window_that_nobody_sees(doors: Doors, visit: Visit) -> None:

@@ -42,7 +42,8 @@ def test_the_target_goes_on_alone_beside_a_drafter_that_follows() -> None:
 def test_what_is_announced_is_verified_and_the_target_goes_on_alone_behind_it() -> None:
     expected = a_policy(a_learner()).plan_ahead(Progress())
     assert expected is not None
-    assert expected.plan == RoundPlan(GAMMA, 0.0, ALWAYS_SOLO, MOST_SOLO, prepare=GAMMA)
+    alone = RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
+    assert expected.plan == replace(alone, gamma=GAMMA)
     assert expected.least_confidence == 0.0
 
 
@@ -57,7 +58,7 @@ def test_it_wants_its_drafter_when_it_plans_and_not_when_it_looks_ahead() -> Non
     policy = a_policy(a_learner(), drafter)
     policy.plan_ahead(Progress())
     assert drafter.num_wanted == 0
-    policy.plan(Progress(SURE))
+    assert policy.plan(Progress(SURE)).why_alone is WhyAlone.NO_DRAFTER
     assert drafter.num_wanted == 1
 
 

@@ -14,7 +14,6 @@ const READINESS_EVERY_MS = 15_000;
 let model = "";
 let messages = [];
 let running = null;
-let retryTimer = 0;
 const strips = new Strips($("strips"));
 
 const mode = () => document.querySelector("input[name=mode]:checked").value;
@@ -47,23 +46,27 @@ function alone({ gate, gate_threshold, ...body }) {
 async function generate() {
   const prompt = $("prompt").value;
   if (running || !prompt) return;
-  clearInterval(retryTimer);
+  const talk = messages;
   const race = $("race").value;
   const body = bodyOf(prompt);
   const path = PATHS[mode()];
   const turn = newTurn(prompt);
   const run = new Run(turn.panels, "With drafts", showRounds);
   const rival = race ? new Run(turn.panels, "Target alone") : null;
-  await whileRunning(turn, async (signal) => {
+  const isKept = await whileRunning(turn, async (signal) => {
     const first = run.go(path, body, signal);
     if (race !== "both") await first;
     await Promise.all([first, rival?.go(path, alone(body), signal)]);
     if (rival) turn.conclude(run, rival);
   });
-  if (path === PATHS.chat && run.answer.text) keepMessages(prompt, run.answer.text);
+  // After Clear it is another talk.
+  if (isKept && talk === messages && path === PATHS.chat && run.answer.text) keepMessages(prompt, run.answer.text);
 }
 
-/** Run `work`, with a way to stop it, and say below the turn's last text what broke it. */
+/**
+ * Run `work`, with a way to stop it, and say above the turn's texts what broke it. Return whether it ended, or was
+ * stopped: what broke is asked once more, and would then be in the talk twice.
+ */
 async function whileRunning(turn, work) {
   running = new AbortController();
   $("send").disabled = true;
@@ -71,9 +74,11 @@ async function whileRunning(turn, work) {
   try {
     await work(running.signal);
     state("ready");
+    return true;
   } catch (error) {
     running.abort();
     turn.fail(error);
+    return error.name === "AbortError";
   } finally {
     running = null;
     $("send").disabled = false;
@@ -83,7 +88,8 @@ async function whileRunning(turn, work) {
 
 function keepMessages(prompt, text) {
   messages.push({ role: "user", content: prompt }, { role: "assistant", content: text });
-  $("prompt").value = "";
+  // What was written meanwhile is the next question.
+  if ($("prompt").value === prompt) $("prompt").value = "";
 }
 
 function newTurn(prompt) {
@@ -137,18 +143,18 @@ function countDown(outcome, error) {
   const show = () => {
     left.textContent = `Try again in ${leftS} s.`;
     if (leftS-- > 0) return;
-    clearInterval(retryTimer);
+    clearInterval(timer);
     const again = document.createElement("button");
     again.type = "button";
     again.textContent = "Try again";
     again.addEventListener("click", () => {
+      if (running) return;
       again.remove();
       $("composer").requestSubmit();
     });
     left.replaceWith(again);
   };
-  clearInterval(retryTimer);
-  retryTimer = setInterval(show, 1000);
+  const timer = setInterval(show, 1000);
   show();
 }
 
@@ -159,6 +165,7 @@ function askForKey(why) {
 }
 
 async function connect() {
+  const isFirst = !model;
   try {
     const [one] = (await get("/v1/models")).data;
     model = one.id;
@@ -166,7 +173,7 @@ async function connect() {
     const { chat_template: template } = await get("/tokenizer_info").catch(() => ({}));
     const canChat = Boolean(template);
     document.querySelector("input[value=chat]").disabled = !canChat;
-    document.querySelector(`input[value=${canChat ? "chat" : "text"}]`).checked = true;
+    if (isFirst) document.querySelector(`input[value=${canChat ? "chat" : "text"}]`).checked = true;
     if (!canChat && !$("prompt").value) $("prompt").value = EXAMPLE;
     await showReadiness();
   } catch (error) {
@@ -185,6 +192,8 @@ async function showReadiness() {
 }
 
 function state(text, isBad = false) {
+  // What is written is read aloud, also where it says the same.
+  if ($("state").textContent === text) return;
   $("state").textContent = text;
   $("state").classList.toggle("bad", isBad);
 }
@@ -216,8 +225,9 @@ $("clear").addEventListener("click", () => {
   $("log").replaceChildren();
 });
 document.addEventListener("keydown", (event) => {
+  if ($("key-dialog").open) return;
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("composer").requestSubmit();
-  if (event.key === "Escape" && !$("key-dialog").open) running?.abort();
+  if (event.key === "Escape") running?.abort();
 });
 $("theme").addEventListener("click", () => {
   const order = ["auto", "dark", "light"];

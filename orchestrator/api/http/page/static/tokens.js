@@ -2,11 +2,14 @@
 
 const SHOW_EVERY_MS = 100;
 const NEAR_END_PX = 60;
+/** What a part of a character reads as. */
+const PART = "\ufffd";
 
 /** Tokens and rounds of one answer, as its chunks bring them. */
 export class Answer {
   constructor() {
     this.tokens = [];
+    this.numFirst = 0;
     this.rounds = [];
     this.text = "";
     this.finishReason = null;
@@ -26,6 +29,7 @@ export class Answer {
     const made = withText(pieces(choice), text, choice.sources ?? []);
     const ms = performance.now() - this.startMs;
     made.forEach((token, i) => Object.assign(token, { ms, index: this.tokens.length + i }));
+    this.numFirst ||= made.length;
     this.tokens.push(...made);
     return made;
   }
@@ -36,10 +40,10 @@ export class Answer {
     return this.rounds.find((round) => (end += round.tokens) > index);
   }
 
-  /** Tokens a second after the first one. */
+  /** Tokens a second after the first chunk: with drafts that has several tokens, and without it has one. */
   rate() {
     const [first, last] = [this.tokens[0], this.tokens.at(-1)];
-    return last && last.ms > first.ms ? ((this.tokens.length - 1) / (last.ms - first.ms)) * 1000 : null;
+    return last && last.ms > first.ms ? ((this.tokens.length - this.numFirst) / (last.ms - first.ms)) * 1000 : null;
   }
 }
 
@@ -49,14 +53,35 @@ function pieces(choice) {
   return (told?.tokens ?? []).map((piece, i) => ({ piece, logprob: told.token_logprobs[i] }));
 }
 
-/** Give each token its text. A character that is spread over tokens is the first one's. */
+/** Give each token its part of `text`. */
 function withText(told, text, sources) {
-  const fits = told.map(({ piece }) => piece).join("") === text;
-  return told.map(({ piece, logprob }, i) => ({
-    text: fits ? piece : i ? "" : text,
-    logprob,
-    source: sources[i] ?? "solo",
-  }));
+  const pieces = told.map(({ piece }) => piece);
+  const texts = pieces.join("") === text ? pieces : partsOf(text, pieces);
+  return told.map(({ logprob }, i) => ({ text: texts[i], logprob, source: sources[i] ?? "solo" }));
+}
+
+/**
+ * Return the part of `text` that each of `pieces` has. A character that is spread over tokens is the first one's. A
+ * token that is read alone may lack the space before it, and a special token has no text.
+ */
+function partsOf(text, pieces) {
+  const parts = pieces.map(() => "");
+  let rest = text;
+  let unread = -1;
+  pieces.forEach((piece, i) => {
+    const at = piece.includes(PART) ? -1 : rest.indexOf(piece);
+    if (at < 0 || (unread < 0 && rest.slice(0, at).trim())) {
+      unread = unread < 0 ? i : unread;
+      return;
+    }
+    const between = rest.slice(0, at);
+    if (unread < 0) parts[i] = between + piece;
+    else [parts[unread], parts[i]] = [between, piece];
+    rest = rest.slice(at + piece.length);
+    unread = -1;
+  });
+  if (pieces.length) parts[unread < 0 ? pieces.length - 1 : unread] += rest;
+  return parts;
 }
 
 /** Spans of an answer's tokens, one of which may be looked at: by the pointer, by touch or by the arrow keys. */
