@@ -118,7 +118,7 @@ def test_what_may_be_meant_so_is_a_warning(examine: Examine, pair: Path) -> None
 def test_a_missing_device_is_named(examine: Examine, pair: Path) -> None:
     code, found = examine(pair, "--device", "cuda:63")
     assert code == 1
-    assert "cuda:63 is not here" in found["machine device"].message
+    assert "cuda:63 is missing" in found["machine device"].message
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,8 @@ export class TokenView {
     this.onLook = onLook;
     this.waiting = [];
     this.at = -1;
-    element.addEventListener("pointerover", (event) => this.#lookAt(event.target));
+    // Not pointerover: that comes, too, where the text scrolls below a pointer that rests.
+    element.addEventListener("pointermove", (event) => this.#lookAt(event.target));
     element.addEventListener("click", (event) => this.#lookAt(event.target));
     element.addEventListener("keydown", (event) => this.#move(event));
   }
@@ -134,11 +135,12 @@ export class TokenView {
   }
 
   #lookAt(span) {
-    if (span.dataset.index === undefined) return;
+    const index = Number(span.dataset.index);
+    if (Number.isNaN(index) || index === this.at) return;
     this.element.querySelector(".at")?.classList.remove("at");
     span.classList.add("at");
-    this.at = Number(span.dataset.index);
-    this.onLook(this.at);
+    this.at = index;
+    this.onLook(index);
   }
 
   #move(event) {
