@@ -164,7 +164,7 @@ function askForKey(why) {
   if (!$("key-dialog").open) $("key-dialog").showModal();
 }
 
-async function connect() {
+async function connect({ isRetry = false } = {}) {
   const isFirst = !model;
   try {
     const [one] = (await get("/v1/models")).data;
@@ -177,8 +177,9 @@ async function connect() {
     if (!canChat && !$("prompt").value) $("prompt").value = EXAMPLE;
     await showReadiness();
   } catch (error) {
-    state(error.status === 401 ? "needs a key" : "not reached", true);
-    if (error.status === 401 || error.status === 403) askForKey(error.message);
+    const needsKey = error.status === 401 || error.status === 403;
+    state(needsKey ? "needs a key" : "not reached", true);
+    if (needsKey && !isRetry) askForKey(error.message);
   }
 }
 
@@ -246,4 +247,4 @@ useTheme(attempt(() => localStorage.getItem("specgate-theme")) ?? "auto");
 showLegend();
 $("settings").addEventListener("invalid", () => ($("settings").open = true), true);
 connect();
-setInterval(() => model && !document.hidden && showReadiness(), READINESS_EVERY_MS);
+setInterval(() => document.hidden || (model ? showReadiness() : connect({ isRetry: true })), READINESS_EVERY_MS);

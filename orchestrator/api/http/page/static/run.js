@@ -71,8 +71,8 @@ export class Run {
       const { speculative_decoding: drafts, specgate } = metrics;
       said.push(`first token after ${Math.round(metrics.time_to_first_token_ms)} ms`);
       if (drafts?.num_draft_tokens) said.push(`${percent(drafts.draft_acceptance_rate)} of the draft tokens accepted`);
-      if (specgate.drafter_failures) said.push(`drafter lost ${specgate.drafter_failures} times`);
-      if (specgate.verifier_failovers) said.push(`verifier replaced ${specgate.verifier_failovers} times`);
+      if (specgate.drafter_failures) said.push(`drafters lost: ${specgate.drafter_failures}`);
+      if (specgate.verifier_failovers) said.push(`verifiers replaced: ${specgate.verifier_failovers}`);
       said.push(`seed ${specgate.seed}`);
     }
     return said.join(" · ");
