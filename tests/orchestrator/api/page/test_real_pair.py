@@ -179,7 +179,7 @@ def test_drafter_killed_in_mid_stream(pair: Pair, visitor: Visitor) -> None:
         assert set(sources[-100:]) == {"solo"}
         assert visitor.page.locator("#strip-gate .bar-lost").count() > 0
         assert visitor.page.inner_text("#why") == "No drafter answers. The target goes on alone."
-        assert "drafter lost 1 time" in visitor.panel().locator(".notice").inner_text()
+        assert "drafters lost: 1" in visitor.panel().locator(".notice").inner_text()
     finally:
         pair.drafter.start()
     visitor.set(max_tokens=60).generate(PROMPT).ended()
