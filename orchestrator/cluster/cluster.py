@@ -57,7 +57,7 @@ def visiting_cluster(say: Say, *, insecure: bool = False) -> Iterator[None]:
     head = find_head(say)
     if head is None:
         if asked_for() == LOCAL:
-            raise ServiceUnavailable(f"{ADDRESS_VARIABLE} is {LOCAL}, so none that runs is looked for: unset it")
+            raise ServiceUnavailable(f"{ADDRESS_VARIABLE} is {LOCAL}, which looks for no running cluster: unset it")
         raise ServiceUnavailable("no Ray cluster runs on this machine, and RAY_ADDRESS names none")
     _join(head, say, insecure=insecure)
     try:

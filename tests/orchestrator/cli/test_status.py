@@ -42,7 +42,7 @@ def test_without_a_cluster_there_is_nothing_to_show(orchestrator: Cli, monkeypat
     monkeypatch.setenv("RAY_ADDRESS", "local")
     code, _, told = orchestrator("status")
     assert code == 1
-    assert told.startswith("orchestrator: no Ray cluster ")
+    assert told.startswith("orchestrator: RAY_ADDRESS is local")
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(None, "–"), (59.4, "59 s"), (90, "1.5 min"), (86_400 * 12, "12 d")])
