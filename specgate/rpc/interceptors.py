@@ -84,6 +84,27 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         return run
 
 
+class ServiceInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the calls of one service. Those of others, such as health and reflection, pass as they are."""
+
+    def __init__(self, service: str) -> None:
+        self._prefix = f"/{service}/"
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> "Handler | None":
+        """Return the handler, wrapped where it is the service's."""
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(self._prefix):
+            return handler
+        method = handler_call_details.method.removeprefix(self._prefix)
+        return rewrap(handler, lambda behaviour: self.wrapped(behaviour, method, handler_call_details))
+
+    def wrapped(self, behaviour: AnyBehaviour, method: str, call: grpc.HandlerCallDetails) -> Behaviour:
+        """Return what runs in place of ``behaviour`` in one call of ``method``."""
+        raise NotImplementedError
+
+
 class Phase(StrEnum):
     """Where a server is in its life; only a serving one takes calls."""
 

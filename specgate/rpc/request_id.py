@@ -10,16 +10,7 @@ import grpc
 
 from specgate import tracing
 from specgate.logs import REQUEST_ID
-from specgate.rpc.interceptors import (
-    AnyBehaviour,
-    Behaviour,
-    Context,
-    Continuation,
-    Handler,
-    metadata_of,
-    rewrap,
-    run_handler,
-)
+from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, ServiceInterceptor, metadata_of, run_handler
 
 KEY = "x-request-id"
 """Of gRPC metadata, and of HTTP's headers."""
@@ -42,22 +33,12 @@ def outgoing() -> tuple[tuple[str, str], ...]:
     return (((KEY, request_id),) if request_id else ()) + tracing.outgoing()
 
 
-class RequestIdInterceptor(grpc.aio.ServerInterceptor):
+class RequestIdInterceptor(ServiceInterceptor):
     """Gives each call of ``service`` its id, sends it back in the initial metadata, and logs how long the call took."""
 
-    def __init__(self, service: str) -> None:
-        self._prefix = f"/{service}/"
-
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> "Handler | None":
-        """Return the handler, which runs under the call's id."""
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None or not method.startswith(self._prefix):
-            return handler
-        request_id = given_or_new(metadata_of(handler_call_details, KEY))
-        return rewrap(handler, lambda behaviour: _identified(behaviour, request_id, method.removeprefix(self._prefix)))
+    def wrapped(self, behaviour: AnyBehaviour, method: str, call: grpc.HandlerCallDetails) -> Behaviour:
+        """Return what runs under the call's id."""
+        return _identified(behaviour, given_or_new(metadata_of(call, KEY)), method)
 
 
 def _identified(behaviour: AnyBehaviour, request_id: str, method: str) -> Behaviour:

@@ -6,37 +6,20 @@ import grpc
 
 from specgate import tracing
 from specgate.logs import REQUEST_ID
-from specgate.rpc.interceptors import (
-    AnyBehaviour,
-    Behaviour,
-    Context,
-    Continuation,
-    Handler,
-    metadata_of,
-    rewrap,
-    run_handler,
-)
+from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, ServiceInterceptor, metadata_of, run_handler
 
 
-class TracingInterceptor(grpc.aio.ServerInterceptor):
+class TracingInterceptor(ServiceInterceptor):
     """Runs each call of ``service`` in a span."""
 
     def __init__(self, service: str) -> None:
+        super().__init__(service)
         self._service = service
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> "Handler | None":
-        """Return the handler, which runs in a span."""
-        handler = await continuation(handler_call_details)
-        prefix = f"/{self._service}/"
-        if handler is None or not handler_call_details.method.startswith(prefix):
-            return handler
-        method = handler_call_details.method.removeprefix(prefix)
-        parent = metadata_of(handler_call_details, tracing.KEY)
-        return rewrap(handler, lambda behaviour: self._traced(behaviour, method, parent))
+    def wrapped(self, behaviour: AnyBehaviour, method: str, call: grpc.HandlerCallDetails) -> Behaviour:
+        """Return what runs in a span."""
+        parent = metadata_of(call, tracing.KEY)
 
-    def _traced(self, behaviour: AnyBehaviour, method: str, parent: str | None) -> Behaviour:
         async def run(request: Any, context: Context) -> Any:
             attributes = {
                 "rpc.system": "grpc",
