@@ -8,7 +8,7 @@ import pytest
 from jsonschema import ValidationError
 
 from tests.deploy.charts import CHART, RefusedByHelm, Rendered, rendered
-from tests.deploy.containers import Values
+from tests.deploy.containers import Values, with_fault
 from tests.deploy.schemas import check_manifest
 
 ALL: Values = {
@@ -47,9 +47,8 @@ def check_all(chart: Rendered) -> None:
 
 def broken_chart(folder: Path, file: str, ours: str, broken: str) -> Path:
     shutil.copytree(CHART, folder / "specgate")
-    text = (folder / "specgate" / file).read_text()
-    assert ours in text
-    (folder / "specgate" / file).write_text(text.replace(ours, broken))
+    copy = folder / "specgate" / file
+    copy.write_text(with_fault(copy.read_text(), ours, broken))
     return folder / "specgate"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.containers import DOCKERFILE, ROOT, instructions, programs
+from tests.deploy.containers import DOCKERFILE, ROOT, instructions, programs, with_fault
 
 HADOLINT = shutil.which("hadolint", path=str(Path(sys.executable).parent))
 
@@ -42,9 +42,7 @@ def test_hadolint_finds_no_fault() -> None:
     ],
 )
 def test_hadolint_finds_a_fault_that_is_put_in(tmp_path: Path, ours: str, broken: str, rule: str) -> None:
-    text = DOCKERFILE.read_text()
-    assert ours in text
-    (tmp_path / "Dockerfile").write_text(text.replace(ours, broken))
+    (tmp_path / "Dockerfile").write_text(with_fault(DOCKERFILE.read_text(), ours, broken))
     assert rule in faults_of(tmp_path / "Dockerfile")
 
 

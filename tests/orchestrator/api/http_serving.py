@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from orchestrator.api.http.openapi import document
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
+from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.decode.request import GenerationRequest
@@ -141,9 +142,11 @@ def events(text: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def serving_http(request_queue: RequestQueue, **settings: Any) -> AsyncIterator[str]:
+async def serving_http(
+    request_queue: RequestQueue, keyring: Keyring | None = None, **settings: Any
+) -> AsyncIterator[str]:
     """Serve the door on a free loopback port; yield its URL."""
-    server = HttpServer(make_app(request_queue), HttpSettings(**settings))
+    server = HttpServer(make_app(request_queue, keyring=keyring), HttpSettings(**settings))
     await server.start()
     try:
         yield f"http://{server.endpoint}"

@@ -4,14 +4,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from orchestrator.api.http.routes import make_app
-from orchestrator.api.http.server import HttpServer
 from orchestrator.api.keys.keyring import Keyring
-from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.decode.text import TextTokenizer
 from specgate.types import SessionSpec
-from tests.orchestrator.api.http_serving import Telling, ascii_tokenizer
+from tests.orchestrator.api.http_serving import Telling, ascii_tokenizer, serving_http
 from tests.orchestrator.api.queues import Room, open_room
 from tests.support.fakes import FakeModel
 
@@ -37,17 +33,6 @@ def slow(delay_s: float = 0.05) -> Callable[[SessionSpec], Telling]:
 
 
 @asynccontextmanager
-async def serving_door(request_queue: RequestQueue, keyring: Keyring | None = None) -> AsyncIterator[str]:
-    """Serve the door and the page on a free port; yield its URL."""
-    server = HttpServer(make_app(request_queue, keyring=keyring), HttpSettings())
-    await server.start()
-    try:
-        yield f"http://{server.endpoint}"
-    finally:
-        await server.drain(0.0)
-
-
-@asynccontextmanager
 async def open_door(
     make_verifier: Callable[[SessionSpec], Any] = Telling,
     tokenizer: TextTokenizer | None = None,
@@ -57,6 +42,6 @@ async def open_door(
     """The fake pair behind the page; yield it and the page's URL."""
     async with (
         open_room(make_verifier, tokenizer or ascii_tokenizer(), **limits) as room,
-        serving_door(room.request_queue, keyring) as url,
+        serving_http(room.request_queue, keyring) as url,
     ):
         yield room, url

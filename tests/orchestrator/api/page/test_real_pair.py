@@ -14,8 +14,8 @@ import pytest
 
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
+from tests.orchestrator.api.http_serving import serving_http
 from tests.orchestrator.api.page.conftest import Visit
-from tests.orchestrator.api.page.serving import serving_door
 from tests.orchestrator.api.page.visitor import Visitor
 from tests.support.loop_thread import LoopThread
 from tests.support.orchestrating import PATIENT, connected
@@ -53,7 +53,7 @@ def pair(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         async def door() -> AsyncIterator[str]:
             async with (
                 connected([drafter], [verifier], PATIENT, tokenizer=target) as orchestrator,
-                serving_door(RequestQueue(orchestrator, GatewaySettings(), Defaults(), "pair")) as url,
+                serving_http(RequestQueue(orchestrator, GatewaySettings(), Defaults(), "pair")) as url,
             ):
                 yield url
 
