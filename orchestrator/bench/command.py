@@ -84,10 +84,11 @@ def bench(
         models.check_has_services(flag)
     more_rows = [flag for flag, is_wanted in {"assisted": assisted, "observed": observed}.items() if is_wanted]
     _check_together(models, load, network, more_rows)
-    if sources.is_wanted and (load.is_wanted or network.is_wanted or more_rows or prompts):
+    is_other = load.is_wanted or network.is_wanted or bool(more_rows or prompts)
+    if sources.is_wanted and is_other:
         raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
     if soak.is_wanted:
-        if load.is_wanted or network.is_wanted or sources.is_wanted or more_rows or prompts or json:
+        if is_other or sources.is_wanted or json:
             raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
         return run_soak(models, soak)
     request_of = load_request if load.is_wanted else bench_request
