@@ -104,6 +104,8 @@ export class TokenView {
   }
 
   flush() {
+    // At the end of an answer all is shown before the timer comes, which must not scroll then.
+    if (!this.waiting.length) return;
     const spans = this.waiting.map((token) => {
       const span = document.createElement("span");
       span.className = `t ${token.source}`;
