@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from tests.support.loop_thread import LoopThread
 
@@ -20,12 +21,16 @@ FEW = 8
 PATIENCE_S = 30.0
 
 
-def at_rest(loop: LoopThread) -> Counter[str]:
-    """Return how many objects of our own classes are alive, by class, and how many tasks the loop has."""
+def at_rest() -> Counter[str]:
+    """Return how many objects of our own classes are alive in this process, by class."""
     gc.collect()
     classes = Counter(map(type, gc.get_objects()))
-    ours = {f"{cls.__module__}.{cls.__qualname__}": count for cls, count in classes.items() if _counts(cls)}
-    return Counter(ours | {"tasks": loop.run(_num_tasks())})
+    return Counter({f"{cls.__module__}.{cls.__qualname__}": count for cls, count in classes.items() if _counts(cls)})
+
+
+def at_rest_with(loop: LoopThread) -> Counter[str]:
+    """Return that, and how many tasks a loop of this process has."""
+    return at_rest() | Counter({"tasks": loop.run(_num_tasks())})
 
 
 def _counts(cls: type) -> bool:
@@ -37,10 +42,10 @@ async def _num_tasks() -> int:
     return len(asyncio.all_tasks())
 
 
-def check_at_rest(loop: LoopThread, before: Counter[str]) -> None:
-    """Fail unless soon there is as much as ``before``."""
+def check_at_rest(look: Callable[[], Counter[str]], before: Counter[str]) -> None:
+    """Fail unless soon ``look`` sees as much as ``before``."""
     end_s = time.monotonic() + PATIENCE_S
-    while (more := _more(at_rest(loop), before)) and time.monotonic() < end_s:
+    while (more := _more(look(), before)) and time.monotonic() < end_s:
         time.sleep(0.2)
     assert not more, more
 

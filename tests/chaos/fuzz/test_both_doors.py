@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -21,7 +22,7 @@ from specgate.v1 import generation_service_pb2 as gpb
 from specgate.v1 import types_pb2
 from tests.orchestrator.api.http_serving import COMPLETIONS, serving_http
 from tests.orchestrator.api.queues import PATIENT
-from tests.support.at_rest import at_rest, check_at_rest
+from tests.support.at_rest import at_rest_with, check_at_rest
 from tests.support.fuzz_requests import (
     BASE,
     FIELDS,
@@ -162,13 +163,14 @@ def test_both_doors_say_the_same(loop: LoopThread, doors: Doors, fuzz_budget: Bu
             check(doors, BASE | {"stream": stream}, counts)
 
     ask_well()
-    before = at_rest(loop)
+    look = partial(at_rest_with, loop)
+    before = look()
     fuzz_budget.fuzz(SURFACE, requests(), lambda request: check(doors, request, counts))
     ask_well()
     for service in doors.services:
         loop.run(service.settled())
     assert doors.request_queue.num_inside == doors.request_queue.num_running == 0
-    check_at_rest(loop, before)
+    check_at_rest(look, before)
 
 
 def test_every_parameter_of_the_grpc_door_is_asked_of_both() -> None:

@@ -6,10 +6,9 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
-from tests.orchestrator.api.http_serving import Telling, ascii_tokenizer
-from tests.orchestrator.api.queues import open_api
+from tests.support.door_process import MAX_GROWN_MB, DoorProcess, door_process
 from tests.support.fuzz_grpc import VALID, GrpcCase, call, cases_of, judge
-from tests.support.fuzzing import Budget, corpus, raw
+from tests.support.fuzzing import Budget, corpus, own_mb, raw
 from tests.support.in_process import InProcess, serving
 from tests.support.loop_thread import LoopThread
 from tests.support.models import write_llama
@@ -36,10 +35,15 @@ def services(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="module")
-def channels(loop: LoopThread, services: dict[str, InProcess]) -> Iterator[Channels]:
+def doors() -> Iterator[DoorProcess]:
+    with door_process() as doors:
+        yield doors
+
+
+@pytest.fixture(scope="module")
+def channels(services: dict[str, InProcess], doors: DoorProcess) -> Iterator[Channels]:
+    endpoints = {name: service.endpoint for name, service in services.items()} | {"GenerationService": doors.endpoint}
     with ExitStack() as stack:
-        _, api = stack.enter_context(loop.entered(open_api(Telling, ascii_tokenizer())))
-        endpoints = {name: service.endpoint for name, service in services.items()} | {"GenerationService": api.endpoint}
         # Not grpc.aio: there a write into a stream that has just ended is an INTERNAL of the client's own.
         yield {name: stack.enter_context(grpc.insecure_channel(endpoint)) for name, endpoint in endpoints.items()}
 
@@ -63,9 +67,17 @@ def test_what_once_broke_a_service(channels: Channels, one: dict[str, list[str]]
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("method", VALID)
 def test_no_message_is_a_fault_of_ours(
-    loop: LoopThread, channels: Channels, services: dict[str, InProcess], method: str, fuzz_budget: Budget
+    loop: LoopThread,
+    channels: Channels,
+    services: dict[str, InProcess],
+    doors: DoorProcess,
+    method: str,
+    fuzz_budget: Budget,
 ) -> None:
     counts = fuzz_budget.of(method)
-    fuzz_budget.fuzz(method, cases_of(method), lambda case: judge(status(channels, case), counts))
+    at_doors = method.startswith("GenerationService")
+    memory_mb = doors.memory_mb if at_doors else own_mb
+    fuzz_budget.fuzz(method, cases_of(method), lambda case: judge(status(channels, case), counts), memory_mb)
+    assert not at_doors or (counts.grown_mb or 0.0) < MAX_GROWN_MB
     for service in services.values():
         loop.run(service.settled())

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 import requests
 
-from tests.orchestrator.api.http_serving import Site, open_site
-from tests.support.at_rest import at_rest, check_at_rest
+from tests.support.at_rest import check_at_rest
+from tests.support.door_process import MAX_GROWN_MB, DoorProcess, door_process
 from tests.support.fuzz_http import VALID
 from tests.support.fuzzing import Budget, FuzzCounts
-from tests.support.loop_thread import LoopThread
 
 pytest.importorskip("schemathesis", reason="scripts/chaos fetches it")
 
@@ -23,15 +22,9 @@ SURFACE = "/openapi.json"
 
 
 @pytest.fixture(scope="module")
-def loop() -> Iterator[LoopThread]:
-    with LoopThread() as loop:
-        yield loop
-
-
-@pytest.fixture(scope="module")
-def site(loop: LoopThread) -> Iterator[Site]:
-    with loop.entered(open_site()) as site:
-        yield site
+def doors() -> Iterator[DoorProcess]:
+    with door_process() as doors:
+        yield doors
 
 
 class Client:
@@ -69,8 +62,8 @@ class Client:
 
 
 @pytest.fixture
-def client(site: Site, fuzz_budget: Budget) -> Iterator[Client]:
-    client = Client(site.url, fuzz_budget.of(SURFACE))
+def client(doors: DoorProcess, fuzz_budget: Budget) -> Iterator[Client]:
+    client = Client(doors.url, fuzz_budget.of(SURFACE))
     yield client
     client.close()
 
@@ -85,13 +78,11 @@ def test_at_each_boundary_that_the_document_has(client: Client, operation: objec
 
 
 @pytest.mark.timeout(900)
-def test_no_request_is_answered_otherwise(loop: LoopThread, site: Site, client: Client, fuzz_budget: Budget) -> None:
+def test_no_request_is_answered_otherwise(doors: DoorProcess, client: Client, fuzz_budget: Budget) -> None:
     client.warm_up()
-    loop.run(site.room.freed())
-    before = at_rest(loop)
-    fuzz_budget.fuzz(SURFACE, cases(), client.check)
+    before = doors.at_rest()
+    fuzz_budget.fuzz(SURFACE, cases(), client.check, doors.memory_mb)
     client.warm_up()
-    loop.run(site.room.freed())
-    assert site.room.request_queue.num_inside == site.room.request_queue.num_running == 0
-    site.room.forget()
-    check_at_rest(loop, before)
+    assert (fuzz_budget.of(SURFACE).grown_mb or 0.0) < MAX_GROWN_MB
+    check_at_rest(doors.at_rest, before)
+    assert doors.at_rest()["inside"] == 0
