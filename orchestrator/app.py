@@ -78,7 +78,8 @@ class Gateway:
         # Serve knows which of its replicas run; asking one of them would take a lease, and wait where all are taken.
         probe = None if verifiers is None else Replicas("verifier", verifiers).check
         separate = gateway.operations
-        keyring = None if gateway.keys_file is None else Keyring(gateway.keys_file)
+        on_refused = self._request_queue.metrics.requests.rejected
+        keyring = None if gateway.keys_file is None else Keyring(gateway.keys_file, on_refused)
         app = make_app(
             self._request_queue, probe, self._targets, keyring, has_metrics=separate is None, has_page=gateway.page
         )

@@ -8,7 +8,7 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from orchestrator.api.keys.key_file import KeyEntry, KeyFile, KeyLimits, hash_of, new_key, read_keys, write_keys
+from orchestrator.api.keys.key_file import KeyEntry, KeyFile, KeyLimits, hash_of, locked, new_key, read_keys, write_keys
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 
@@ -28,9 +28,6 @@ def add(
     tokens_per_minute: Limit = None,
 ) -> None:
     """Make a key and print it once; the file holds only its hash. Limits hold for each gateway replica."""
-    known = read_keys(file) if file.exists() else KeyFile()
-    if known.active(name) is not None:
-        raise InvalidArgument("NAME", f"{name!r} already has a key; revoke it first")
     key = new_key()
     limits = KeyLimits(
         max_running=max_running, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute
@@ -39,7 +36,11 @@ def add(
         entry = KeyEntry(name=name, sha256=hash_of(key), created=datetime.now(UTC).date(), limits=limits)
     except ValidationError as error:
         raise InvalidArgument("NAME", f"{name!r}: {error.errors(include_url=False)[0]['msg']}") from None
-    write_keys(file, [*known.keys, entry])
+    with locked(file):
+        known = read_keys(file) if file.exists() else KeyFile()
+        if known.active(name) is not None:
+            raise InvalidArgument("NAME", f"{name!r} already has a key; revoke it first")
+        write_keys(file, [*known.keys, entry])
     print(key)
 
 
@@ -57,10 +58,11 @@ def list_keys(file: File) -> None:
 @keys.command()
 def revoke(name: Name, file: File) -> None:
     """Revoke a key. Its running requests go on to their end."""
-    known = read_keys(file)
-    entry = known.active(name)
-    if entry is None:
-        raise InvalidArgument("NAME", f"{name!r} has no key in {file}")
-    revoked = entry.model_copy(update={"revoked": datetime.now(UTC).date()})
-    write_keys(file, [revoked if one is entry else one for one in known.keys])
+    with locked(file):
+        known = read_keys(file)
+        entry = known.active(name)
+        if entry is None:
+            raise InvalidArgument("NAME", f"{name!r} has no key in {file}")
+        revoked = entry.model_copy(update={"revoked": datetime.now(UTC).date()})
+        write_keys(file, [revoked if one is entry else one for one in known.keys])
     print(f"{name}: revoked")

@@ -1,13 +1,14 @@
 """The file of keys: YAML, of hashes alone. A key is 32 random bytes, so that one SHA-256 is enough to hide it."""
 
+import fcntl
 import hashlib
 import os
 import secrets
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
@@ -94,6 +95,27 @@ def _parsed(text: str) -> object:
         return loader.get_single_data()
     finally:
         loader.dispose()
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Let nobody else change the file while the block reads it and writes it again.
+
+    The folder is locked, for the file is replaced. A network file system may lock no folder: there the last one wins.
+
+    Raises:
+        InvalidArgument: there is no such folder.
+    """
+    try:
+        folder = os.open(file.resolve().parent, os.O_RDONLY)
+    except OSError as error:
+        raise InvalidArgument("keys_file", f"{file} cannot be written: {error.strerror}") from None
+    try:
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def write_keys(file: Path, keys: Sequence[KeyEntry]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, read_keys
 from orchestrator.api.keys.limits import KeyUse
-from specgate.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from specgate.errors import InvalidArgument, PermissionDenied, SpecgateError, Unauthenticated
 from specgate.file_stamp import stamp_of
 
 LOOK_S = 1.0
@@ -37,14 +37,21 @@ class Keyring:
     """The keys of one gateway replica.
 
     Args:
+        on_refused: is told of each request whose key is not good.
         clock: seconds.
 
     Raises:
         InvalidArgument: the file cannot be used.
     """
 
-    def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        file: Path,
+        on_refused: Callable[[SpecgateError], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._file = file
+        self._on_refused = on_refused
         self._clock = clock
         self._looked_at_s = clock()
         self._stamp = stamp_of(file)
@@ -63,6 +70,13 @@ class Keyring:
             PermissionDenied: the key was revoked.
         """
         self._look()
+        try:
+            return self._caller_of(authorization)
+        except (Unauthenticated, PermissionDenied) as error:
+            self._on_refused(error)
+            raise
+
+    def _caller_of(self, authorization: str | None) -> Caller:
         if not authorization or authorization[: len(BEARER)].lower() != BEARER:
             raise Unauthenticated("a key is needed: Authorization: Bearer KEY")
         key = authorization[len(BEARER) :].strip()

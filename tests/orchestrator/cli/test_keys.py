@@ -1,10 +1,13 @@
 """``orchestrator keys``: a key is shown once, the file holds its hash."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from orchestrator.api.keys.key_file import read_keys
 from orchestrator.api.keys.keyring import Keyring
+from orchestrator.cli.keys import add, revoke
 from orchestrator.cli.main import run
 from specgate.errors import PermissionDenied
 
@@ -29,6 +32,19 @@ def test_a_key_is_added_listed_and_revoked(tmp_path: Path, capsys: pytest.Captur
     assert run(["keys", "revoke", "ann", *file]) == 2
     # The name is free again.
     assert run(["keys", "add", "ann", *file]) == 0
+
+
+def test_keys_that_are_added_and_revoked_at_once_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    names = [f"key-{number}" for number in range(16)]
+
+    def add_and_revoke(name: str) -> None:
+        add(name, file)
+        revoke(name, file)
+
+    with ThreadPoolExecutor(max_workers=4) as threads:
+        list(threads.map(add_and_revoke, names))
+    assert sorted(entry.name for entry in read_keys(file).keys if entry.revoked) == sorted(names)
 
 
 @pytest.mark.parametrize(

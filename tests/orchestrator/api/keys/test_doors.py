@@ -45,8 +45,8 @@ async def doors(folder: Path) -> AsyncIterator[Doors]:
         KeyEntry(name="eve", sha256=hash_of(LIMITED), limits=limits),
     ]
     write_keys(folder / "keys.yaml", entries)
-    keyring = Keyring(folder / "keys.yaml")
     async with open_room(tokenizer=ascii_tokenizer()) as room:
+        keyring = Keyring(folder / "keys.yaml", room.request_queue.metrics.requests.rejected)
         http = HttpServer(make_app(room.request_queue, keyring=keyring), HttpSettings())
         door = GrpcApi(room.request_queue, Listen(), keyring, drain_s=0.0)
         await http.start()
@@ -126,6 +126,16 @@ async def test_calls_without_a_good_key_are_refused_before_anything_is_opened(
     async with doors(tmp_path) as (room, _, stub):
         assert isinstance(await generated(stub, key, method), kind)
         assert room.verifier.sessions == []
+
+
+async def test_refusals_are_counted_by_reason(tmp_path: Path) -> None:
+    async with doors(tmp_path) as (_, client, stub):
+        for key in (None, "sg-wrong", REVOKED):
+            await client.post(COMPLETIONS, json=BODY, headers=shown(key))
+            await generated(stub, key)
+        found = (await client.get("/metrics", headers=shown(RIGHT))).text
+    assert 'requests_rejected_total{model_name="fake",reason="UNAUTHENTICATED"} 4.0' in found
+    assert 'requests_rejected_total{model_name="fake",reason="PERMISSION_DENIED"} 2.0' in found
 
 
 async def test_one_key_that_has_used_its_minute_costs_no_other(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_who_a_key_is(tmp_path: Path) -> None:
 def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_path: Path) -> None:
     file, clock, first, second = tmp_path / "keys.yaml", Clock(), new_key(), new_key()
     write_keys(file, [entry("ann", first, requests_per_minute=1)])
-    keyring = Keyring(file, clock)
+    keyring = Keyring(file, clock=clock)
     with keyring.caller_of(f"Bearer {first}").use.admitted(1, 0):
         pass
     write_keys(file, [entry("ann", first, requests_per_minute=1), entry("bob", second)])

@@ -35,7 +35,7 @@ def write_key(tmp_path: Path) -> Callable[..., Keyring]:
     def write(revoked: date | None = None) -> Keyring:
         entry = {"name": "visitor", "sha256": hash_of(KEY)} | ({"revoked": revoked} if revoked else {})
         (tmp_path / "keys.yaml").write_text(yaml.safe_dump({"keys": [entry]}))
-        return Keyring(tmp_path / "keys.yaml", lambda: float(next(seconds)))
+        return Keyring(tmp_path / "keys.yaml", clock=lambda: float(next(seconds)))
 
     return write
 
