@@ -6,11 +6,14 @@ from collections.abc import Sequence
 import torch
 
 from specgate.runtime import noise
+from specgate.runtime.grammar import GrammarState
 from specgate.runtime.noise import Purpose
 from specgate.runtime.sampling import sample_weights
 from specgate.service import main as process
 from verifier_svc import acceptance, verifier
 from verifier_svc.acceptance import Acceptance, accept_agreeing
+
+ALLOWED = GrammarState.allowed
 
 
 def recover_from_target(target_probs: torch.Tensor, draft_probs: torch.Tensor, seed: int, position: int) -> int:
@@ -26,6 +29,13 @@ def accept_one_more(draft_token_ids: Sequence[int], target_token_ids: Sequence[i
     return Acceptance(agreed + 1, target_token_ids[agreed + 1])
 
 
+def allowed_at_first(state: GrammarState, draft: Sequence[int], behind: Sequence[int] = ()) -> torch.Tensor:
+    """Mask the first row, and let any token follow a draft token."""
+    rows = ALLOWED(state, draft, behind)
+    rows[1:] = 0xFF
+    return rows
+
+
 def main() -> int:
     """Break one rule, then serve as the real one does."""
     _, flag, name, *flags = sys.argv
@@ -33,6 +43,8 @@ def main() -> int:
         acceptance._recover = recover_from_target
     elif flag == "--break" and name == "agreement":
         verifier.accept_agreeing = accept_one_more  # type: ignore[attr-defined]
+    elif flag == "--break" and name == "mask":
+        GrammarState.allowed = allowed_at_first  # type: ignore[method-assign,assignment]
     else:
         raise SystemExit(f"{flag} {name} is no rule to break")
     return process.main("verifier", flags)

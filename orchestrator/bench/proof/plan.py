@@ -6,13 +6,19 @@ from itertools import cycle
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
-from specgate.types import MAX_LOGPROBS, SamplingParams, Verification
+from specgate.types import MAX_LOGPROBS, Grammar, GrammarKind, SamplingParams, Verification
 
 GAMMAS = (1, 4, 8)
 GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE, Gate.AUTO)
 BATCH = 8
 """How many requests run at once where they run together; the references run one by one."""
-SAMPLINGS = {"temperature 1": SamplingParams(), "top-p 0.9": SamplingParams(top_p=0.9)}
+WORDS_AND_NUMBERS = Grammar(GrammarKind.REGEX, "([a-z]{1,8} [0-9]{1,4} )*")
+"""It goes on for ever, and every few tokens it forbids what a model would write, by what came before."""
+SEEDED = {
+    "temperature 1": (SamplingParams(), None),
+    "top-p 0.9": (SamplingParams(top_p=0.9), None),
+    "a grammar": (SamplingParams(), WORDS_AND_NUMBERS),
+}
 REJECTION_GAMMA = 4
 REJECTION_TOKENS = 4
 """Short texts: the first three tokens are judged in one round, the last one mostly ends another."""
@@ -50,10 +56,10 @@ def greedy_request(prompt_token_ids: Sequence[int], max_tokens: int) -> Generati
 
 
 def seeded_request(
-    prompt_token_ids: Sequence[int], sampling: SamplingParams, max_tokens: int, seed: int
+    prompt_token_ids: Sequence[int], sampling: SamplingParams, max_tokens: int, seed: int, grammar: Grammar | None
 ) -> GenerationRequest:
     """Return the target alone with shared noise."""
-    return _alone(prompt_token_ids, sampling, max_tokens, seed)
+    return replace(_alone(prompt_token_ids, sampling, max_tokens, seed), grammar=grammar)
 
 
 def rejection_requests(

@@ -13,7 +13,7 @@ from orchestrator.bench.proof.plan import (
     GREEDY_SETTINGS,
     REJECTION_BATCH,
     REJECTION_PROMPTS,
-    SAMPLINGS,
+    SEEDED,
     SEEDED_SETTINGS,
     Setting,
     greedy_request,
@@ -27,8 +27,8 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Pair
 from orchestrator.services.timeouts import Timeouts
 from orchestrator.terminal.model_options import ModelOptions
-from specgate.errors import ServiceUnavailable
-from specgate.types import SamplingParams
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.types import Grammar, SamplingParams
 
 PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 """A slow drafter is no lost one: every round is to have its proposal, also on a busy machine."""
@@ -46,7 +46,7 @@ class Sizes:
 
     def num_texts(self, num_prompts: int) -> int:
         """Return how many texts a proof makes with the services."""
-        equal = 1 + len(GREEDY_SETTINGS) + len(SAMPLINGS) * (1 + len(SEEDED_SETTINGS))
+        equal = 1 + len(GREEDY_SETTINGS) + len(SEEDED) * (1 + len(SEEDED_SETTINGS))
         return num_prompts * equal + 2 * self.samples * min(num_prompts, REJECTION_PROMPTS)
 
 
@@ -69,7 +69,7 @@ class Prover:
         references = await self._run(greedy, 1)
         checks = [await self._against_transformers(greedy, references, hf=hf)]
         checks.append(judge_greedy("greedy", references, await self._settings(greedy, GREEDY_SETTINGS), self._dtype))
-        checks += [await self._seeded(name, sampling) for name, sampling in SAMPLINGS.items()]
+        checks += [await self._seeded(f"shared noise, {name}", *how) for name, how in SEEDED.items()]
         checks.append(await self._rejection(references))
         return Proof(self._about(), checks)
 
@@ -109,12 +109,20 @@ class Prover:
             await loop.stop()
         return judge_greedy(ALONE, references, {"transformers": texts}, self._dtype, drafts=False)
 
-    async def _seeded(self, name: str, sampling: SamplingParams) -> Check:
-        tokens = self._sizes.max_tokens
-        requests = [seeded_request(ids, sampling, tokens, seed) for seed, ids in enumerate(self._prompts, start=1)]
-        references = await self._run(requests, 1)
-        runs = await self._settings(requests, SEEDED_SETTINGS)
-        return judge_seeded(f"shared noise, {name}", references, runs, self._dtype)
+    async def _seeded(self, name: str, sampling: SamplingParams, grammar: Grammar | None) -> Check:
+        tokens, prompts = self._sizes.max_tokens, enumerate(self._prompts, start=1)
+        requests = [seeded_request(ids, sampling, tokens, seed, grammar) for seed, ids in prompts]
+        try:
+            references = await self._run(requests, 1)
+        except InvalidArgument as error:
+            if grammar is None:
+                raise
+            return Check(name, CheckResult.SKIPPED, f"the target takes none: {error.problem}")
+        try:
+            runs = await self._settings(requests, SEEDED_SETTINGS)
+        except InvalidArgument as error:
+            return Check(name, CheckResult.FAIL, f"what the target alone writes fails with drafts: {error}")
+        return judge_seeded(name, references, runs, self._dtype)
 
     async def _rejection(self, references: Sequence[TextRecord]) -> Check:
         """Sample where the target is least sure of its first token: there most drafts are rejected."""

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.bench.proof.plan import SEEDED
+from tests.support.models import Mix, write_llama
 from tests.support.orchestrating import Cli
 from tests.support.services import PAIR, Service, running
 
 # The second half of what either may go on with is often what only the target would say.
 PROMPTS = ("class Stack:\n    def ", "import ")
 SMALL = ("--max-tokens", "8", "--samples", "50")
-TEXTS = ("greedy", "shared noise, temperature 1", "shared noise, top-p 0.9")
+TEXTS = ("greedy", *(f"shared noise, {name}" for name in SEEDED))
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_the_bundled_pair_passes(orchestrator: Cli, prompts: list[str], tmp_path
     proof = json.loads(file.read_text())
     assert proof["lossless"]
     assert set(outcomes(proof).values()) == {"pass"}
-    assert "90 of 90 texts are exactly what the target alone writes" in proof["verdict"]
+    assert "122 of 122 texts are exactly what the target alone writes" in proof["verdict"]
     assert proof["verdict"] in shown
     alone, greedy, *_, law = proof["checks"]
     assert [len(margins) for margins in alone["margins"]] == [8, 8]
@@ -78,6 +80,31 @@ def test_a_draft_that_is_accepted_though_it_disagrees_fails_every_text(
 ) -> None:
     found = prove_with("agreement", [*prompts, *SMALL], drafter, orchestrator, tmp_path / "proof.json")
     assert found == {**dict.fromkeys(TEXTS, "fail"), "target alone": "skipped", "rejection, law": "pass"}
+
+
+@pytest.mark.timeout(300)
+def test_a_grammar_that_holds_for_the_first_row_alone_fails_the_text_under_it(
+    orchestrator: Cli, prompts: list[str], drafter: Service, tmp_path: Path
+) -> None:
+    found = prove_with("mask", [*prompts, *SMALL], drafter, orchestrator, tmp_path / "proof.json")
+    passed = {**dict.fromkeys(TEXTS, "pass"), "target alone": "skipped", "rejection, law": "pass"}
+    assert found == {**passed, "shared noise, a grammar": "fail"}
+
+
+@pytest.mark.timeout(300)
+def test_a_pair_without_a_tokenizer_is_proved_but_for_grammars(orchestrator: Cli, tmp_path: Path) -> None:
+    target = write_llama(tmp_path / "target", seed=1)
+    draft = write_llama(tmp_path / "draft", seed=2, mix=Mix(1, 0.9))
+    prompts, file = tmp_path / "prompts.jsonl", tmp_path / "proof.json"
+    prompts.write_text('{"token_ids": [5, 6, 7]}\n')
+    pair = ["--target", str(target), "--draft", str(draft), "--no-hf"]
+    code, _, _ = orchestrator("prove", *pair, *SMALL, "--prompts", str(prompts), "--json", str(file))
+    assert code == 0
+    found = outcomes(json.loads(file.read_text()))
+    assert {name for name, outcome in found.items() if outcome == "skipped"} == {
+        "target alone",
+        "shared noise, a grammar",
+    }
 
 
 @pytest.mark.parametrize(
