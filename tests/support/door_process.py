@@ -16,8 +16,8 @@ from tests.orchestrator.api.queues import Room, open_api
 from tests.support.at_rest import at_rest
 
 END_S = 30.0
-MAX_GROWN_MB = 25.0
-"""9 MB is what 14,000 requests left in memory (compiled grammars, the allocator's own); a leak has no end."""
+MAX_GROWN_MB = 20.0
+"""10 MB is what 12,000 requests left in memory (compiled grammars, the allocator's own); a leak has no end."""
 
 
 class DoorProcess:
