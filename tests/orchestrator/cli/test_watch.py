@@ -5,12 +5,16 @@ import io
 from collections import Counter
 
 import pytest
+from fastapi import Response
+from fastapi.responses import JSONResponse
 from rich.console import Console
+from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.http.operations import Targets
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.settings.listen import HttpSettings
+from orchestrator.cli.answering import KEY_VARIABLE
 from orchestrator.cli.watch import Look, look, shown, watch
 from specgate.errors import ServiceUnavailable
 from tests.orchestrator.api.http_serving import ascii_tokenizer
@@ -63,6 +67,29 @@ async def test_it_finds_all_replicas_through_the_gateway() -> None:
             assert console.file.getvalue().count("tokens/s") == 2  # type: ignore[attr-defined]
         finally:
             await http.drain(0.0)
+
+
+async def test_services_are_not_shown_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, bytes | None]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        shown.append((scope["path"], dict(scope["headers"]).get(b"authorization")))
+        targets = [
+            {"targets": [http.endpoint], "labels": {"role": role, "replica": role}} for role in ("verifier", "gateway")
+        ]
+        answer = JSONResponse(targets) if scope["path"].endswith("targets") else Response("")
+        await answer(scope, receive, send)
+
+    http = HttpServer(app, HttpSettings())
+    await http.start()
+    monkeypatch.setenv(KEY_VARIABLE, "sg-mine")
+    try:
+        port = http.endpoint.rpartition(":")[2]
+        await asyncio.to_thread(look, f"http://localhost:{port}")
+    finally:
+        await http.drain(0.0)
+    key = b"Bearer sg-mine"
+    assert shown == [("/metrics/targets", key), ("/metrics", None), ("/metrics", key)]
 
 
 def test_a_gateway_that_is_not_there_is_told(orchestrator: Cli) -> None:
