@@ -69,6 +69,8 @@ def test_as_many_keys_as_may_be_are_read_and_found_in_a_moment(tmp_path: Path) -
         ("such: 1", "such: Extra inputs"),
         ("[", "is not YAML"),
         (f"keys: [{{name: a, sha256: {HASH}}}, {{name: a, sha256: {HASH}}}]", "'a' has several keys"),
+        # libyaml's own recursion would end the process.
+        ("keys: " + "[" * 100_000, "nested deeper"),
     ],
 )
 def test_a_wrong_file_is_told_by_its_place(tmp_path: Path, text: str, told: str) -> None:
@@ -115,7 +117,7 @@ def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_pat
     with pytest.raises(RateLimited), keyring.caller_of(f"Bearer {first}").use.admitted(1, 0):
         pass
     # A file that is broken for a while locks nobody out, nor does one that is gone.
-    for break_it in (lambda: file.write_text("keys: ["), file.unlink):
+    for break_it in (lambda: file.write_text("keys: ["), file.unlink, file.touch):
         break_it()
         clock.now_s += LOOK_S
         assert keyring.caller_of(f"Bearer {second}").name == "bob"
