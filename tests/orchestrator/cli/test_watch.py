@@ -44,6 +44,28 @@ def test_nothing_that_happens_is_no_division_by_zero() -> None:
     assert "none" in text_of(at_rest, at_rest)
 
 
+def test_a_gateway_that_is_new_has_no_negative_rate() -> None:
+    before = Look(10.0, Counter(generation_tokens_total=1000), Counter(solo=900, accepted=100))
+    told = text_of(before, Look(12.0, Counter(generation_tokens_total=10), Counter(solo=10)))
+    assert " 0.0" in told
+    assert "-" not in told
+    assert "none" in told
+
+
+@pytest.mark.parametrize("answer", ["# HELP such as a service tells", "<html>", '{"a": 1}', '[{"labels": {}}]'])
+async def test_what_is_no_gateway_is_told(answer: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(answer)(scope, receive, send)
+
+    http = HttpServer(app, HttpSettings())
+    await http.start()
+    try:
+        with pytest.raises(ServiceUnavailable, match="/metrics/targets tells no replicas"):
+            await asyncio.to_thread(look, f"http://{http.endpoint}/")
+    finally:
+        await http.drain(0.0)
+
+
 async def test_it_finds_all_replicas_through_the_gateway() -> None:
     async with open_room(tokenizer=ascii_tokenizer()) as room:
         targets: list[dict[str, object]] = []
