@@ -75,7 +75,9 @@ def _read(url: str, *, with_key: bool = True) -> str:
     except urllib.error.HTTPError as error:
         hint = f"; give a key in {KEY_VARIABLE}" if error.code in (401, 403) else ""
         raise ServiceUnavailable(f"{url} answers {error.code}{hint}") from None
-    except (OSError, http.client.HTTPException) as error:
+    except http.client.HTTPException:
+        raise ServiceUnavailable(f"what answers at {url} speaks no HTTP, such as the port of the gRPC API") from None
+    except OSError as error:
         raise ServiceUnavailable(f"{url} does not answer: {error}") from None
     except ValueError as error:
         raise InvalidArgument("url", f"{url!r} is none: {error}") from None

@@ -114,6 +114,18 @@ async def test_services_are_not_shown_the_key(monkeypatch: pytest.MonkeyPatch) -
     assert shown == [("/metrics/targets", key), ("/metrics", None), ("/metrics", key)]
 
 
+async def test_what_speaks_no_http_is_told() -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"\x00\x00\x12\x04")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ServiceUnavailable, match="speaks no HTTP"):
+            await asyncio.to_thread(look, f"http://127.0.0.1:{port}")
+
+
 def test_a_gateway_that_is_not_there_is_told(orchestrator: Cli) -> None:
     nowhere = unused_endpoint()
     with pytest.raises(ServiceUnavailable):
