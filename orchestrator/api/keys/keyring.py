@@ -119,6 +119,8 @@ class Keyring:
 
     def _known_or_new(self, entry: KeyEntry) -> Caller:
         known = self._callers.get((entry.name, entry.sha256))
-        if known is not None and known.use.limits == entry.limits:
-            return known
-        return Caller(entry.name, KeyUse(entry.name, entry.limits, self._clock))
+        if known is None:
+            return Caller(entry.name, KeyUse(entry.name, entry.limits, self._clock))
+        if known.use.limits != entry.limits:
+            known.use.change(entry.limits)
+        return known

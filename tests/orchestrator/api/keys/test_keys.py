@@ -129,6 +129,26 @@ def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_pat
         keyring.caller_of(f"Bearer {first}")
 
 
+def test_a_key_whose_limits_change_keeps_what_it_has_used(tmp_path: Path) -> None:
+    file, clock, key = tmp_path / "keys.yaml", Clock(), new_key()
+    write_keys(file, [entry("ann", key, max_running=2, tokens_per_minute=600)])
+    keyring = Keyring(file, clock=clock)
+    with keyring.caller_of(f"Bearer {key}").use.admitted(2, 1_000):
+        write_keys(file, [entry("ann", key, max_running=1, tokens_per_minute=60)])
+        clock.now_s += 10.0
+        use = keyring.caller_of(f"Bearer {key}").use
+        with pytest.raises(RateLimited, match="2 of 1 requests running"), use.admitted(1, 1):
+            pass
+    # Of the 1,000 tokens 100 had come back before the limit changed; now it is 1 a second.
+    with pytest.raises(RateLimited) as refused, use.admitted(1, 1):
+        pass
+    assert refused.value.retry_after_s == 900 - 60 + 1
+    clock.now_s += 841.0
+    with use.admitted(1, 1):
+        assert use.num_running == 1
+    assert use.num_running == 0
+
+
 def test_requests_that_run_are_limited_and_given_back() -> None:
     use = KeyUse("ann", KeyLimits(max_running=2))
     with use.admitted(2, 10), pytest.raises(RateLimited, match="2 of 2 requests running"), use.admitted(1, 10):
