@@ -115,7 +115,9 @@ class Keyring:
         keys = read_keys(self._file, may_be_empty=may_be_empty)
         # Who has used up its minute does not get a new one because somebody else's key has changed.
         self._callers = {(entry.name, entry.sha256): self._known_or_new(entry) for entry in keys.keys}
-        self._by_hash = {entry.sha256: entry for entry in keys.keys}
+        # Revoked ones last: a key that an edited file holds under two names is refused once one of them is.
+        entries = sorted(keys.keys, key=lambda entry: entry.revoked is not None)
+        self._by_hash = {entry.sha256: entry for entry in entries}
 
     def _known_or_new(self, entry: KeyEntry) -> Caller:
         known = self._callers.get((entry.name, entry.sha256))

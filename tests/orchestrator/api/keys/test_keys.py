@@ -129,6 +129,14 @@ def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_pat
         keyring.caller_of(f"Bearer {first}")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_revoked_key_is_refused_under_another_name_too(tmp_path: Path, order: int) -> None:
+    file, key = tmp_path / "keys.yaml", new_key()
+    write_keys(file, [entry("ann", key, revoked=date(2026, 1, 2)), entry("bob", key)][::order])
+    with pytest.raises(PermissionDenied):
+        Keyring(file).caller_of(f"Bearer {key}")
+
+
 def test_a_key_whose_limits_change_keeps_what_it_has_used(tmp_path: Path) -> None:
     file, clock, key = tmp_path / "keys.yaml", Clock(), new_key()
     write_keys(file, [entry("ann", key, max_running=2, tokens_per_minute=600)])
