@@ -98,7 +98,9 @@ class Gateway:
         await self._grpc.start()
 
     async def _targets(self) -> list[dict[str, object]]:
-        return await asyncio.to_thread(metrics_targets, self._settings.app_name)
+        gateway = self._settings.gateway
+        gateway_tls = (gateway.operations or gateway.http).tls is not None
+        return await asyncio.to_thread(metrics_targets, self._settings.app_name, gateway_tls=gateway_tls)
 
     async def endpoints(self) -> tuple[str, str]:
         """Return HOST:PORT of the HTTP and of the gRPC API."""

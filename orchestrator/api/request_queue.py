@@ -11,7 +11,7 @@ from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.api.keys.account import charged
+from orchestrator.api.keys.account import audit_refusal, charged
 from orchestrator.api.metrics.gateway import GatewayMetrics
 from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.read_pace import ReadPace
@@ -149,6 +149,7 @@ class RequestQueue:
             yield
         except SpecgateError as error:
             self.metrics.requests.rejected(error)
+            audit_refusal(error)
             raise
 
     def _check_room(self, num_requests: int) -> None:

@@ -1,5 +1,6 @@
 """``orchestrator status --watch``: live figures of a running system, from the metrics of its replicas."""
 
+import http.client
 import json
 import os
 import time
@@ -38,14 +39,15 @@ def look(url: str) -> Look:
     """Read the metrics of all replicas that the gateway at ``url`` knows of.
 
     Raises:
-        ServiceUnavailable: the gateway does not answer, or refuses.
+        ServiceUnavailable: the gateway does not answer, or refuses, or it is something else that answers.
         InvalidArgument: ``url`` is none.
     """
+    url = url.rstrip("/")
     found = Look(time.monotonic())
-    for target in json.loads(_read(f"{url}/metrics/targets")):
-        role, name, endpoint = target["labels"]["role"], target["labels"]["replica"], target["targets"][0]
+    for role, name, endpoint, scheme in _targets(f"{url}/metrics/targets"):
         try:
-            text = _read(f"{url}/metrics" if endpoint in url else f"http://{endpoint}/metrics")
+            # Services ask for no key, and speak plain text: it would travel so that others can read it.
+            text = _read(f"{url if endpoint in url else f'{scheme}://{endpoint}'}/metrics", with_key=role == "gateway")
         except ServiceUnavailable:
             found.replicas.append((role, name, {}))
             continue
@@ -53,8 +55,18 @@ def look(url: str) -> Look:
     return found
 
 
-def _read(url: str) -> str:
-    key = os.environ.get(KEY_VARIABLE)
+def _targets(url: str) -> list[tuple[str, str, str, str]]:
+    """Return each replica's role, name, HOST:PORT and scheme."""
+    text = _read(url)
+    try:
+        found = [(one["labels"], one["targets"][0]) for one in json.loads(text)]
+        return [(of["role"], of["replica"], where, of.get("__scheme__", "http")) for of, where in found]
+    except (ValueError, LookupError, TypeError):
+        raise ServiceUnavailable(f"{url} tells no replicas: give the address of a gateway's /metrics") from None
+
+
+def _read(url: str, *, with_key: bool = True) -> str:
+    key = os.environ.get(KEY_VARIABLE) if with_key else None
     try:
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
@@ -63,6 +75,8 @@ def _read(url: str) -> str:
     except urllib.error.HTTPError as error:
         hint = f"; give a key in {KEY_VARIABLE}" if error.code in (401, 403) else ""
         raise ServiceUnavailable(f"{url} answers {error.code}{hint}") from None
+    except http.client.HTTPException:
+        raise ServiceUnavailable(f"what answers at {url} speaks no HTTP, such as the port of the gRPC API") from None
     except OSError as error:
         raise ServiceUnavailable(f"{url} does not answer: {error}") from None
     except ValueError as error:
@@ -86,7 +100,7 @@ def _add(found: Look, role: str, name: str, text: str) -> None:
 def shown(before: Look, now: Look) -> RenderableType:
     """Return what happened between two looks."""
     since_s = max(1e-9, now.at_s - before.at_s)
-    gone = Counter({name: now.sums[name] - before.sums[name] for name in now.sums})
+    gone = _rise(before.sums, now.sums)
 
     def ratio(part: str, whole: str) -> float | None:
         return gone[part] / gone[whole] if gone[whole] > 0 else None
@@ -102,8 +116,13 @@ def shown(before: Look, now: Look) -> RenderableType:
         "running": f"{now.sums['num_requests_running']:.0f}/{now.sums['max_requests_running']:.0f}",
         "waiting": f"{now.sums['num_requests_waiting']:.0f}/{now.sums['max_requests_waiting']:.0f}",
     }
-    sources = Counter({name: now.sources[name] - before.sources[name] for name in now.sources})
+    sources = _rise(before.sources, now.sources)
     return Group(_figures(figures), Text(_shares(sources)), _replicas(now.replicas))
+
+
+def _rise(before: Counter[str], now: Counter[str]) -> Counter[str]:
+    """Return by how much counts have risen; one that fell, because a gateway is new or gone, has not."""
+    return Counter({name: max(0, value - before[name]) for name, value in now.items()})
 
 
 def _figures(figures: Mapping[str, str]) -> Table:

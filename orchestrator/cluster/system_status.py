@@ -1,7 +1,7 @@
 """How an application on Ray Serve is: asked of Serve's controller, and of each replica that runs."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
@@ -37,17 +37,28 @@ def system_status(app_name: str) -> SystemStatus:
     return SystemStatus(tuple(replicas), tuple(map(_node, answer_within(ANSWER_S, ray.nodes))), round(uptime_s, 1))
 
 
-def metrics_targets(app_name: str) -> list[dict[str, object]]:
-    """Return where the ``/metrics`` of each replica is, as Prometheus's HTTP service discovery has it.
+def metrics_targets(app_name: str, *, gateway_tls: bool) -> list[dict[str, object]]:
+    """Return where the ``/metrics`` of each replica is; see ``targets_of``.
 
     Raises:
         ServiceUnavailable: see ``system_status``.
     """
-    return [
-        {"targets": [replica.metrics], "labels": {"role": replica.role, "replica": replica.name}}
-        for replica in system_status(app_name).replicas
-        if replica.metrics
-    ]
+    return targets_of(system_status(app_name).replicas, gateway_tls=gateway_tls)
+
+
+def targets_of(replicas: Iterable[ReplicaStatus], *, gateway_tls: bool) -> list[dict[str, object]]:
+    """Return where ``/metrics`` is, as Prometheus's HTTP service discovery has it.
+
+    Args:
+        gateway_tls: whether gateways serve theirs over HTTPS; services never do, so each target says what it speaks.
+    """
+    targets: list[dict[str, object]] = []
+    for replica in replicas:
+        if replica.metrics:
+            labels = {"role": replica.role, "replica": replica.name}
+            https = {"__scheme__": "https"} if gateway_tls and replica.role == "gateway" else {}
+            targets.append({"targets": [replica.metrics], "labels": labels | https})
+    return targets
 
 
 def _replicas(deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:

@@ -147,7 +147,7 @@ def _check_pair(certificate: Path, key: Path) -> None:
         # An encrypted key would ask for its password on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: b"")
     except ssl.SSLError as error:
-        raise InvalidArgument("tls.certificate", f"{certificate} with key {key}: {error.reason}") from error
+        raise InvalidArgument("tls.certificate", f"{certificate} with key {key}: {_reason(error)}") from error
 
 
 def _read_ca(field: str, path: Path | None) -> bytes | None:
@@ -157,8 +157,13 @@ def _read_ca(field: str, path: Path | None) -> bytes | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError as error:
-        raise InvalidArgument(field, f"{path} holds no certificate: {error.reason}") from error
+        raise InvalidArgument(field, f"{path} holds no certificate: {_reason(error)}") from error
     return pem
+
+
+def _reason(error: ssl.SSLError) -> str:
+    # OpenSSL gives none for a file that is no PEM, or half of one.
+    return error.reason or "one of them is no whole PEM file"
 
 
 def _read(field: str, path: Path) -> bytes:

@@ -196,9 +196,11 @@ class TimedProtocol(H11Protocol):
 
     def _answer(self, status: int, problem: str) -> None:
         """Write a whole answer, in the API's words."""
-        request_id = given_or_new(None)
+        request_id = given_or_new(self._given_id())
         _log.info("%s is refused with %d, request id %s: %s", self.address, status, request_id, problem)
-        content = json.dumps(error_body(ApiError(status, problem))).encode()
+        body = error_body(ApiError(status, problem))
+        body["error"]["request_id"] = request_id
+        content = json.dumps(body).encode()
         headers = {
             "content-type": "application/json",
             "content-length": str(len(content)),
@@ -208,6 +210,12 @@ class TimedProtocol(H11Protocol):
         response = h11.Response(status_code=status, headers=list(headers.items()), reason=STATUS_PHRASES[status])
         for event in (response, h11.Data(data=content), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
+
+    def _given_id(self) -> str | None:
+        """Return the client's id for its request, where the head is there and has one."""
+        if self._phase is not Phase.BODY:
+            return None
+        return next((value.decode("latin-1") for name, value in self.headers if name == KEY.encode()), None)
 
     def _end(self) -> None:
         """End our side. The client gets what is written, and time to stop sending.

@@ -110,6 +110,8 @@ class GenerationResponse(Response):
                 await self._send_error(writer, error)
 
     async def _send_error(self, writer: EventWriter, error: Exception) -> None:
+        # The status went out long ago, and says 200.
+        _log.info("a stream ended with an error: %s", reason_of(error))
         body = error_body(error)
         body["error"]["last_token_index"] = self._answer.num_sent - 1
         try:

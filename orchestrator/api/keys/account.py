@@ -48,6 +48,12 @@ def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
             _log.info("key %s: %s: %s", caller.name, counts, outcome)
 
 
+def audit_refusal(error: SpecgateError) -> None:
+    """Leave a line for a request of the running task's caller that was not let in."""
+    if (caller := CALLER.get()) is not None:
+        _log.info("key %s: refused: %s", caller.name, error.reason)
+
+
 def _private(request: GenerationRequest, caller: Caller) -> GenerationRequest:
     """Keep what is cached of its prompt from other keys, which could else find out by its speed that it was asked."""
     return replace(request, cache_salt=sha256(f"{caller.name}\0{request.cache_salt}".encode()).hexdigest())

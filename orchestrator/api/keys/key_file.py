@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
+from yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from orchestrator.api.settings.listen import StrictSettings
 from specgate.errors import InvalidArgument
@@ -22,6 +23,7 @@ PREFIX = "sg-"
 KEY_BYTES = 32
 MAX_KEYS = 2_000
 """A gateway answers nobody while it reads the file: half a second for so many."""
+MAX_DEPTH = 16
 
 
 class KeyLimits(StrictSettings):
@@ -69,14 +71,20 @@ def hash_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def read_keys(file: Path) -> KeyFile:
+def read_keys(file: Path, *, may_be_empty: bool = True) -> KeyFile:
     """Return the keys of a file.
+
+    Args:
+        may_be_empty: whether a file without a word is one without keys; ``keys: []`` always is.
 
     Raises:
         InvalidArgument: it cannot be read, or is no file of keys.
     """
     try:
-        values = _parsed(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        if not may_be_empty and not text.strip():
+            raise InvalidArgument("keys_file", f"{file} is empty; `keys: []` is no keys")
+        values = _parsed(text)
         return KeyFile.model_validate({} if values is None else values)
     except OSError as error:
         raise InvalidArgument("keys_file", f"{file} cannot be read: {error.strerror}") from None
@@ -89,7 +97,16 @@ def read_keys(file: Path) -> KeyFile:
 
 
 def _parsed(text: str) -> object:
-    """Return what ``yaml.safe_load`` returns, by its parser in C, which takes a seventh of the time."""
+    """Return what ``yaml.safe_load`` returns, by its parser in C, which takes a seventh of the time.
+
+    Raises:
+        ValueError: it is nested deeper than a file of keys; that parser would end the process.
+    """
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
     loader = yaml.CSafeLoader(text)
     try:
         return loader.get_single_data()

@@ -105,19 +105,24 @@ class Keyring:
             return
         self._stamp = stamp
         try:
-            self._read()
+            # Who writes it in place empties it first.
+            self._read(may_be_empty=False)
         except InvalidArgument as error:
             # What was known holds: a file that is being edited locks nobody out.
             _log.error("the keys stay as they were: %s", error)
 
-    def _read(self) -> None:
-        keys = read_keys(self._file)
+    def _read(self, *, may_be_empty: bool = True) -> None:
+        keys = read_keys(self._file, may_be_empty=may_be_empty)
         # Who has used up its minute does not get a new one because somebody else's key has changed.
         self._callers = {(entry.name, entry.sha256): self._known_or_new(entry) for entry in keys.keys}
-        self._by_hash = {entry.sha256: entry for entry in keys.keys}
+        # Revoked ones last: a key that an edited file holds under two names is refused once one of them is.
+        entries = sorted(keys.keys, key=lambda entry: entry.revoked is not None)
+        self._by_hash = {entry.sha256: entry for entry in entries}
 
     def _known_or_new(self, entry: KeyEntry) -> Caller:
         known = self._callers.get((entry.name, entry.sha256))
-        if known is not None and known.use.limits == entry.limits:
-            return known
-        return Caller(entry.name, KeyUse(entry.name, entry.limits, self._clock))
+        if known is None:
+            return Caller(entry.name, KeyUse(entry.name, entry.limits, self._clock))
+        if known.use.limits != entry.limits:
+            known.use.change(entry.limits)
+        return known

@@ -26,6 +26,12 @@ class TokenBucket:
         self._clock = clock
         self._at_s = clock()
 
+    @property
+    def used(self) -> float:
+        """What is missing of a full one."""
+        self._fill()
+        return self._most - self._level
+
     def take(self, amount: float) -> None:
         """Take so much, whatever is left."""
         self._fill()
@@ -54,9 +60,17 @@ class KeyUse:
         self.limits = limits
         self.num_running = 0
         self._name = name
+        self._clock = clock
         self._max_running = limits.max_running
         self._requests = _bucket(limits.requests_per_minute, clock)
         self._tokens = _bucket(limits.tokens_per_minute, clock)
+
+    def change(self, limits: KeyLimits) -> None:
+        """Set other limits, for what runs and was used up as well: who is held back does not begin anew by it."""
+        self.limits = limits
+        self._max_running = limits.max_running
+        self._requests = _bucket(limits.requests_per_minute, self._clock, self._requests)
+        self._tokens = _bucket(limits.tokens_per_minute, self._clock, self._tokens)
 
     @contextmanager
     def admitted(self, num_requests: int, num_tokens: int) -> Iterator[None]:
@@ -102,5 +116,13 @@ class KeyUse:
                 raise RateLimited(f"the key {self._name} has used its {what} of this minute", math.ceil(wait_s))
 
 
-def _bucket(per_minute: int | None, clock: Callable[[], float]) -> TokenBucket | None:
-    return None if per_minute is None else TokenBucket(per_minute, clock)
+def _bucket(
+    per_minute: int | None, clock: Callable[[], float], before: TokenBucket | None = None
+) -> TokenBucket | None:
+    """Return a bucket of which as much is used as of the one before."""
+    if per_minute is None:
+        return None
+    bucket = TokenBucket(per_minute, clock)
+    if before is not None:
+        bucket.take(before.used)
+    return bucket

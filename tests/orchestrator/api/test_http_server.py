@@ -38,6 +38,8 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self.writer = writer
+        self.request_id = ""
+        """Of the refusal."""
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -54,7 +56,10 @@ class Wire:
     async def refusal(self) -> tuple[int, str]:
         """The status and the message of the only answer, after which the connection ends."""
         head, _, body = (await self.rest()).partition(b"\r\n\r\n")
-        return int(head.split()[1]), json.loads(body)["error"]["message"]
+        error = json.loads(body)["error"]
+        self.request_id = error["request_id"]
+        assert f"x-request-id: {self.request_id}".encode() in head
+        return int(head.split()[1]), error["message"]
 
 
 @asynccontextmanager
@@ -94,6 +99,13 @@ async def test_half_a_body_is_told_off_in_time(length: bytes) -> None:
     async with door(body_timeout_s=SHORT_S) as url, wire_to(url) as wire:
         await wire.send(HEAD + length + b"\r\n\r\n1")
         assert await wire.refusal() == (408, f"the request's body was not complete within {SHORT_S:g} s")
+
+
+async def test_a_refusal_has_the_id_that_came_in_the_head() -> None:
+    async with door(body_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+        await wire.send(HEAD + b"X-Request-Id: mine\r\nContent-Length: 100\r\n\r\n1")
+        assert (await wire.refusal())[0] == 408
+        assert wire.request_id == "mine"
 
 
 async def test_a_head_that_trickles_gains_no_time_by_it() -> None:

@@ -54,6 +54,7 @@ def test_a_file_that_cannot_be_used_is_named(
     unusable: list[tuple[Callable[[Any], object], object, str]] = [
         (server_credentials, TlsFiles(none, none), r"tls\.certificate: .*none\.pem cannot be read"),
         (server_credentials, replace(server_files, key=other_key), r"tls\.certificate: .*KEY_VALUES_MISMATCH"),
+        (server_credentials, replace(server_files, key=empty), r"tls\.certificate: .* no whole PEM file"),
         (channel_credentials, ClientTlsFiles(none), r"tls\.ca: .*none\.pem cannot be read"),
         (channel_credentials, ClientTlsFiles(empty), r"tls\.ca: .* holds no certificate"),
         (channel_credentials, replace(client_files, key=None), r"tls\.certificate: .*given together"),

@@ -138,7 +138,10 @@ async def test_refusals_are_counted_by_reason(tmp_path: Path) -> None:
     assert 'requests_rejected_total{model_name="fake",reason="PERMISSION_DENIED"} 2.0' in found
 
 
-async def test_one_key_that_has_used_its_minute_costs_no_other(tmp_path: Path) -> None:
+async def test_one_key_that_has_used_its_minute_costs_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "specgate.audit")
     async with doors(tmp_path) as (_, client, stub):
         assert await generated(stub, LIMITED, max_tokens=30) == 30
         answer = await client.post(COMPLETIONS, json=BODY, headers=shown(LIMITED))
@@ -150,6 +153,8 @@ async def test_one_key_that_has_used_its_minute_costs_no_other(tmp_path: Path) -
         assert await generated(stub, RIGHT) == 4
         found = (await client.get("/metrics", headers=shown(RIGHT))).text
     assert 'requests_rejected_total{model_name="fake",reason="RATE_LIMITED"} 2.0' in found
+    refusals = [line for line in caplog.messages if "refused: R" in line]
+    assert refusals == ["key eve: refused: RATE_LIMITED"] * 2
 
 
 async def test_two_keys_share_nothing_that_is_cached(tmp_path: Path) -> None:

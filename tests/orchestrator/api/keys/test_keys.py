@@ -69,6 +69,8 @@ def test_as_many_keys_as_may_be_are_read_and_found_in_a_moment(tmp_path: Path) -
         ("such: 1", "such: Extra inputs"),
         ("[", "is not YAML"),
         (f"keys: [{{name: a, sha256: {HASH}}}, {{name: a, sha256: {HASH}}}]", "'a' has several keys"),
+        # libyaml's own recursion would end the process.
+        ("keys: " + "[" * 100_000, "nested deeper"),
     ],
 )
 def test_a_wrong_file_is_told_by_its_place(tmp_path: Path, text: str, told: str) -> None:
@@ -115,7 +117,7 @@ def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_pat
     with pytest.raises(RateLimited), keyring.caller_of(f"Bearer {first}").use.admitted(1, 0):
         pass
     # A file that is broken for a while locks nobody out, nor does one that is gone.
-    for break_it in (lambda: file.write_text("keys: ["), file.unlink):
+    for break_it in (lambda: file.write_text("keys: ["), file.unlink, file.touch):
         break_it()
         clock.now_s += LOOK_S
         assert keyring.caller_of(f"Bearer {second}").name == "bob"
@@ -125,6 +127,34 @@ def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_pat
         keyring.caller_of(f"Bearer {second}")
     with pytest.raises(Unauthenticated):
         keyring.caller_of(f"Bearer {first}")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_revoked_key_is_refused_under_another_name_too(tmp_path: Path, order: int) -> None:
+    file, key = tmp_path / "keys.yaml", new_key()
+    write_keys(file, [entry("ann", key, revoked=date(2026, 1, 2)), entry("bob", key)][::order])
+    with pytest.raises(PermissionDenied):
+        Keyring(file).caller_of(f"Bearer {key}")
+
+
+def test_a_key_whose_limits_change_keeps_what_it_has_used(tmp_path: Path) -> None:
+    file, clock, key = tmp_path / "keys.yaml", Clock(), new_key()
+    write_keys(file, [entry("ann", key, max_running=2, tokens_per_minute=600)])
+    keyring = Keyring(file, clock=clock)
+    with keyring.caller_of(f"Bearer {key}").use.admitted(2, 1_000):
+        write_keys(file, [entry("ann", key, max_running=1, tokens_per_minute=60)])
+        clock.now_s += 10.0
+        use = keyring.caller_of(f"Bearer {key}").use
+        with pytest.raises(RateLimited, match="2 of 1 requests running"), use.admitted(1, 1):
+            pass
+    # Of the 1,000 tokens 100 had come back before the limit changed; now it is 1 a second.
+    with pytest.raises(RateLimited) as refused, use.admitted(1, 1):
+        pass
+    assert refused.value.retry_after_s == 900 - 60 + 1
+    clock.now_s += 841.0
+    with use.admitted(1, 1):
+        assert use.num_running == 1
+    assert use.num_running == 0
 
 
 def test_requests_that_run_are_limited_and_given_back() -> None:
