@@ -211,7 +211,8 @@ class RequestQueue:
             self.heard_at = time.monotonic()
             timer.on_delta(delta)
 
-        async with self._turn, aclosing(RunningRequest(generation, self._limits, on_delta)) as running:
+        request = RunningRequest(generation, self._limits, on_delta, timer.on_failure)
+        async with self._turn, aclosing(request) as running:
             self._num_running += 1
             timer.let_in()
             try:

@@ -5,6 +5,7 @@ loop between rounds.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
@@ -14,12 +15,28 @@ from orchestrator.decode.request import Delta, GenerationStats
 from orchestrator.generation.generation import Generation
 from specgate.errors import ServiceUnavailable
 
+OUT_OF_REACH = "no verifier is within reach now"
+
+_log = logging.getLogger(__name__)
+
 
 class RunningRequest:
-    """One admitted request. Iterate ``deltas()`` once."""
+    """One admitted request. Iterate ``deltas()`` once.
 
-    def __init__(self, generation: Generation, limits: GatewaySettings, on_delta: Callable[[Delta], None]) -> None:
+    Args:
+        on_delta: is told of each delta.
+        on_failure: is told when there will be no more, for a reason of ours.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        limits: GatewaySettings,
+        on_delta: Callable[[Delta], None],
+        on_failure: Callable[[], None],
+    ) -> None:
         self._on_delta = on_delta
+        self._on_failure = on_failure
         self._generation = generation
         self._buffer: asyncio.Queue[Delta | Exception | None] = asyncio.Queue(limits.output_buffer)
         self._producer: asyncio.Task[None] | None = None
@@ -62,8 +79,17 @@ class RunningRequest:
                     self._on_delta(delta)
                     await self._buffer.put(delta)
         except Exception as error:
-            end = error
+            self._on_failure()
+            end = _told(error)
         await self._buffer.put(end)
+
+
+def _told(error: Exception) -> Exception:
+    """Return it without what no stranger should learn: which verifiers there are, at which addresses."""
+    if not isinstance(error, ServiceUnavailable):
+        return error
+    _log.warning("a request lost its verifier: %s", error)
+    return ServiceUnavailable(OUT_OF_REACH)
 
 
 class Turn:

@@ -24,6 +24,7 @@ KEY_BYTES = 32
 MAX_KEYS = 2_000
 """A gateway answers nobody while it reads the file: half a second for so many."""
 MAX_DEPTH = 16
+"""A file of keys has four levels."""
 
 
 class KeyLimits(StrictSettings):
@@ -35,7 +36,7 @@ class KeyLimits(StrictSettings):
 
 
 class KeyEntry(StrictSettings):
-    """One key. ``revoked`` is the day from which it is refused."""
+    """One key. With a day in ``revoked``, whichever, it is refused."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -81,6 +82,8 @@ def read_keys(file: Path, *, may_be_empty: bool = True) -> KeyFile:
         InvalidArgument: it cannot be read, or is no file of keys.
     """
     try:
+        if file.exists() and not file.is_file():
+            raise InvalidArgument("keys_file", f"{file} is no file")
         text = file.read_text(encoding="utf-8")
         if not may_be_empty and not text.strip():
             raise InvalidArgument("keys_file", f"{file} is empty; `keys: []` is no keys")

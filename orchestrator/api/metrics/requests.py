@@ -12,8 +12,8 @@ FAST_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2
 SLOW_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 """All three as vLLM has them, which its boards expect."""
-ABORTED = "abort"
-"""vLLM's word for a request whose client left, or that failed."""
+ABORTED, FAILED = "abort", "error"
+"""vLLM's words for a request whose client left, and for one that failed for a reason of ours."""
 
 
 class RequestMetrics:
@@ -82,6 +82,10 @@ class RequestTimer:
         self._last_s = now_s
         if delta.finish_reason is not None:
             self._finish_reason = delta.finish_reason
+
+    def on_failure(self) -> None:
+        """No more tokens will come."""
+        self._finish_reason = FAILED
 
     def end(self, stats: GenerationStats) -> None:
         """It has ended, or was given up after its turn had come."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.api.turns import OUT_OF_REACH
 from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.clients.http_client import stream_completion
 from orchestrator.decode.request import Delta, GenerationRequest
@@ -70,7 +71,7 @@ async def test_a_break_in_mid_stream_is_told_after_the_deltas_before_it() -> Non
         with pytest.raises(ServiceUnavailable):
             await anext(deltas)
     async with open_site(make_verifier=dying_after(2)) as site:
-        with pytest.raises(SpecgateError, match="the fake died"):
+        with pytest.raises(SpecgateError, match=OUT_OF_REACH):
             await http_deltas(site)
 
 

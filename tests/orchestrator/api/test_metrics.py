@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.api.metrics.rounds import RoundMetrics
+from orchestrator.api.turns import OUT_OF_REACH
 from specgate.errors import ServiceUnavailable
 from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
@@ -81,8 +82,9 @@ async def test_a_verifier_that_dies_is_a_fallback_with_its_reason() -> None:
         answer = await client.post(COMPLETIONS, json=body)
         found = await metrics(client)
     assert answer.status_code == 503
+    assert answer.json()["error"]["message"] == OUT_OF_REACH
     assert found["fallbacks_total{reason=SERVICE_UNAVAILABLE,service=verifier}"] > 0
-    assert found["request_success_total{finished_reason=abort}"] == 1
+    assert found["request_success_total{finished_reason=error}"] == 1
 
 
 @pytest.mark.parametrize(

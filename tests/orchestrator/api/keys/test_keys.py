@@ -3,6 +3,7 @@
 import stat
 import time
 from datetime import date
+from os import mkfifo
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,8 @@ def test_keys_come_and_go_without_a_restart_and_keep_what_they_have_used(tmp_pat
     with pytest.raises(RateLimited), keyring.caller_of(f"Bearer {first}").use.admitted(1, 0):
         pass
     # A file that is broken for a while locks nobody out, nor does one that is gone.
-    for break_it in (lambda: file.write_text("keys: ["), file.unlink, file.touch):
+    # A pipe is not waited for: everybody else would wait, too.
+    for break_it in (lambda: file.write_text("keys: ["), file.unlink, file.touch, file.unlink, lambda: mkfifo(file)):
         break_it()
         clock.now_s += LOOK_S
         assert keyring.caller_of(f"Bearer {second}").name == "bob"
