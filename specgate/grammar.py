@@ -1,6 +1,7 @@
 """Grammars of answers, as the library that masks tokens takes them: llguidance. It is imported where one is used."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,13 @@ MAX_GBNF_CHARACTERS = 8192
 """It is read in Python, in a time that grows with the square of its length."""
 MAX_PLACE_CHARACTERS, MAX_PROBLEM_CHARACTERS = 256, 200
 """Of what is said about a grammar. Names of properties are the client's."""
+MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 63) - 1
 MAX_PLACES = 256
 """Parts of a schema that are looked at for what is wrong with it."""
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 _PARTS = ("$defs", "definitions", "properties", "patternProperties", "items", "prefixItems", "additionalProperties")
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_VALUES = ("const", "enum", "multipleOf")
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 
@@ -71,10 +75,59 @@ def usable(grammar: Grammar) -> Grammar:
     """
     if grammar.kind is GrammarKind.LARK:
         grammar = _from_gbnf(grammar)
+    if grammar.kind is GrammarKind.JSON_SCHEMA:
+        _check_numbers(grammar)
     if error := _error_of(compiled(grammar)):
         place = ".".join([_field(grammar), *_place_of(grammar, error)])
         raise InvalidArgument(place[:MAX_PLACE_CHARACTERS], problem_of(error))
     return grammar
+
+
+def _check_numbers(grammar: Grammar) -> None:
+    """Raise InvalidArgument for a number that the library rounds: the answer would follow another schema."""
+    try:
+        parts: list[tuple[list[str], Any]] = [([], json.loads(grammar.text))]
+    # Of a number that is too long for Python: the library says what is wrong.
+    except ValueError:
+        return
+    while parts:
+        path, part = parts.pop()
+        if not isinstance(part, dict):
+            continue
+        kind = part.get("type")
+        is_integer = isinstance(kind, str | list) and "integer" in kind
+        wrong = [(name, part[name]) for name in _BOUNDS if name in part and _is_rounded(part[name], is_integer)]
+        wrong += [(name, one) for name in _VALUES for one in _numbers_in(part.get(name)) if _is_rounded(one, False)]
+        if wrong:
+            name, number = wrong[0]
+            place = ".".join([_field(grammar), *path, name])
+            raise InvalidArgument(place[:MAX_PLACE_CHARACTERS], f"{str(number)[:40]} cannot be kept exactly")
+        parts += (([*path, *step], inner) for step, inner in _parts(part))
+
+
+def _numbers_in(value: Any) -> Iterator[Any]:
+    """Yield the numbers of a JSON value, however deep they are."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _numbers_in(inner)
+    else:
+        yield value
+
+
+def _is_rounded(number: Any, is_integer: bool) -> bool:
+    """Return whether what is kept of a number means another one.
+
+    Args:
+        is_integer: whether it bounds integers: those are kept in 64 bits, at the most.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return False
+    try:
+        kept = math.trunc(float(number))
+    # Of what is no finite number, or none that a double reaches.
+    except (OverflowError, ValueError):
+        return True
+    return (max(MIN_INTEGER, min(kept, MAX_INTEGER)) if is_integer else kept) != math.trunc(number)
 
 
 def _from_gbnf(grammar: Grammar) -> Grammar:

@@ -23,7 +23,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.orchestrator import Orchestrator
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
-from specgate.grammar import usable
+from specgate.grammar_check import GrammarCheck
 from specgate.types import Grammar, ModelInfo
 
 SHORT_CHARACTERS = 4096
@@ -59,6 +59,8 @@ class RequestQueue:
         self._turn = asyncio.Semaphore(limits.max_running)
         # Threads of its own: one whose client has left still counts until its work is done.
         self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
+        self._grammars = GrammarCheck()
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="grammar")
         self._num_inside = 0
         self._num_running = 0
         running, queued = limits.max_running, limits.max_queued
@@ -130,7 +132,7 @@ class RequestQueue:
         """
         if grammar is None:
             return None
-        return await asyncio.get_running_loop().run_in_executor(self._encoding, usable, grammar)
+        return await asyncio.get_running_loop().run_in_executor(self._checking, self._grammars.usable, grammar)
 
     def check_room(self, num_requests: int = 1) -> None:
         """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.

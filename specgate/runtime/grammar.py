@@ -7,7 +7,7 @@ microseconds each, and milliseconds where a grammar meets a part of itself for t
 
 import json
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,10 +151,12 @@ class Grammars:
 
     Args:
         model: a folder or a hub id.
+        check: raises InvalidArgument for what must not be compiled here; without one everything is.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, check: Callable[[Grammar], Grammar] = lambda grammar: grammar) -> None:
         self._model = model
+        self._check = check
         self._tokenizer: LLTokenizer | None = None
         self._eos_token_id: int | None = None
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
@@ -191,6 +193,7 @@ class Grammars:
         from llguidance import LLMatcher
 
         if grammar not in self._compiled:
+            self._check(grammar)
             matcher = LLMatcher(self._tokenizer, compiled(grammar), log_level=0, limits=limits())
             if matcher.is_error():
                 raise InvalidArgument(f"grammar.{grammar.kind}", problem_of(matcher.get_error()))

@@ -2,12 +2,17 @@
 
 import asyncio
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from specgate.errors import InvalidArgument
+from specgate.grammar_check import GrammarCheck
 from specgate.runtime.grammar import Grammars, GrammarState
 from specgate.types import SessionSpec
+
+STACK_BYTES = 512 << 20
+"""More than a grammar had when it was checked. Of memory a stack takes what it uses."""
 
 _log = logging.getLogger(__name__)
 
@@ -21,9 +26,9 @@ class GrammarService:
     """
 
     def __init__(self, model: str, vocab_size: int) -> None:
-        self._grammars = Grammars(model)
+        self._grammars = Grammars(model, GrammarCheck().usable)
         self._vocab_size = vocab_size
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._thread = _deep_thread()
 
     def prepare(self) -> None:
         """Make ready, where there can be grammars at all. Before the service serves, on any thread."""
@@ -46,3 +51,14 @@ class GrammarService:
                 raise
             _log.info("a session is drafted for without its grammar: %s", error)
             return None
+
+
+def _deep_thread() -> ThreadPoolExecutor:
+    before = threading.stack_size(STACK_BYTES)
+    try:
+        executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        # The thread starts with the first work, and has the stack that is set then.
+        executor.submit(bool).result()
+    finally:
+        threading.stack_size(before)
+    return executor

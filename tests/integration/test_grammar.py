@@ -103,6 +103,8 @@ async def test_a_verifier_that_is_lost_in_mid_answer_is_replaced(drafter: Servic
 
 # Of a size that takes its compiler a second or two, and one that has more ways to be read than can be followed.
 WIDE = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(1_500)}, "required": []}
+LOWEST = {"type": "integer", "minimum": -(1 << 63), "maximum": -(1 << 63)}
+"""The library recurses on it until its stack ends."""
 HARD = {
     "wide": Grammar(GrammarKind.JSON_SCHEMA, json.dumps(WIDE)),
     "ambiguous": Grammar(GrammarKind.LARK, 'start: a\na: a a | "x" | a a a | '),
@@ -129,6 +131,20 @@ async def test_hard_grammars_hold_up_nobody_else(drafter: Service, verifier: Ser
     assert max(gaps[1:]) < 2.0
 
 
+def rules(num_rules: int) -> Grammar:
+    """A grammar whose rules are read one in the other."""
+    chain = [f"a{i}: a{i + 1}" for i in range(num_rules)]
+    return Grammar(GrammarKind.LARK, "\n".join(["start: a0", *chain, f'a{num_rules}: "x"']))
+
+
+async def test_the_deepest_grammar_that_may_be_ends_no_service(drafter: Service, verifier: Service) -> None:
+    async with connected([drafter], [verifier]) as orchestrator:
+        request = GenerationRequest((1, 2, 3), SAMPLED, max_tokens=4, seed=1, grammar=rules(15_000), **DRAFTED)
+        generation = await run(orchestrator, request)
+        assert orchestrator.tokenizer.decode(generation.token_ids) == "x"
+        assert generation.stats.verifier_failovers == generation.stats.drafter_failures == 0
+
+
 async def _outcome(orchestrator: Any, request: GenerationRequest) -> str:
     try:
         generation: Generation = await run(orchestrator, request)
@@ -143,6 +159,8 @@ async def _outcome(orchestrator: Any, request: GenerationRequest) -> str:
         (types_pb2.Grammar(regex="(a"), "grammar.regex"),
         (types_pb2.Grammar(lark="start: <|no such token|>"), "grammar.lark"),
         (types_pb2.Grammar(), "grammar.kind"),
+        (types_pb2.Grammar(json_schema='{"type": "integer", "multipleOf": 16777213}'), "grammar.json_schema"),
+        (types_pb2.Grammar(lark=f"start: %json {json.dumps(LOWEST)}"), "grammar.lark"),
     ],
 )
 async def test_a_verifier_refuses_what_it_cannot_follow(

@@ -1,0 +1,137 @@
+"""Whether a grammar can be used, and afforded: tried in a process of its own, which a bad one ends in place of ours.
+
+The library recurses without looking where its stack ends, and its own limits hold for reading an answer, not for what
+is built before: 150 characters of schema may take gigabytes. So the kernel sets the limits, grammar by grammar.
+
+Run as a module it is that process: a grammar a line, an answer a line. It forks for each, so nothing is left of any.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from specgate.errors import InternalError, InvalidArgument
+from specgate.grammar import compiled, limits, usable
+from specgate.types import Grammar, GrammarKind
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+CPU_S = 2
+MEMORY_BYTES = 128 << 20
+STACK_BYTES = 64 << 20
+"""The kernel leaves at least 128 MiB for it. Who compiles what has passed needs more than that."""
+_BASE_LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_STACK: STACK_BYTES}
+_TOO_DEAR = f"takes more than {CPU_S} s or {MEMORY_BYTES >> 20} MiB to compile, or is nested too deeply"
+_ATTEMPTS = 2
+"""A process that somebody has ended is started again."""
+
+_Process = subprocess.Popen[bytes]
+
+
+class GrammarCheck:
+    """Checks one grammar at a time: call it from one thread. Its process is started for the first one."""
+
+    def __init__(self) -> None:
+        self._process: _Process | None = None
+
+    def usable(self, grammar: Grammar) -> Grammar:
+        """Return a grammar as services take it: see ``specgate.grammar.usable``.
+
+        Raises:
+            InvalidArgument: it cannot be used, or costs too much; the field is the place in the grammar, as far as that
+                is known.
+            InternalError: there is no process that could check it.
+        """
+        question = json.dumps({"kind": grammar.kind, "text": grammar.text}).encode() + b"\n"
+        answer = json.loads(self._answer(question))
+        if "text" in answer:
+            return Grammar(GrammarKind(answer["kind"]), answer["text"])
+        raise InvalidArgument(answer.get("field", f"grammar.{grammar.kind}"), answer["problem"])
+
+    def _answer(self, question: bytes) -> bytes:
+        for _ in range(_ATTEMPTS):
+            process = self._process = self._process or self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(OSError):
+                process.stdin.write(question)
+                process.stdin.flush()
+                if (answer := process.stdout.readline()).endswith(b"\n"):
+                    return answer
+            _end(process)
+            self._process = None
+        raise InternalError("the process that checks grammars does not answer")
+
+    def _start(self) -> _Process:
+        # What we are imported from may not be where another interpreter looks.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # The library's last words, which quote the client's text.
+            stderr=subprocess.DEVNULL,
+            # Ctrl-C is for us to hear.
+            process_group=0,
+        )
+        weakref.finalize(self, _end, process)
+        return process
+
+
+def _end(process: _Process) -> None:
+    process.kill()
+    # With its pipes; what was not sent yet goes nowhere.
+    with suppress(OSError), process:
+        pass
+
+
+def main() -> None:
+    """Answer until the input ends, which it does with the process that asks."""
+    from llguidance import LLTokenizer
+
+    # What a grammar costs to build does not depend on whose tokens it will mask.
+    tokenizer = LLTokenizer("byte")
+    for question in sys.stdin.buffer:
+        process_id = os.fork()
+        if process_id == 0:
+            _set_limits()
+            _write(_tried(json.loads(question), tokenizer))
+            os._exit(0)
+        _, status = os.waitpid(process_id, 0)
+        if status != 0:
+            _write({"problem": _TOO_DEAR})
+
+
+def _set_limits() -> None:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    for kind, limit in {**_BASE_LIMITS, resource.RLIMIT_AS: held + MEMORY_BYTES}.items():
+        resource.setrlimit(kind, (limit, limit))
+
+
+def _tried(question: dict[str, Any], tokenizer: "LLTokenizer") -> dict[str, str]:
+    from llguidance import LLMatcher
+
+    try:
+        grammar = usable(Grammar(GrammarKind(question["kind"]), question["text"]))
+    except InvalidArgument as error:
+        return {"field": error.field, "problem": error.problem}
+    # Its cost counts; whether it goes together with a model's tokens is for the services to say.
+    LLMatcher(tokenizer, compiled(grammar), log_level=0, limits=limits()).compute_bitmask()
+    return {"kind": grammar.kind, "text": grammar.text}
+
+
+def _write(answer: dict[str, str]) -> None:
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Grammars that would end the process which compiles them, take its memory or its time, or let other answers pass."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from specgate.errors import InvalidArgument
+from specgate.grammar_check import GrammarCheck
+from specgate.types import Grammar, GrammarKind
+
+LOWEST = {"minimum": -(1 << 63), "maximum": -(1 << 63)}
+PRIMES = (65_537, 65_539, 65_543, 65_551)
+SOUND = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object"}')
+
+
+@pytest.fixture(scope="module")
+def check() -> Iterator[GrammarCheck]:
+    check = GrammarCheck()
+    yield check
+    # Whatever was refused, it goes on.
+    assert check.usable(SOUND) == SOUND
+
+
+def schema(value: Any) -> Grammar:
+    return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(value))
+
+
+DEAR = {
+    "recursion without end": schema({"type": "integer", **LOWEST}),
+    "the same in Lark": Grammar(GrammarKind.LARK, f"start: %json {json.dumps({'type': 'integer', **LOWEST})}"),
+    "gigabytes of 150 characters": schema({"allOf": [{"type": "integer", "multipleOf": one} for one in PRIMES]}),
+    "a long regex": Grammar(GrammarKind.REGEX, "a?" * 100_000),
+    "deep JSON": Grammar(GrammarKind.JSON_SCHEMA, '{"items":' * 9_000 + "{}" + "}" * 9_000),
+}
+
+
+@pytest.mark.parametrize("name", DEAR)
+def test_what_costs_too_much_is_refused(check: GrammarCheck, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="takes more than") as refused:
+        check.usable(DEAR[name])
+    assert refused.value.field == f"grammar.{DEAR[name].kind}"
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"type": "integer", "minimum": (1 << 53) + 1}, "minimum"),
+        ({"type": "integer", "minimum": -1e20, "maximum": -1e20}, "minimum"),
+        ({"type": ["integer", "null"], "exclusiveMaximum": 1 << 64}, "exclusiveMaximum"),
+        ({"properties": {"minimum": {"type": "number", "maximum": (1 << 60) + 1}}}, "properties.minimum.maximum"),
+        ({"items": {"const": {"a": [(1 << 53) + 1]}}}, "items.const"),
+        ({"anyOf": [{"type": "null"}, {"enum": [1, (1 << 60) + 1]}]}, "anyOf.1.enum"),
+    ],
+)
+def test_numbers_that_would_be_rounded_are_refused_by_their_place(check: GrammarCheck, value: Any, place: str) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be kept exactly") as refused:
+        check.usable(schema(value))
+    assert refused.value.field == f"grammar.json_schema.{place}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1},
+        {"type": "integer", "minimum": 1 - (1 << 53), "maximum": (1 << 53) - 1},
+        {"type": "number", "exclusiveMinimum": 0.1, "maximum": 2.5, "multipleOf": 0.01},
+        {"enum": [True, None, 1 << 53, 0.1, "9007199254740993"]},
+        {"properties": {"const": {"type": "null"}, "minimum": {"const": 3}}},
+        {"type": "string", "maxLength": 100_000},
+        {"enum": [f"value {i}" for i in range(5_000)]},
+    ],
+)
+def test_what_is_kept_and_affordable_is_taken(check: GrammarCheck, value: Any) -> None:
+    assert check.usable(schema(value)) == schema(value)
+
+
+def test_a_process_that_somebody_ends_is_started_again() -> None:
+    check = GrammarCheck()
+    assert check.usable(SOUND) == SOUND
+    assert isinstance(check._process, subprocess.Popen)
+    check._process.kill()
+    assert check.usable(SOUND) == SOUND
