@@ -130,11 +130,13 @@ def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: Requ
     """Return how many tokens may be emitted: what the client says, else the default as far as the context reaches."""
     context_length = request_queue.target_info.context_length
     field, wanted = params.length or (params.prompt_field, request_queue.default_max_tokens(num_prompt_tokens))
-    if num_prompt_tokens + wanted <= context_length:
+    # An answer without a token takes the room of one that is not told.
+    room = max(wanted, 1)
+    if num_prompt_tokens + room <= context_length:
         return wanted
     raise ApiError(
         400,
-        f"{field}: {num_prompt_tokens} prompt tokens and {wanted} more pass the context length of {context_length}",
+        f"{field}: {num_prompt_tokens} prompt tokens and {room} more pass the context length of {context_length}",
         param=field,
         code="context_length_exceeded",
     )

@@ -162,6 +162,12 @@ async def test_ids_that_would_be_echoed_are_looked_at_first(site: Site, token_id
     assert error["param"] == "prompt"
 
 
+async def test_a_prompt_that_fills_the_context_cannot_be_echoed(site: Site) -> None:
+    error = await refused(site, COMPLETIONS, {"model": "fake", "prompt": [5] * 512, "max_tokens": 0, "echo": True})
+    assert (error["param"], error["code"]) == ("max_tokens", TOO_LONG)
+    assert "512 prompt tokens and 1 more pass the context length of 512" in error["message"]
+
+
 async def test_model_that_is_not_served(site: Site) -> None:
     error = await refused(site, COMPLETIONS, {"model": "gpt-4", "prompt": "a"}, 404)
     assert (error["param"], error["code"]) == ("model", "model_not_found")
