@@ -56,7 +56,11 @@ def greedy_request(prompt_token_ids: Sequence[int], max_tokens: int) -> Generati
 
 
 def seeded_request(
-    prompt_token_ids: Sequence[int], sampling: SamplingParams, max_tokens: int, seed: int, grammar: Grammar | None
+    prompt_token_ids: Sequence[int],
+    sampling: SamplingParams,
+    max_tokens: int,
+    seed: int,
+    grammar: Grammar | None = None,
 ) -> GenerationRequest:
     """Return the target alone with shared noise."""
     return replace(_alone(prompt_token_ids, sampling, max_tokens, seed), grammar=grammar)
