@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from specgate.errors import InvalidArgument
 from specgate.types import Grammar, GrammarKind
@@ -86,14 +87,20 @@ def usable(grammar: Grammar) -> Grammar:
 def _check_numbers(grammar: Grammar) -> None:
     """Raise InvalidArgument for a number that the library rounds: the answer would follow another schema."""
     try:
-        parts: list[tuple[list[str], Any]] = [([], json.loads(grammar.text))]
+        schema = json.loads(grammar.text)
     # Of a number that is too long for Python: the library says what is wrong.
     except ValueError:
         return
+    parts: list[tuple[list[str], Any]] = [([], schema)]
+    referred: set[str] = set()
     while parts:
         path, part = parts.pop()
         if not isinstance(part, dict):
             continue
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference not in referred:
+            referred.add(reference)
+            parts.append(_referred(schema, reference))
         kind = part.get("type")
         is_integer = isinstance(kind, str | list) and "integer" in kind
         wrong = [(name, part[name]) for name in _BOUNDS if name in part and _is_rounded(part[name], is_integer)]
@@ -103,6 +110,18 @@ def _check_numbers(grammar: Grammar) -> None:
             place = ".".join([_field(grammar), *path, name])
             raise InvalidArgument(place[:MAX_PLACE_CHARACTERS], f"{str(number)[:40]} cannot be kept exactly")
         parts += (([*path, *step], inner) for step, inner in _parts(part))
+
+
+def _referred(schema: Any, reference: str) -> tuple[list[str], Any]:
+    """Return the way to what a reference within the schema names, wherever that is, and the part; None: nothing."""
+    path = [unquote(step).replace("~1", "/").replace("~0", "~") for step in reference.split("/")[1:]]
+    part = schema
+    for step in path:
+        if isinstance(part, list) and step.isdecimal() and int(step) < len(part):
+            part = part[int(step)]
+        else:
+            part = part.get(step) if isinstance(part, dict) else None
+    return path, part
 
 
 def _numbers_in(value: Any) -> Iterator[Any]:

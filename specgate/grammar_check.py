@@ -69,18 +69,22 @@ class GrammarCheck:
         raise InternalError("the process that checks grammars does not answer")
 
     def _start(self) -> _Process:
-        # What we are imported from may not be where another interpreter looks.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # The library's last words, which quote the client's text.
-            stderr=subprocess.DEVNULL,
-            # Ctrl-C is for us to hear.
-            process_group=0,
-        )
+        # What we are imported from may not be where another interpreter looks; it is the only place where it may look:
+        # with -P not in the folder that we were started in.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # The library's last words, which quote the client's text.
+                stderr=subprocess.DEVNULL,
+                # Ctrl-C is for us to hear.
+                process_group=0,
+            )
+        except OSError as error:
+            raise InternalError(f"the process that checks grammars does not start: {error.strerror}") from error
         weakref.finalize(self, _end, process)
         return process
 
@@ -99,20 +103,29 @@ def main() -> None:
     # What a grammar costs to build does not depend on whose tokens it will mask.
     tokenizer = LLTokenizer("byte")
     for question in sys.stdin.buffer:
+        reading, writing = os.pipe()
         process_id = os.fork()
         if process_id == 0:
             _set_limits()
-            _write(_tried(json.loads(question), tokenizer))
+            with open(writing, "wb") as file:
+                file.write(_line(_tried(json.loads(question), tokenizer)))
             os._exit(0)
+        os.close(writing)
+        # It may be ended behind its answer, or within: what we write is one line in any case.
+        with open(reading, "rb") as file:
+            answer = file.read()
         _, status = os.waitpid(process_id, 0)
-        if status != 0:
-            _write({"problem": _TOO_DEAR})
+        sys.stdout.buffer.write(answer if status == 0 else _line({"problem": _TOO_DEAR}))
+        sys.stdout.buffer.flush()
 
 
 def _set_limits() -> None:
     with open("/proc/self/statm", encoding="ascii") as file:
         held = int(file.read().split()[0]) * resource.getpagesize()
     for kind, limit in {**_BASE_LIMITS, resource.RLIMIT_AS: held + MEMORY_BYTES}.items():
+        _, most = resource.getrlimit(kind)
+        # Who started us may have set less, such as `ulimit -s`, and nobody may raise that.
+        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(kind, (limit, limit))
 
 
@@ -128,9 +141,8 @@ def _tried(question: dict[str, Any], tokenizer: "LLTokenizer") -> dict[str, str]
     return {"kind": grammar.kind, "text": grammar.text}
 
 
-def _write(answer: dict[str, str]) -> None:
-    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
-    sys.stdout.buffer.flush()
+def _line(answer: dict[str, str]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
 """Grammars that would end the process which compiles them, take its memory or its time, or let other answers pass."""
 
+import io
 import json
+import os
+import resource
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specgate.errors import InvalidArgument
+from specgate import grammar_check
+from specgate.errors import InternalError, InvalidArgument
 from specgate.grammar_check import GrammarCheck
 from specgate.types import Grammar, GrammarKind
 
@@ -52,6 +59,7 @@ def test_what_costs_too_much_is_refused(check: GrammarCheck, name: str) -> None:
         ({"type": ["integer", "null"], "exclusiveMaximum": 1 << 64}, "exclusiveMaximum"),
         ({"properties": {"minimum": {"type": "number", "maximum": (1 << 60) + 1}}}, "properties.minimum.maximum"),
         ({"items": {"const": {"a": [(1 << 53) + 1]}}}, "items.const"),
+        ({"$ref": "#/a~1b/0", "a/b": [{"const": (1 << 53) + 1}]}, "a/b.0.const"),
         ({"anyOf": [{"type": "null"}, {"enum": [1, (1 << 60) + 1]}]}, "anyOf.1.enum"),
     ],
 )
@@ -83,3 +91,40 @@ def test_a_process_that_somebody_ends_is_started_again() -> None:
     assert isinstance(check._process, subprocess.Popen)
     check._process.kill()
     assert check.usable(SOUND) == SOUND
+
+
+def test_it_is_ours_wherever_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    assert GrammarCheck().usable(SOUND) == SOUND
+
+
+def test_limits_of_whoever_started_us_are_kept() -> None:
+    command = f"import resource; resource.setrlimit(resource.RLIMIT_STACK, ({8 << 20}, {8 << 20}))\n"
+    command += "from tests.specgate.test_grammar_check import *\nassert GrammarCheck().usable(SOUND) == SOUND"
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def test_who_cannot_start_a_process_is_told_so() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(InternalError, match="does not start: Too many open files"):
+            GrammarCheck().usable(SOUND)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_one_that_is_ended_behind_its_answer_gives_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [json.dumps({"kind": "regex", "text": text}).encode() + b"\n" for text in ("a", "b")]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"".join(asked))))
+    monkeypatch.setattr(grammar_check, "_set_limits", lambda: None)
+    monkeypatch.setattr(os, "_exit", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    # A file, which both processes write to.
+    with open(tmp_path / "told", "w") as told:
+        monkeypatch.setattr(sys, "stdout", told)
+        grammar_check.main()
+    lines = (tmp_path / "told").read_text().splitlines()
+    assert [json.loads(line).keys() for line in lines] == [{"problem"}] * 2
