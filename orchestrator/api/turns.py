@@ -13,7 +13,7 @@ from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.settings.settings import GatewaySettings
 from orchestrator.decode.request import Delta, GenerationStats
 from orchestrator.generation.generation import Generation
-from specgate.errors import ServiceUnavailable
+from specgate.errors import InvalidArgument, ServiceUnavailable
 
 OUT_OF_REACH = "no verifier is within reach now"
 
@@ -78,6 +78,9 @@ class RunningRequest:
                 async for delta in deltas:
                     self._on_delta(delta)
                     await self._buffer.put(delta)
+        except InvalidArgument as error:
+            # A grammar that leads nowhere, for one: no failure of ours, so nobody is to be woken by it.
+            end = error
         except Exception as error:
             self._on_failure()
             end = _told(error)

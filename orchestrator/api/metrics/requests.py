@@ -13,7 +13,8 @@ SLOW_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 """All three as vLLM has them, which its boards expect."""
 ABORTED, FAILED = "abort", "error"
-"""vLLM's words for a request whose client left, and for one that failed for a reason of ours."""
+"""vLLM's words for a request whose client left or asked for what cannot be, and for one that failed for a reason of
+ours."""
 
 
 class RequestMetrics:

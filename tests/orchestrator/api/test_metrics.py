@@ -8,10 +8,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.api.metrics.rounds import RoundMetrics
 from orchestrator.api.turns import OUT_OF_REACH
-from specgate.errors import ServiceUnavailable
-from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, SessionSpec, Verdict
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
 from tests.orchestrator.api.queues import Hanging, dying_after, eventually
+from tests.support.fakes import FakeVerifier
 
 Samples = Mapping[str, float]
 """By name and those labels that are not the model's: ``tokens_total{source=solo}``."""
@@ -85,6 +86,18 @@ async def test_a_verifier_that_dies_is_a_fallback_with_its_reason() -> None:
     assert answer.json()["error"]["message"] == OUT_OF_REACH
     assert found["fallbacks_total{reason=SERVICE_UNAVAILABLE,service=verifier}"] > 0
     assert found["request_success_total{finished_reason=error}"] == 1
+
+
+async def test_what_turns_out_to_be_impossible_is_no_failure_of_ours() -> None:
+    def refusing(spec: SessionSpec) -> FakeVerifier:
+        raise InvalidArgument("grammar", "leads nowhere after 0 tokens: too many items")
+
+    async with open_site(refusing) as site:
+        client = site.client
+        answer = await client.post(COMPLETIONS, json={"model": "fake", "prompt": PROMPT, "max_tokens": 4})
+        found = await metrics(client)
+    assert answer.status_code == 400
+    assert found["request_success_total{finished_reason=abort}"] == 1
 
 
 @pytest.mark.parametrize(
