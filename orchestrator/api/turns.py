@@ -13,9 +13,10 @@ from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.settings.settings import GatewaySettings
 from orchestrator.decode.request import Delta, GenerationStats
 from orchestrator.generation.generation import Generation
-from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
 
 OUT_OF_REACH = "no verifier is within reach now"
+FAILED_HERE = "the request failed here; the log has the reason under its id"
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +90,9 @@ class RunningRequest:
 
 def _told(error: Exception) -> Exception:
     """Return it without what no stranger should learn: which verifiers there are, at which addresses."""
+    if isinstance(error, InternalError):
+        _log.error("a request failed", exc_info=error)
+        return InternalError(FAILED_HERE)
     if not isinstance(error, ServiceUnavailable):
         return error
     _log.warning("a request lost its verifier: %s", error)

@@ -7,12 +7,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.api.metrics.rounds import RoundMetrics
-from orchestrator.api.turns import OUT_OF_REACH
+from orchestrator.api.turns import FAILED_HERE, OUT_OF_REACH
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, SessionSpec, Verdict
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
 from tests.orchestrator.api.queues import Hanging, dying_after, eventually
-from tests.support.fakes import FakeVerifier
+from tests.support.fakes import FakeVerifier, Fault
 
 Samples = Mapping[str, float]
 """By name and those labels that are not the model's: ``tokens_total{source=solo}``."""
@@ -86,6 +86,13 @@ async def test_a_verifier_that_dies_is_a_fallback_with_its_reason() -> None:
     assert answer.json()["error"]["message"] == OUT_OF_REACH
     assert found["fallbacks_total{reason=SERVICE_UNAVAILABLE,service=verifier}"] > 0
     assert found["request_success_total{finished_reason=error}"] == 1
+
+
+async def test_a_verifier_that_answers_nonsense_is_told_without_its_address() -> None:
+    nonsense = dict.fromkeys((0, 1), Fault.NONSENSE)
+    async with open_site(lambda spec: FakeVerifier(spec, faults=nonsense)) as site:
+        answer = await site.client.post(COMPLETIONS, json={"model": "fake", "prompt": PROMPT, "max_tokens": 4})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (500, FAILED_HERE)
 
 
 async def test_what_turns_out_to_be_impossible_is_no_failure_of_ours() -> None:
