@@ -27,7 +27,7 @@ MEMORY_BYTES = 128 << 20
 STACK_BYTES = 64 << 20
 """The kernel leaves at least 128 MiB for it. Who compiles what has passed needs more than that."""
 _BASE_LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_STACK: STACK_BYTES}
-_TOO_DEAR = f"takes more than {CPU_S} s or {MEMORY_BYTES >> 20} MiB to compile, or is nested too deeply"
+_TOO_DEAR = f"takes more than {CPU_S} s of CPU time or {MEMORY_BYTES >> 20} MiB to compile, or is nested too deeply"
 _ATTEMPTS = 2
 """A process that somebody has ended is started again."""
 

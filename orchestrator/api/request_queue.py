@@ -11,6 +11,7 @@ from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TypeVar
 
+from orchestrator.api.grammars import CheckedGrammars
 from orchestrator.api.keys.account import audit_refusal, charged
 from orchestrator.api.metrics.gateway import GatewayMetrics
 from orchestrator.api.metrics.requests import RequestTimer
@@ -23,7 +24,6 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
 from orchestrator.generation.orchestrator import Orchestrator
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
-from specgate.grammar_check import GrammarCheck
 from specgate.types import Grammar, ModelInfo
 
 SHORT_CHARACTERS = 4096
@@ -59,8 +59,7 @@ class RequestQueue:
         self._turn = asyncio.Semaphore(limits.max_running)
         # Threads of its own: one whose client has left still counts until its work is done.
         self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
-        self._grammars = GrammarCheck()
-        self._checking = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._grammars = CheckedGrammars()
         self._num_inside = 0
         self._num_running = 0
         running, queued = limits.max_running, limits.max_queued
@@ -125,14 +124,15 @@ class RequestQueue:
         return await asyncio.get_running_loop().run_in_executor(self._encoding, work)
 
     async def checked(self, grammar: Grammar | None) -> Grammar | None:
-        """Return the grammar as services take it, beside the event loop: a hard one takes a second.
+        """Return the grammar as services take it.
 
         Raises:
-            InvalidArgument: it cannot be used; the field is the place in it.
+            InvalidArgument, RateLimited, TooManySessions: see ``CheckedGrammars.usable``.
         """
         if grammar is None:
             return None
-        return await asyncio.get_running_loop().run_in_executor(self._checking, self._grammars.usable, grammar)
+        with self._rejections():
+            return await self._grammars.usable(grammar)
 
     def check_room(self, num_requests: int = 1) -> None:
         """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.

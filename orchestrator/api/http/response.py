@@ -17,7 +17,7 @@ from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.sse import EventWriter, ReaderLost, unless_reader_leaves
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import Delta, GenerationRequest
-from specgate.errors import InvalidArgument, reason_of
+from specgate.errors import InvalidArgument, SpecgateError, reason_of
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +111,8 @@ class GenerationResponse(Response):
 
     async def _send_error(self, writer: EventWriter, error: Exception) -> None:
         # The status went out long ago, and says 200.
-        _log.info("a stream ended with an error: %s", reason_of(error))
+        kind = error.reason if isinstance(error, SpecgateError) else type(error).__name__
+        _log.info("a stream ended with an error: %s", kind)
         body = error_body(error)
         body["error"]["last_token_index"] = self._answer.num_sent - 1
         try:

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from orchestrator.api.keys.keyring import CALLER, Caller
 from orchestrator.decode.request import GenerationRequest, GenerationStats
-from specgate.errors import SpecgateError
+from specgate.errors import InvalidArgument, SpecgateError
 
 _log = logging.getLogger("specgate.audit")
 
@@ -46,6 +46,24 @@ def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
             caller.use.add_tokens(num_tokens)
             counts = f"{len(requests)} requests, {num_prompt_tokens} prompt tokens, {num_tokens} tokens"
             _log.info("key %s: %s: %s", caller.name, counts, outcome)
+
+
+@contextmanager
+def charged_if_refused() -> Iterator[None]:
+    """Charge the running task's caller a request where the block refuses what it took time to look at.
+
+    Raises:
+        RateLimited: the caller has none left; before the block.
+    """
+    caller = CALLER.get()
+    if caller is not None:
+        caller.use.check(1)
+    try:
+        yield
+    except InvalidArgument:
+        if caller is not None:
+            caller.use.take(1)
+        raise
 
 
 def audit_refusal(error: SpecgateError) -> None:

@@ -83,8 +83,8 @@ class KeyUse:
             InvalidArgument: the key may never run so many; names ``n``.
             RateLimited: with them the key asks for more than it may; says when to come back.
         """
-        self._check(num_requests, num_tokens)
-        self._take(num_requests, num_tokens)
+        self.check(num_requests, num_tokens)
+        self.take(num_requests, num_tokens)
         self.num_running += num_requests
         try:
             yield
@@ -93,15 +93,17 @@ class KeyUse:
 
     def add_tokens(self, num_tokens: int) -> None:
         """Count tokens of an answer."""
-        self._take(0, num_tokens)
+        self.take(0, num_tokens)
 
-    def _take(self, num_requests: int, num_tokens: int) -> None:
+    def take(self, num_requests: int, num_tokens: int = 0) -> None:
+        """Count requests and tokens of this minute, whatever is left of it."""
         if self._requests is not None:
             self._requests.take(num_requests)
         if self._tokens is not None:
             self._tokens.take(num_tokens)
 
-    def _check(self, num_requests: int, num_tokens: int) -> None:
+    def check(self, num_requests: int, num_tokens: int = 0) -> None:
+        """Raise what ``admitted`` would raise."""
         if self._max_running is not None and num_requests > self._max_running:
             raise InvalidArgument(
                 "n", f"asks for {num_requests} choices; the key {self._name} may run {self._max_running}"

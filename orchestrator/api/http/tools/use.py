@@ -1,5 +1,6 @@
 """The tools of one chat, with a model that knows how to call them."""
 
+import asyncio
 import json
 
 from orchestrator.api.http.chat import ChatRequest
@@ -11,6 +12,9 @@ from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import FinishReason, Grammar, GrammarKind
+
+MAX_CHECK_S = 10.0
+"""For all functions of a chat together; one that is easy takes milliseconds."""
 
 
 def _tokenizer(request_queue: RequestQueue) -> TextTokenizer:
@@ -61,6 +65,13 @@ class ToolUse:
         """
         if not self._called:
             return None
+        try:
+            async with asyncio.timeout(MAX_CHECK_S):
+                return await self._whole_grammar()
+        except TimeoutError:
+            raise ApiError(400, f"tools: take more than {MAX_CHECK_S:g} s to check", param="tools") from None
+
+    async def _whole_grammar(self) -> Grammar | None:
         for index, function in self._called:
             await self._checked(
                 GrammarKind.JSON_SCHEMA,

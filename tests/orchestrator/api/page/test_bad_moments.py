@@ -12,6 +12,7 @@ import yaml
 from orchestrator.api.http import sse
 from orchestrator.api.keys.key_file import hash_of, new_key
 from orchestrator.api.keys.keyring import Keyring
+from orchestrator.api.turns import OUT_OF_REACH
 from orchestrator.bench.network.delay_proxy import DelayProxy
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SessionSpec
@@ -147,7 +148,7 @@ def dying(spec: SessionSpec) -> Telling:
 def test_failure_in_mid_stream(doors: Doors, visit: Visit) -> None:
     _, url = doors(dying, timeouts=FAILING_FAST)
     visitor = visit(url).open().set(mode="text", max_tokens=200).generate("Hello").ended()
-    assert visitor.outcome() == "the fake died"
+    assert visitor.outcome() == OUT_OF_REACH
     assert visitor.panel().locator(".notice").inner_text() == "It broke off here."
     assert visitor.text()
     assert said_to("Hello", 200).startswith(visitor.text())

@@ -11,6 +11,7 @@ import openai
 import pytest
 import pytest_asyncio
 
+from orchestrator.api.http.tools import use
 from orchestrator.decode.text import TextTokenizer
 from specgate.types import GrammarKind, SessionSpec
 from tests.orchestrator.api.http_serving import CHAT, MESSAGES, Site, Telling, open_site
@@ -262,6 +263,16 @@ async def test_what_is_refused_by_its_place(hermes: Stage) -> None:
         assert (error["param"], error["message"].partition(": ")[0]) == (param, param)
         assert problem in error["message"]
     assert len(site.room.verifier.sessions) == num_sessions
+
+
+async def test_tools_that_take_too_long_together_are_refused(hermes: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use, "MAX_CHECK_S", 0.0)
+    asked = tool(parameters={"type": "object", "properties": {"never": {"type": "null"}}})
+    body = {"model": "fake", "messages": MESSAGES, "tools": [asked], "tool_choice": "required"}
+    response = await hermes.site.client.post(CHAT, json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tools"
+    assert "take more than 0 s" in response.json()["error"]["message"]
 
 
 async def test_an_answer_of_nothing_can_be_sent_back(hermes: Stage) -> None:
