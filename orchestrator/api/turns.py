@@ -91,8 +91,10 @@ class RunningRequest:
 def _told(error: Exception) -> Exception:
     """Return it without what no stranger should learn: which verifiers there are, at which addresses."""
     if isinstance(error, InternalError):
-        _log.error("a request failed", exc_info=error)
-        return InternalError(FAILED_HERE)
+        told = type(error)(FAILED_HERE)
+        # Who tells it to the client logs it, with its cause.
+        told.__cause__ = error
+        return told
     if not isinstance(error, ServiceUnavailable):
         return error
     _log.warning("a request lost its verifier: %s", error)

@@ -14,12 +14,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from orchestrator.api.choices import seed_of_choice
 from orchestrator.api.grpc.service import SERVICE, GrpcApi
 from orchestrator.api.settings.listen import Listen, TlsSettings
+from orchestrator.api.turns import FAILED_HERE
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
-from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
+from specgate.errors import (
+    InternalError,
+    InvalidArgument,
+    NonFiniteLogits,
+    ServiceUnavailable,
+    SpecgateError,
+    TooManySessions,
+)
 from specgate.rpc.channel import open_channel
 from specgate.rpc.status import from_rpc_error
 from specgate.rpc.tls import ClientTlsFiles
+from specgate.types import SessionSpec
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
 from tests.orchestrator.api.http_serving import TOKENIZER, TURN, Buggy, Telling, ascii_tokenizer
@@ -288,6 +297,17 @@ async def test_a_bug_after_tokens_tells_no_more_than_that(caplog: pytest.LogCapt
         assert re.fullmatch(r"internal error, correlation id \w+; the last token sent has index \d+", str(error))
         await room.freed()
     assert "a secret" in caplog.text
+
+
+async def test_a_model_that_fails_is_told_by_its_reason_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def failing(spec: SessionSpec) -> FakeVerifier:
+        raise NonFiniteLogits("row 3 of the secret")
+
+    async with entered(failing) as (_, _, client):
+        error = await error_of(all_of(client.stream()))
+    assert isinstance(error, NonFiniteLogits)
+    assert str(error) == FAILED_HERE
+    assert "row 3 of the secret" in caplog.text
 
 
 async def test_a_client_that_reads_nothing_is_cut() -> None:
