@@ -38,6 +38,7 @@ from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import Timeouts
 from specgate import tracing
+from specgate.collecting import leave_out_what_is_loaded
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
@@ -96,6 +97,7 @@ class Gateway:
             await self._operations.start()
         await self._http.start()
         await self._grpc.start()
+        leave_out_what_is_loaded()
 
     async def _targets(self) -> list[dict[str, object]]:
         gateway = self._settings.gateway

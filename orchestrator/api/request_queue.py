@@ -26,16 +26,14 @@ from orchestrator.generation.orchestrator import Orchestrator
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
 from specgate.types import Grammar, ModelInfo
 
-SHORT_CHARACTERS = 4096
-"""A text of this length is encoded in a few milliseconds."""
-MAX_TOKEN_CHARACTERS = 256
-"""No token in use is longer, so a longer text than this many characters a token of context is refused unread."""
-MAX_ENCODING = 2
-"""Long prompts that are encoded at a time; others wait for their turn."""
+SHORT = 4096
+"""Work on so many bytes, tokens or log-probabilities takes a few milliseconds."""
+MAX_TOKEN_BYTES = 256
+"""No token in use is longer, so a request of more than this many bytes a token of context is refused unread."""
+MAX_BESIDE = 2
+"""Long pieces of work that are done at a time; others wait for their turn."""
 
 T = TypeVar("T")
-Encode = Callable[[TextTokenizer], tuple[int, ...]]
-"""Makes a prompt's token ids with the target's tokenizer."""
 
 
 class RequestQueue:
@@ -58,7 +56,7 @@ class RequestQueue:
         self._limits = limits
         self._turn = asyncio.Semaphore(limits.max_running)
         # Threads of its own: one whose client has left still counts until its work is done.
-        self._encoding = ThreadPoolExecutor(MAX_ENCODING, thread_name_prefix="encode")
+        self._beside = ThreadPoolExecutor(MAX_BESIDE, thread_name_prefix="beside")
         self._grammars = CheckedGrammars()
         self._num_inside = 0
         self._num_running = 0
@@ -102,26 +100,28 @@ class RequestQueue:
         room = self.target_info.context_length - num_prompt_tokens
         return max(1, min(self.defaults.max_tokens, room))
 
-    async def encode(self, encode: Encode, num_characters: int, field: str) -> tuple[int, ...]:
-        """Return the ids that ``encode`` makes. A long prompt is encoded beside the event loop, which others wait for.
+    async def encode(self, encode: Callable[[TextTokenizer], T], num_bytes: int, field: str) -> T:
+        """Return the ids that ``encode`` makes with the target's tokenizer; see ``beside``.
 
         Args:
-            num_characters: of the prompt.
+            num_bytes: of the request: messages, tools and their keys take as long to encode as text.
 
         Raises:
             InvalidArgument: the prompt cannot fit the target's context, before it is encoded; names ``field``. Or
                 there is no tokenizer, or ``encode`` raised it.
         """
-        limit = self.target_info.context_length * MAX_TOKEN_CHARACTERS
-        if num_characters > limit:
-            raise InvalidArgument(field, f"has {num_characters} characters; {limit} are the most")
-        return await self.beside(partial(encode, self.tokenizer), num_characters)
+        limit = self.target_info.context_length * MAX_TOKEN_BYTES
+        if num_bytes > limit:
+            raise InvalidArgument(field, f"comes in a request of {num_bytes} bytes; {limit} are the most")
+        return await self.beside(partial(encode, self.tokenizer), num_bytes)
 
-    async def beside(self, work: Callable[[], T], num_characters: int) -> T:
-        """Return what ``work`` on so many characters or tokens returns: beside the event loop where they are many."""
-        if num_characters <= SHORT_CHARACTERS:
+    async def beside(self, work: Callable[[], T], size: int) -> T:
+        """Return what ``work`` returns. Where it is on more than ``SHORT``, it is done beside the event loop: all
+        clients wait for that.
+        """
+        if size <= SHORT:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._encoding, work)
+        return await asyncio.get_running_loop().run_in_executor(self._beside, work)
 
     async def checked(self, grammar: Grammar | None) -> Grammar | None:
         """Return the grammar as services take it.
@@ -182,11 +182,14 @@ class RequestQueue:
         when its turn is over, all that are left when the block is.
 
         Raises:
-            InvalidArgument: a request does not fit the target; or see ``check_room``.
+            InvalidArgument: a request does not fit the target, or they tell too many log-probabilities; or see
+                ``check_room``.
             TooManySessions, ServiceUnavailable: see ``check_room``.
             RateLimited: the caller's key asks for more than it may.
         """
         self.check_room(len(requests))
+        with self._rejections():
+            _check_num_logprobs(requests, self._limits.max_logprobs_per_answer)
         with ExitStack() as stack:
             with self._rejections():
                 account = stack.enter_context(charged(requests))
@@ -236,3 +239,13 @@ class RequestQueue:
         except TimeoutError:
             return False
         return True
+
+
+def _check_num_logprobs(requests: Sequence[GenerationRequest], most: int) -> None:
+    """Raise InvalidArgument unless the choices of one answer tell ``most`` log-probabilities or fewer."""
+    of_prompts = sum(request.num_prompt_logprobs for request in requests)
+    behind_them = sum(request.num_logprobs for request in requests)
+    if of_prompts + behind_them > most:
+        field = "prompt_logprobs" if of_prompts > behind_them else "logprobs"
+        asked = f"{of_prompts + behind_them} log-probabilities in {len(requests)} choices"
+        raise InvalidArgument(field, f"asks for {asked}; gateway.max_logprobs_per_answer allows {most}")

@@ -81,6 +81,16 @@ class GenerationRequest:
         return self.gamma
 
     @property
+    def num_prompt_logprobs(self) -> int:
+        """Log-probabilities that the answer tells of the prompt: each token's own, and those of the likeliest ones."""
+        return 0 if self.prompt_logprobs is None else len(self.prompt_token_ids) * (1 + self.prompt_logprobs)
+
+    @property
+    def num_logprobs(self) -> int:
+        """The most that it tells of the tokens behind the prompt."""
+        return 0 if self.logprobs is None else self.max_tokens * (1 + self.logprobs)
+
+    @property
     def rejects(self) -> bool:
         """See ``SessionSpec.rejects``: two runs may give different texts."""
         return self.verification is Verification.REJECTION and not self.sampling.greedy
@@ -197,3 +207,9 @@ class Delta:
     finish_reason: FinishReason | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     records: tuple[RoundRecord, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Tokens and log-probabilities in it: what it takes to tell them follows from that."""
+        told = (*self.logprobs, *self.prompt_logprobs)
+        return len(self.token_ids) + sum(1 + len(one.top) for one in told)

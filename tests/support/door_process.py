@@ -1,20 +1,40 @@
-"""The fake pair behind both doors, in a process of its own: what that grows by is the doors', and no client's."""
+"""The bundled pair behind both doors, in a process of its own: what that grows by is the doors', and no client's.
+
+The pair has its full context, a chat template, and services of its own: what stops the loop of this process is the
+doors' work.
+"""
 
 import asyncio
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from orchestrator.bench.soak.processes import rss_mb
-from tests.orchestrator.api.http_serving import Telling, ascii_tokenizer, serving_http
-from tests.orchestrator.api.queues import Room, open_api
-from tests.support.at_rest import at_rest
+from rich.console import Console
 
+from orchestrator.api.grpc.service import GrpcApi
+from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.settings.listen import Listen
+from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET, Defaults, GatewaySettings
+from orchestrator.bench.soak.processes import rss_mb
+from orchestrator.local.launch import Capacity, Pair, open_pair
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.collecting import leave_out_what_is_loaded
+from tests.orchestrator.api.http_serving import serving_http
+from tests.orchestrator.api.queues import PATIENT
+from tests.support.at_rest import at_rest
+from tests.support.chaos_fleet import NOTHING_LEFT, left_at
+from tests.support.loop_clock import LoopClock, watched_loop
+from tests.support.tool_calls import TEMPLATES
+
+MODEL = "fake"
+CONTEXT_LENGTH = 1024
 END_S = 30.0
 MAX_GROWN_MB = 20.0
 """10 MB is what 12,000 requests left in memory (compiled grammars, the allocator's own); a leak has no end."""
@@ -33,19 +53,24 @@ class DoorProcess:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
-    def _look(self) -> Any:
+    def _ask(self, what: str) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write("look\n")
+        self._process.stdin.write(f"{what}\n")
         self._process.stdin.flush()
         return self._told()
 
     def at_rest(self) -> Counter[str]:
         """Return what is alive there once all sessions have ended, by class; requests within count as ``inside``."""
-        return Counter(self._look()["at_rest"])
+        return Counter(self._ask("rest")["at_rest"])
 
     def memory_mb(self) -> float:
         """Return what the process holds once all sessions have ended, in MB."""
-        return float(self._look()["memory_mb"])
+        return float(self._ask("rest")["memory_mb"])
+
+    def worst_ms(self) -> tuple[float, float]:
+        """Return the loop's longest stretch of CPU time, and its longest wait, since this was last asked."""
+        cpu_ms, wait_ms = self._ask("clock")["worst_ms"]
+        return cpu_ms, wait_ms
 
 
 @contextmanager
@@ -59,20 +84,49 @@ def door_process() -> Iterator[DoorProcess]:
     assert process.returncode == 0
 
 
-async def _look_at(room: Room) -> dict[str, Any]:
-    await room.freed()
-    room.forget()
-    queue = room.request_queue
+async def _rest(pair: Pair, queue: RequestQueue) -> dict[str, Any]:
+    services = [*((one, "verifier") for one in pair.verifiers), *((one, "drafter") for one in pair.drafters)]
+    left = await asyncio.to_thread(left_at, services)
     counts = Counter({"inside": queue.num_inside + queue.num_running, "tasks": len(asyncio.all_tasks())})
+    counts["held"] = left != NOTHING_LEFT
     return {"at_rest": at_rest() | counts, "memory_mb": rss_mb(os.getpid())}
 
 
-async def _main() -> None:
-    async with open_api(Telling, ascii_tokenizer()) as (room, api), serving_http(room.request_queue) as url:
-        print(json.dumps({"http": url, "grpc": api.endpoint}), flush=True)
-        while await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(await _look_at(room)), flush=True)
+async def _answer(pair: Pair, queue: RequestQueue, clock: LoopClock) -> None:
+    while question := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        answer = {"worst_ms": clock.read()} if question == "clock" else await _rest(pair, queue)
+        # To look at what is alive stops the loop: no client's doing.
+        clock.read()
+        print(json.dumps(answer), flush=True)
+
+
+def _chatting_target(folder: Path) -> str:
+    """Return a folder with the bundled target, and a template that knows tools."""
+    for file in Path(BUNDLED_TARGET).iterdir():
+        (folder / file.name).symlink_to(file)
+    (folder / "chat_template.jinja").symlink_to(TEMPLATES / "hermes.jinja")
+    return str(folder)
+
+
+async def _main(folder: Path) -> None:
+    limits = GatewaySettings()
+    capacity = Capacity(limits.max_running, CONTEXT_LENGTH, limits.max_running)
+    models = ModelOptions(_chatting_target(folder), BUNDLED_DRAFT)
+    log = Console(stderr=True, quiet=True)
+    async with (
+        open_pair(models, with_draft=True, capacity=capacity, log=log, timeouts=PATIENT) as pair,
+        watched_loop() as clock,
+    ):
+        queue = RequestQueue(pair.orchestrator, limits, Defaults(), MODEL)
+        api = GrpcApi(queue, Listen(), drain_s=0.0)
+        await api.start()
+        async with serving_http(queue) as url:
+            leave_out_what_is_loaded()
+            print(json.dumps({"http": url, "grpc": api.endpoint}), flush=True)
+            await _answer(pair, queue, clock)
+        await api.drain()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_main(Path(folder)))

@@ -40,15 +40,14 @@ async def encoded_prompt(
 async def _encoded_text(text: str, request_queue: RequestQueue) -> tuple[int, ...]:
     if not text:
         raise InvalidArgument("text", "is empty; at least 1 character is needed")
-    return await request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text), "text")
+    return await request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text.encode()), "text")
 
 
 async def _encoded_chat(chat: pb.Chat, request_queue: RequestQueue) -> tuple[int, ...]:
     check_length("chat.messages", chat.messages, 1, MAX_MESSAGES)
     turns = [_turn(index, message) for index, message in enumerate(chat.messages)]
-    num_characters = sum(len(message.content) for message in chat.messages)
     encode = partial(_encode_turns, turns, continued=chat.continue_final_message)
-    return await request_queue.encode(encode, num_characters, "chat")
+    return await request_queue.encode(encode, chat.ByteSize(), "chat")
 
 
 def _turn(index: int, message: pb.ChatMessage) -> dict[str, str]:

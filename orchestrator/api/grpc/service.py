@@ -1,7 +1,9 @@
 """The gRPC API: ``GenerationService``, by a server of our own in every gateway replica."""
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
@@ -13,7 +15,7 @@ from orchestrator.api.grpc.prompts import encoded_prompt
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
-from orchestrator.decode.request import Delta, GenerationRequest
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import SpecgateError
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
@@ -39,7 +41,8 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
             try:
                 async for index, delta in deltas:
                     # gRPC itself would wait for ever for a client that reads nothing.
-                    response = delta_to_pb(delta, choices.stats[index], index)
+                    convert = partial(delta_to_pb, delta, choices.stats[index], index)
+                    response = await self._request_queue.beside(convert, delta.size)
                     await pace.write(context.write(response), len(delta.token_ids))
                     num_sent += len(delta.token_ids)
             except grpc.aio.BaseError:
@@ -55,9 +58,8 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         deltas: list[list[Delta]] = [[] for _ in requests]
         async for index, delta in choices.deltas():
             deltas[index].append(delta)
-        first, *others = map(deltas_to_pb, deltas, choices.stats)
-        first.others.extend(others)
-        return first
+        convert = partial(_answer, deltas, choices.stats)
+        return await self._request_queue.beside(convert, sum(delta.size for own in deltas for delta in own))
 
     async def _read(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> list[GenerationRequest]:
         """Check what arrived, cheap things first, and encode the prompt; return a request for each choice."""
@@ -70,6 +72,12 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
             max_tokens = self._request_queue.default_max_tokens(len(token_ids))
             generation_request = replace(generation_request, max_tokens=max_tokens)
         return choices_of([replace(generation_request, prompt_token_ids=token_ids, grammar=grammar)], n)
+
+
+def _answer(deltas: Sequence[Sequence[Delta]], stats: Sequence[GenerationStats]) -> pb.GenerateResponse:
+    first, *others = map(deltas_to_pb, deltas, stats)
+    first.others.extend(others)
+    return first
 
 
 def _after(num_sent: int, error: SpecgateError) -> SpecgateError:

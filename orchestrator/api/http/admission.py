@@ -69,42 +69,31 @@ async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, 
     Raises:
         InvalidArgument: see ``RequestQueue.encode``; or there is no chat template, or it refuses the messages.
     """
-    field = params.prompt_field
     if not isinstance(params, CompletionRequest):
-        tools = params.offered_tools if isinstance(params, ChatRequest) else ()
         encode = partial(
             encode_chat,
             params.messages,
-            tools,
+            params.offered_tools if isinstance(params, ChatRequest) else (),
             add_generation_prompt=params.add_generation_prompt,
             continue_final_message=params.continue_final_message,
         )
-        return [await request_queue.encode(encode, num_characters(params.messages, tools), field)]
-    adds = params.add_special_tokens
-    return [
-        await encode_text(prompt, adds, request_queue) if isinstance(prompt, str) else _known_ids(prompt, request_queue)
-        for prompt in params.prompt
-    ]
+        return [await request_queue.encode(encode, params.num_bytes, params.prompt_field)]
+    prompts = params.prompt
+    if isinstance(prompts[0], str):
+        return await request_queue.encode(partial(_encode_texts, params), params.num_bytes, "prompt")
+    return await request_queue.beside(partial(_known_ids, prompts, request_queue), params.num_bytes)
 
 
-def _known_ids(prompt: Sequence[int], request_queue: RequestQueue) -> tuple[int, ...]:
-    """Return a prompt of ids, which may be decoded for its echo before anybody else looks at them."""
-    check_token_ids("prompt", prompt, request_queue.target_info.vocab_size)
-    return tuple(prompt)
+def _encode_texts(params: CompletionRequest, tokenizer: TextTokenizer) -> list[tuple[int, ...]]:
+    adds = params.add_special_tokens is not False
+    return [tokenizer.encode(str(text), add_special_tokens=adds) for text in params.prompt]
 
 
-async def encode_text(text: str, add_special_tokens: bool | None, request_queue: RequestQueue) -> tuple[int, ...]:
-    """Return the ids of a ``prompt``; special tokens are added unless that is refused. Raises: see ``encode``."""
-
-    def encode(tokenizer: TextTokenizer) -> tuple[int, ...]:
-        return tokenizer.encode(text, add_special_tokens=add_special_tokens is not False)
-
-    return await request_queue.encode(encode, len(text), "prompt")
-
-
-def num_characters(messages: Sequence[Message], tools: Sequence[Tool]) -> int:
-    """Return how many characters a chat has, at the least."""
-    return sum(message.num_characters for message in messages) + sum(tool.num_characters for tool in tools)
+def _known_ids(prompts: Sequence[Sequence[int]], request_queue: RequestQueue) -> list[tuple[int, ...]]:
+    """Return prompts of ids, which may be decoded for their echo before anybody else looks at them."""
+    for prompt in prompts:
+        check_token_ids("prompt", prompt, request_queue.target_info.vocab_size)
+    return [tuple(prompt) for prompt in prompts]
 
 
 def encode_chat(
@@ -179,10 +168,15 @@ def _generation_request(
     )
 
 
-def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], tokenizer: TextTokenizer | None) -> list[str]:
+async def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], request_queue: RequestQueue) -> list[str]:
     """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
     if not isinstance(params, CompletionRequest) or not params.echoes:
         return [""] * len(prompts)
+    tokenizer = request_queue.orchestrator.tokenizer
     decode = tokenizer.decode if tokenizer is not None else lambda _: ""
-    given = zip(params.prompt, prompts, strict=True)
-    return [prompt if isinstance(prompt, str) else decode(token_ids) for prompt, token_ids in given]
+
+    def texts() -> list[str]:
+        given = zip(params.prompt, prompts, strict=True)
+        return [prompt if isinstance(prompt, str) else decode(token_ids) for prompt, token_ids in given]
+
+    return await request_queue.beside(texts, params.num_bytes)

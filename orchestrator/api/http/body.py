@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from orchestrator.api.http.errors import ApiError
+from orchestrator.api.http.strict import StrictBody
 from specgate.errors import ResourceExhausted
 
 MAX_BODY_BYTES = 8 << 20
@@ -33,7 +34,7 @@ CODES = {
 # One at a time: the interpreter runs no two of them at once.
 _PARSING = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=StrictBody)
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
@@ -51,7 +52,7 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     async with _Body(request) as body:
         try:
             if len(body) <= SMALL_BODY_BYTES:
-                return model.model_validate_json(body)
+                return model.from_json(body)
             return await asyncio.get_running_loop().run_in_executor(_PARSING, _parse, model, body)
         except ValidationError as error:
             raise _refusal(error) from None
@@ -107,7 +108,7 @@ def _parse(model: type[Model], body: bytes) -> Model:
     num_fields = sum(1 for _ in FIELD.finditer(body))
     if num_fields > MAX_FIELDS:
         raise ApiError(400, f"the body has {num_fields} fields; {MAX_FIELDS} are the most", code="invalid_value")
-    return model.model_validate_json(body)
+    return model.from_json(body)
 
 
 def _refusal(error: ValidationError) -> ApiError:

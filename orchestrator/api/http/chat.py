@@ -81,11 +81,6 @@ class Message(StrictBody):
         others = {"tool_calls": calls, "tool_call_id": self.tool_call_id}
         return turn(self.role, self.content, self.name) | {name: value for name, value in others.items() if value}
 
-    @property
-    def num_characters(self) -> int:
-        """Of all that the model reads of it."""
-        return len(self.content) + sum(len(call.function.arguments) for call in self.tool_calls or ())
-
 
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
 

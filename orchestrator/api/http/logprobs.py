@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -16,8 +17,9 @@ TokenText = Callable[[int], str]
 
 
 def token_text(tokenizer: TextTokenizer | None) -> TokenText:
-    """Return what names a token: its text, or its id where there is no tokenizer."""
-    return "token_id:{}".format if tokenizer is None else tokenizer.token_text
+    """Return what names the tokens of one answer: by their text, or by their id where there is no tokenizer."""
+    # The likeliest tokens are the same ones over and over.
+    return "token_id:{}".format if tokenizer is None else cache(tokenizer.token_text)
 
 
 def chat_logprobs(delta: Delta, text_of: TokenText) -> dict[str, Any] | None:

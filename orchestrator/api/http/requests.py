@@ -151,6 +151,7 @@ class GenerateRequest(StrictBody):
             "prompt_token_ids": self.prompt_field,
             "max_tokens": self.length[0] if self.length else "max_tokens",
             "logprobs": self.logprobs_field,
+            "prompt_logprobs": self.logprobs_field if self.prompt_logprobs is None else "prompt_logprobs",
             **grammar_names(self.structured_outputs, self.format_names),
         }
 

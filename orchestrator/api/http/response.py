@@ -1,21 +1,22 @@
 """One request, run while its answer is sent."""
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from fastapi import Response
-from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.choices import Choices
 from orchestrator.api.http.choice import Body
 from orchestrator.api.http.errors import error_body, in_words_of
 from orchestrator.api.http.metrics import Timing, metrics, total
+from orchestrator.api.http.rendering import to_json, to_json_in_pieces
 from orchestrator.api.http.requests import GenerateRequest
-from orchestrator.api.http.sse import EventWriter, ReaderLost, unless_reader_leaves
-from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.http.sse import EventWriter, ReaderLost, event_of, unless_reader_leaves
+from orchestrator.api.request_queue import SHORT, RequestQueue
 from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import InvalidArgument, SpecgateError, reason_of
 
@@ -91,15 +92,24 @@ class GenerationResponse(Response):
         async for index, delta in self._choices.deltas():
             self._timing.delta()
             deltas[index].append(delta)
-        await JSONResponse(self._answer.whole(deltas, self._metrics()))(scope, receive, send)
+        size = sum(delta.size for own in deltas for delta in own)
+        body = await self._request_queue.beside(partial(self._whole, deltas, size), size)
+        await Response(body, media_type="application/json")(scope, receive, send)
+
+    def _whole(self, deltas: Sequence[list[Delta]], size: int) -> bytes:
+        body = self._answer.whole(deltas, self._metrics())
+        # To free them takes a while too.
+        for own in deltas:
+            own.clear()
+        return _json_of(size)(body).encode()
 
     async def _send_stream(self, send: Send) -> None:
         async with EventWriter(send, self._request_queue.read_pace()) as writer:
             try:
-                async with aclosing(self._chunks()) as chunks:
+                async with aclosing(self._events()) as events:
                     num_sent = 0
-                    async for chunk in chunks:
-                        await writer.write(chunk, self._answer.num_sent - num_sent)
+                    async for event in events:
+                        await writer.write(event, self._answer.num_sent - num_sent)
                         num_sent = self._answer.num_sent
                 await (writer.done() if self._answer.ends_with_done else writer.end())
             except ReaderLost as error:
@@ -116,19 +126,28 @@ class GenerationResponse(Response):
         body = error_body(error)
         body["error"]["last_token_index"] = self._answer.num_sent - 1
         try:
-            await writer.write(self._answer.failure(body))
+            await writer.write(event_of(self._answer.failure(body), to_json))
             await writer.end()
         except ReaderLost as lost:
             _log.info("nobody was there to hear of %s: %s", reason_of(error), lost)
 
-    async def _chunks(self) -> AsyncGenerator[Body, None]:
+    async def _events(self) -> AsyncGenerator[bytes, None]:
         async with aclosing(self._choices.deltas()) as deltas:
             async for index, delta in deltas:
                 self._timing.delta()
-                for chunk in self._answer.chunks(index, delta):
-                    yield chunk
+                chunks = partial(self._answer.chunks, index, delta)
+                for event in await self._request_queue.beside(partial(_events_of, chunks, delta.size), delta.size):
+                    yield event
         for chunk in self._answer.closing(self._metrics()):
-            yield chunk
+            yield event_of(chunk, to_json)
 
     def _metrics(self) -> dict[str, Any]:
         return metrics(self._requests[0], total(self._choices.stats), self._timing)
+
+
+def _json_of(size: int) -> Callable[[Any], str]:
+    return to_json if size <= SHORT else to_json_in_pieces
+
+
+def _events_of(chunks: Callable[[], Iterator[Body]], size: int) -> list[bytes]:
+    return [event_of(chunk, _json_of(size)) for chunk in chunks()]

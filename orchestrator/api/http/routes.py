@@ -109,10 +109,10 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
         params: CompletionRequest | ChatRequest, kind: Callable[..., OpenAIAnswer], tool_use: ToolUse | None = None
     ) -> Response:
         requests = await admissible(params, request_queue, tool_use)
-        tokenizer = request_queue.orchestrator.tokenizer
         prompts = [request.prompt_token_ids for request in requests[:: params.num_copies]]
-        texts = echoed_texts(params, prompts, tokenizer)
-        answer = kind(params, list(zip(prompts, texts, strict=True)), token_text(tokenizer))
+        texts = await echoed_texts(params, prompts, request_queue)
+        text_of = token_text(request_queue.orchestrator.tokenizer)
+        answer = kind(params, list(zip(prompts, texts, strict=True)), text_of)
         return GenerationResponse(request_queue, params, requests, answer)
 
     @app.post("/v1/completions")

@@ -1,8 +1,7 @@
 """Server-sent events to one reader, who may be slow and may leave."""
 
 import asyncio
-import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
@@ -18,6 +17,12 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 """The last one keeps nginx from collecting events before it passes them on."""
+
+
+def event_of(content: Mapping[str, Any], json_of: Callable[[Any], str]) -> bytes:
+    """Return the event that carries ``content`` as JSON. One that has a ``type`` is called so, too."""
+    name = f"event: {content['type']}\n" if "type" in content else ""
+    return f"{name}data: {json_of(content)}\n\n".encode()
 
 
 class ReaderLost(Exception):
@@ -41,17 +46,13 @@ class EventWriter:
         self.started = False
         """Whether the status has been sent: what fails later must be told by an event."""
 
-    async def write(self, event: Mapping[str, Any], num_tokens: int = 0) -> None:
-        """Send ``event``, which carries so many tokens, as JSON; returns once the connection has room for more.
-
-        One that has a ``type`` is called so, too.
+    async def write(self, event: bytes, num_tokens: int = 0) -> None:
+        """Send ``event``, which carries so many tokens; returns once the connection has room for more.
 
         Raises:
             ReaderLost: it was not taken.
         """
-        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-        name = f"event: {event['type']}\n" if "type" in event else ""
-        await self._write(f"{name}data: {text}\n\n".encode(), num_tokens)
+        await self._write(event, num_tokens)
 
     async def done(self) -> None:
         """Say that the answer is complete, and end the response. Raises ReaderLost."""

@@ -1,8 +1,8 @@
 """What all bodies have in common: nothing in them is guessed at."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from orchestrator.api.chats import MAX_NAME_CHARACTERS
 
@@ -31,3 +31,17 @@ class StrictBody(BaseModel):
     """No unknown field, no number in quotes, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+    _num_bytes: int = PrivateAttr(0)
+
+    @classmethod
+    def from_json(cls, body: bytes) -> Self:
+        """Return a body as it arrived. Raises ValidationError."""
+        parsed = cls.model_validate_json(body)
+        parsed._num_bytes = len(body)
+        return parsed
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all that arrived: what there is to do with it follows from that."""
+        return self._num_bytes

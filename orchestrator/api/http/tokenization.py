@@ -1,19 +1,23 @@
 """``POST /tokenize``, ``POST /detokenize`` and ``GET /tokenizer_info``, in vLLM's shapes."""
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, model_validator
 
-from orchestrator.api.http.admission import check_model, encode_chat, encode_text, num_characters
+from orchestrator.api.http.admission import check_model, encode_chat
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import Messages
+from orchestrator.api.http.rendering import to_json_in_pieces
 from orchestrator.api.http.requests import MAX_PROMPT_TOKENS
 from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
 from orchestrator.api.http.tools.request import Tools, check_tools
+from orchestrator.api.keys.account import charge_request
 from orchestrator.api.request_queue import RequestQueue
+from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import check_token_ids
 
@@ -63,38 +67,48 @@ def add_tokenization(app: FastAPI, request_queue: RequestQueue) -> None:
     async def tokenize(request: Request) -> Response:
         params = await read_model(request, TokenizeRequest)
         check_model(params.model, request_queue)
-        return JSONResponse(await _tokenized(params, request_queue))
+        encode = partial(_tokenized, params, request_queue.target_info.context_length)
+        field = "prompt" if params.messages is None else "messages"
+        charge_request()
+        return _json(await request_queue.encode(encode, params.num_bytes, field))
 
     @app.post("/detokenize")
     async def detokenize(request: Request) -> Response:
         params = await read_model(request, DetokenizeRequest)
         check_model(params.model, request_queue)
-        tokenizer = request_queue.tokenizer
-        check_token_ids("tokens", params.tokens, tokenizer.vocab_size)
-        decode = partial(tokenizer.decode, params.tokens, skip_special_tokens=False)
-        return JSONResponse({"prompt": await request_queue.beside(decode, len(params.tokens))})
+        charge_request()
+        return _json(await request_queue.encode(partial(_detokenized, params.tokens), params.num_bytes, "tokens"))
 
     @app.get("/tokenizer_info")
     async def tokenizer_info() -> Response:
         return JSONResponse(request_queue.tokenizer.info())
 
 
-async def _tokenized(params: TokenizeRequest, request_queue: RequestQueue) -> dict[str, Any]:
+def _json(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
+def _detokenized(token_ids: Sequence[int], tokenizer: TextTokenizer) -> str:
+    check_token_ids("tokens", token_ids, tokenizer.vocab_size)
+    return to_json_in_pieces({"prompt": tokenizer.decode(token_ids, skip_special_tokens=False)})
+
+
+def _tokenized(params: TokenizeRequest, context_length: int, tokenizer: TextTokenizer) -> str:
     if params.messages is not None:
-        messages, tools = params.messages, params.tools or ()
-        encode = partial(
-            encode_chat,
-            messages,
-            tools,
+        tokens = encode_chat(
+            params.messages,
+            params.tools or (),
+            tokenizer,
             add_generation_prompt=params.add_generation_prompt,
             continue_final_message=params.continue_final_message,
         )
-        tokens = await request_queue.encode(encode, num_characters(messages, tools), "messages")
     else:
-        tokens = await encode_text(params.prompt or "", params.add_special_tokens, request_queue)
-    return {
-        "count": len(tokens),
-        "max_model_len": request_queue.target_info.context_length,
-        "tokens": tokens,
-        "token_strs": request_queue.tokenizer.token_strings(tokens) if params.return_token_strs else None,
-    }
+        tokens = tokenizer.encode(params.prompt or "", add_special_tokens=params.add_special_tokens is not False)
+    return to_json_in_pieces(
+        {
+            "count": len(tokens),
+            "max_model_len": context_length,
+            "tokens": tokens,
+            "token_strs": tokenizer.token_strings(tokens) if params.return_token_strs else None,
+        }
+    )

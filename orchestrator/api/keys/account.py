@@ -48,6 +48,17 @@ def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
             _log.info("key %s: %s: %s", caller.name, counts, outcome)
 
 
+def charge_request() -> None:
+    """Charge the running task's caller a request of this minute, for what takes no turn among those that run.
+
+    Raises:
+        RateLimited: the caller has none left.
+    """
+    if (caller := CALLER.get()) is not None:
+        caller.use.check(0)
+        caller.use.take(1)
+
+
 @contextmanager
 def charged_if_refused() -> Iterator[None]:
     """Charge the running task's caller a request where the block refuses what it took time to look at.

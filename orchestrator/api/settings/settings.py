@@ -84,7 +84,11 @@ class DrafterSettings(ServiceSettings, DraftModelSettings):
 
 
 class GatewaySettings(StrictSettings):
-    """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait."""
+    """The doors. ``max_running`` requests are decoded at a time by a replica, ``max_queued`` more may wait.
+
+    ``max_logprobs_per_answer`` counts those of all tokens in all choices. A prompt of 8,192 tokens with the 20
+    likeliest ones of each has 172,032.
+    """
 
     replicas: int = Field(1, ge=1, le=1024)
     autoscaling: Autoscaling | None = None
@@ -94,6 +98,7 @@ class GatewaySettings(StrictSettings):
     keys_file: Path | None = None
     max_running: int = Field(16, ge=1, le=4096)
     max_queued: int = Field(64, ge=0, le=1 << 20)
+    max_logprobs_per_answer: int = Field(200_000, ge=0)
     output_buffer: int = Field(64, ge=1, le=1 << 16)
     slow_reader_s: float = Field(5.0, gt=0, le=86_400)
     slow_reader_tokens_per_s: float = Field(5.0, gt=0, le=1e6)

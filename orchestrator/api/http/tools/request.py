@@ -46,11 +46,6 @@ class Tool(StrictBody):
     type: Literal["function"]
     function: Function
 
-    @property
-    def num_characters(self) -> int:
-        """Of all that the model reads of it."""
-        return len(json.dumps(self.for_template()))
-
     def for_template(self) -> dict[str, Any]:
         """Return it as chat templates know it."""
         said = self.function
