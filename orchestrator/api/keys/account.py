@@ -55,8 +55,7 @@ def charge_request() -> None:
         RateLimited: the caller has none left.
     """
     if (caller := CALLER.get()) is not None:
-        caller.use.check(0)
-        caller.use.take(1)
+        caller.use.charge()
 
 
 @contextmanager

@@ -110,6 +110,14 @@ class KeyUse:
             )
         if self._max_running is not None and self.num_running + num_requests > self._max_running:
             raise RateLimited(f"the key {self._name} has {self.num_running} of {self._max_running} requests running")
+        self._check_minute(num_requests, num_tokens)
+
+    def charge(self) -> None:
+        """Count a request of this minute that takes no turn among those that run. Raises RateLimited: none is left."""
+        self._check_minute(1)
+        self.take(1)
+
+    def _check_minute(self, num_requests: int, num_tokens: int = 0) -> None:
         for what, bucket, amount in (
             ("requests", self._requests, num_requests),
             ("tokens", self._tokens, num_tokens),

@@ -131,7 +131,7 @@ async def test_part_or_pair_of_a_chat(site: Site, changes: dict[str, Any], param
     assert (error["param"], error["code"]) == (param, code)
 
 
-PROMPT = b'{"model": "fake", "prompt": "a"'
+PROMPT = b'{"model": "fake", "prompt": [5]'
 NO_JSON = [b"", b"{", b'{"model": "\xff"}', b'{"prompt": "\\ud800"}', b"[" * 100_000, b'{"n": ' + b"9" * 5000 + b"}"]
 
 
@@ -200,7 +200,7 @@ async def test_prompt_that_cannot_fit_is_refused_unread(path: str, prompt: dict[
     async with open_site(tokenizer=ascii_tokenizer(kind=Unused)) as site:
         error = await refused(site, path, {"model": "fake"} | prompt)
         assert (error["param"], error["code"]) == (param, "invalid_value")
-        assert "characters; 131072 are the most" in error["message"]
+        assert "bytes; 131072 are the most" in error["message"]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])

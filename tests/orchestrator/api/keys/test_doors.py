@@ -26,7 +26,7 @@ from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, ascii_tokenizer
 from tests.orchestrator.api.queues import Room, open_room
 
-RIGHT, REVOKED, LIMITED = "sg-right", "sg-revoked", "sg-limited"
+RIGHT, REVOKED, LIMITED, SELDOM = "sg-right", "sg-revoked", "sg-limited", "sg-seldom"
 BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 4, "ignore_eos": True}
 
 
@@ -43,6 +43,7 @@ async def doors(folder: Path) -> AsyncIterator[Doors]:
         KeyEntry(name="ann", sha256=hash_of(RIGHT)),
         KeyEntry(name="bob", sha256=hash_of(REVOKED), revoked=date(2026, 1, 2)),
         KeyEntry(name="eve", sha256=hash_of(LIMITED), limits=limits),
+        KeyEntry(name="dan", sha256=hash_of(SELDOM), limits=KeyLimits(requests_per_minute=2)),
     ]
     write_keys(folder / "keys.yaml", entries)
     async with open_room(tokenizer=ascii_tokenizer()) as room:
@@ -155,6 +156,16 @@ async def test_one_key_that_has_used_its_minute_costs_no_other(
     assert 'requests_rejected_total{model_name="fake",reason="RATE_LIMITED"} 2.0' in found
     refusals = [line for line in caplog.messages if "refused: R" in line]
     assert refusals == ["key eve: refused: RATE_LIMITED"] * 2
+
+
+async def test_what_takes_no_turn_is_a_request_of_the_minute_too(tmp_path: Path) -> None:
+    async with doors(tmp_path) as (_, client, _):
+        for path, body, status in (
+            ("/tokenize", {"prompt": "a"}, 200),
+            ("/detokenize", {"tokens": [5]}, 200),
+            ("/tokenize", {"prompt": "a"}, 429),
+        ):
+            assert (await client.post(path, json=body, headers=shown(SELDOM))).status_code == status
 
 
 async def test_two_keys_share_nothing_that_is_cached(tmp_path: Path) -> None:
