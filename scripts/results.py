@@ -78,6 +78,8 @@ COLUMNS = {
     "kills": "kills",
     "still_held": "still held",
     "grown_mb": "memory grown, MB",
+    "worst_cpu_ms": "event loop's longest stretch of CPU time, ms",
+    "worst_wait_ms": "longest wait of another client, ms",
     "status": "",
     "seconds": "s",
     "told": "",

@@ -35,6 +35,8 @@ from tests.support.tool_calls import TEMPLATES
 
 MODEL = "fake"
 CONTEXT_LENGTH = 1024
+HANG_S = 120.0
+"""For 16 answers of as many tokens as there is room for, two slow cores take half of it."""
 END_S = 30.0
 MAX_GROWN_MB = 20.0
 """10 MB is what 12,000 requests left in memory (compiled grammars, the allocator's own); a leak has no end."""
@@ -117,7 +119,7 @@ async def _main(folder: Path) -> None:
         open_pair(models, with_draft=True, capacity=capacity, log=log, timeouts=PATIENT) as pair,
         watched_loop() as clock,
     ):
-        queue = RequestQueue(pair.orchestrator, limits, Defaults(), MODEL)
+        queue = RequestQueue(pair.orchestrator, limits, Defaults(max_tokens=8), MODEL)
         api = GrpcApi(queue, Listen(), drain_s=0.0)
         await api.start()
         async with serving_http(queue) as url:

@@ -13,11 +13,11 @@ from specgate.v1 import drafter_service_pb2 as dpb
 from specgate.v1 import generation_service_pb2 as gpb
 from specgate.v1 import types_pb2
 from specgate.v1 import verifier_service_pb2 as vpb
+from tests.support.door_process import HANG_S
 from tests.support.fuzz_messages import messages, mutated, on_the_wire
 from tests.support.fuzzing import FuzzCounts
 
 PACKAGE = "/specgate.v1."
-HANG_S = 20.0
 VOCAB_SIZE = 64
 PROMPT = (1, 2, 3)
 EXPECTED = frozenset(

@@ -25,7 +25,9 @@ FIELDS = {
     "/tokenize": (*TokenizeRequest.model_fields, "unknown", ""),
     "/detokenize": (*DetokenizeRequest.model_fields, "unknown", ""),
 }
-INTEGERS = st.sampled_from((-(2**63), -1, 0, 1, 2, 16, 20, 21, 64, 65, 511, 512, 2**31, 2**32, 2**63, 2**64, 10**30))
+INTEGERS = st.sampled_from(
+    (-(2**63), -1, 0, 1, 2, 16, 20, 21, 64, 65, 511, 512, 1023, 1024, 2**31, 2**32, 2**63, 2**64, 10**30)
+)
 FLOATS = st.sampled_from(
     (-2.01, -0.0, 0.0, 1e-300, 0.5, 1.0, 1.0001, 2.0, 100.0, 101.0, 1e308, float("nan"), float("inf"))
 )
@@ -86,9 +88,40 @@ class HttpCase(NamedTuple):
     method: str = "POST"
 
 
+LONG = {
+    "prompt": st.sampled_from(([5] * 1000, [[5] * 300] * 5, "x = 1\n" * 200)),
+    "messages": st.sampled_from((MESSAGES * 40, MESSAGES * 4000)),
+    "input": st.sampled_from((MESSAGES * 40, "x = 1\n" * 200)),
+    "tokens": st.sampled_from(([5] * 1000, [5] * 80_000)),
+    "n": st.sampled_from((1, 2, 16)),
+    "echo": st.booleans(),
+    "logprobs": st.sampled_from((0, 1, 20, True)),
+    "top_logprobs": st.sampled_from((0, 20)),
+    "prompt_logprobs": st.sampled_from((0, 1, 20)),
+    "max_tokens": st.sampled_from((0, 1, 64)),
+    "return_rounds": st.booleans(),
+}
+"""By field: what may take long to read or to answer, at the full context of the bundled pair."""
+ONE_IN = 40
+"""Bodies of which one is long: it takes as many times longer."""
+
+
+@st.composite
+def long_bodies(draw: Any) -> HttpCase:
+    """A body that is valid, or nearly, and takes long."""
+    path = draw(st.sampled_from(tuple(VALID)))
+    fields = {name: LONG[name] for name in LONG if name in FIELDS[path]}
+    body = VALID[path] | draw(st.fixed_dictionaries({}, optional=fields))
+    if "stream" in FIELDS[path]:
+        body["stream"] = draw(st.booleans())
+    return HttpCase(path, json.dumps(body).encode())
+
+
 @st.composite
 def mutated_bodies(draw: Any) -> HttpCase:
     """A valid body with a few fields changed, added or left out, and maybe with a form of the answer."""
+    if draw(st.integers(1, ONE_IN)) == ONE_IN:
+        return draw(long_bodies())
     path = draw(st.sampled_from((COMPLETIONS, CHAT, *VALID)))
     body = VALID[path] | draw(st.dictionaries(st.sampled_from(FIELDS[path]), VALUES, max_size=4))
     forms = [st.fixed_dictionaries({name: FORMS[name]}) for name in FORMS if name in FIELDS[path]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.strategies import SearchStrategy
@@ -39,7 +39,8 @@ class FuzzCounts:
     """What came of one surface's cases. ``done`` were done as asked; what follows it must be 0.
 
     ``grown_mb`` is the memory since the first batch: of the server where it has a process of its own, else with all
-    that Hypothesis and the client keep.
+    that Hypothesis and the client keep. ``worst_cpu_ms`` and ``worst_wait_ms`` are of such a server's event loop: its
+    longest stretch of CPU time, and for how long any other client waited at worst.
     """
 
     cases: int = 0
@@ -49,6 +50,25 @@ class FuzzCounts:
     hangs: int = 0
     crashes: int = 0
     grown_mb: float | None = None
+    worst_cpu_ms: float | None = None
+    worst_wait_ms: float | None = None
+
+    def stopped(self, cpu_ms: float, wait_ms: float) -> None:
+        """Note what an event loop did."""
+        self.worst_cpu_ms = max(self.worst_cpu_ms or 0.0, cpu_ms)
+        self.worst_wait_ms = max(self.worst_wait_ms or 0.0, wait_ms)
+
+
+class Server(Protocol):
+    """A server in a process of its own."""
+
+    def memory_mb(self) -> float:
+        """Return what it holds, in MB."""
+        ...
+
+    def worst_ms(self) -> tuple[float, float]:
+        """Return its loop's longest stretch of CPU time, and its longest wait, since this was last asked."""
+        ...
 
 
 @dataclass(slots=True)
@@ -75,11 +95,17 @@ class Budget:
         surface: str,
         cases: SearchStrategy[T],
         check: Callable[[T], None],
-        memory_mb: Callable[[], float] = own_mb,
+        server: Server | None = None,
     ) -> None:
-        """Check cases until the time is up. ``check`` raises for one that breaks a promise; it is told the smallest."""
-        counts, end_s = self.of(surface), time.monotonic() + self.seconds
+        """Check cases until the time is up. ``check`` raises for one that breaks a promise; it is told the smallest.
 
+        Args:
+            server: what is fuzzed, where that is not this process.
+        """
+        counts, end_s = self.of(surface), time.monotonic() + self.seconds
+        if server is not None:
+            # What came before is none of its cases' doing.
+            server.worst_ms()
         failed = False
 
         def counted(case: T) -> None:
@@ -96,7 +122,9 @@ class Budget:
         before_mb: float | None = None
         for number in self.batches():
             seed(number)(SETTINGS(given(cases)(counted)))()
-            now_mb = memory_mb()
+            if server is not None:
+                counts.stopped(*server.worst_ms())
+            now_mb = own_mb() if server is None else server.memory_mb()
             before_mb = now_mb if before_mb is None else before_mb
             counts.grown_mb = now_mb - before_mb
 

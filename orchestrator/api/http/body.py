@@ -21,7 +21,7 @@ MAX_FIELDS = 1 << 15
 """In a long body, at any depth. The longest chat has 4,096 messages of some fields each."""
 FIELD = re.compile(rb'(?<!\\)"\s*:')
 """The end of a field's name. Within a string a quote is escaped."""
-SMALL_BODY_BYTES = 64 << 10
+SMALL_BODY_BYTES = 16 << 10
 """Parsing more than this takes milliseconds in which no other request's tokens would leave."""
 CODES = {
     "extra_forbidden": "unknown_parameter",

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
-from tests.support.door_process import MAX_GROWN_MB, DoorProcess, door_process
+from tests.support.door_process import MAX_GROWN_MB, DoorProcess
 from tests.support.fuzz_grpc import VALID, GrpcCase, call, cases_of, judge
-from tests.support.fuzzing import Budget, corpus, own_mb, raw
+from tests.support.fuzzing import Budget, corpus, raw
 from tests.support.in_process import InProcess, serving
 from tests.support.loop_thread import LoopThread
 from tests.support.models import write_llama
@@ -32,12 +32,6 @@ def services(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iter
         loop.entered(serving("verifier", folder)) as verifier,
     ):
         yield {"DrafterService": drafter, "VerifierService": verifier}
-
-
-@pytest.fixture(scope="module")
-def doors() -> Iterator[DoorProcess]:
-    with door_process() as doors:
-        yield doors
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +70,8 @@ def test_no_message_is_a_fault_of_ours(
 ) -> None:
     counts = fuzz_budget.of(method)
     at_doors = method.startswith("GenerationService")
-    memory_mb = doors.memory_mb if at_doors else own_mb
-    fuzz_budget.fuzz(method, cases_of(method), lambda case: judge(status(channels, case), counts), memory_mb)
+    server = doors if at_doors else None
+    fuzz_budget.fuzz(method, cases_of(method), lambda case: judge(status(channels, case), counts), server)
     assert not at_doors or (counts.grown_mb or 0.0) < MAX_GROWN_MB
     for service in services.values():
         loop.run(service.settled())

@@ -2,30 +2,22 @@
 
 import http.client
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, Site, open_site
+from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT
+from tests.support.door_process import HANG_S, MAX_GROWN_MB, DoorProcess
 from tests.support.fuzz_http import CASES, VALID, HttpCase
 from tests.support.fuzzing import Budget, corpus, raw
-from tests.support.loop_thread import LoopThread
 
 pytestmark = pytest.mark.fuzz
 
-HANG_S = 20.0
 SURFACE = "HTTP bodies"
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with LoopThread() as loop, loop.entered(open_site()) as site:
-        yield site
-
-
-def answered(site: Site, case: HttpCase) -> int:
+def answered(doors: DoorProcess, case: HttpCase) -> int:
     """Return the status of a case whose answer is read to its end; 500 where a stream ends with an error of ours."""
-    host = site.url.removeprefix("http://")
+    host = doors.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=HANG_S)
     try:
         connection.request(case.method, case.path, case.body, dict(case.headers))
@@ -36,10 +28,10 @@ def answered(site: Site, case: HttpCase) -> int:
     return 500 if b'"type":"server_error"' in body.replace(b" ", b"") else response.status
 
 
-def check(site: Site, case: HttpCase, budget: Budget) -> None:
+def check(doors: DoorProcess, case: HttpCase, budget: Budget) -> None:
     counts = budget.of(SURFACE)
     try:
-        status = answered(site, case)
+        status = answered(doors, case)
     except TimeoutError:
         counts.hangs += 1
         raise
@@ -52,11 +44,12 @@ def check(site: Site, case: HttpCase, budget: Budget) -> None:
 
 
 @pytest.mark.parametrize("one", corpus("http_body"), ids=lambda one: one["broke"])
-def test_what_once_broke_the_door(site: Site, one: dict[str, str], fuzz_budget: Budget) -> None:
-    check(site, HttpCase(one["path"], raw(one["http_body"])), fuzz_budget)
+def test_what_once_broke_the_door(doors: DoorProcess, one: dict[str, str], fuzz_budget: Budget) -> None:
+    check(doors, HttpCase(one["path"], raw(one["http_body"])), fuzz_budget)
 
 
 @pytest.mark.timeout(900)
-def test_no_body_is_a_fault_of_ours(site: Site, fuzz_budget: Budget) -> None:
-    fuzz_budget.fuzz(SURFACE, CASES, lambda case: check(site, case, fuzz_budget))
-    assert answered(site, HttpCase(COMPLETIONS, json.dumps(VALID[COMPLETIONS] | {"prompt": PROMPT}).encode())) == 200
+def test_no_body_is_a_fault_of_ours(doors: DoorProcess, fuzz_budget: Budget) -> None:
+    fuzz_budget.fuzz(SURFACE, CASES, lambda case: check(doors, case, fuzz_budget), doors)
+    assert (fuzz_budget.of(SURFACE).grown_mb or 0.0) < MAX_GROWN_MB
+    assert answered(doors, HttpCase(COMPLETIONS, json.dumps(VALID[COMPLETIONS] | {"prompt": PROMPT}).encode())) == 200

@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from tests.support.at_rest import check_at_rest
-from tests.support.door_process import MAX_GROWN_MB, DoorProcess, door_process
+from tests.support.door_process import HANG_S, MAX_GROWN_MB, DoorProcess
 from tests.support.fuzz_http import VALID
 from tests.support.fuzzing import Budget, FuzzCounts
 
@@ -17,14 +17,7 @@ from tests.support.fuzz_openapi import CHECKS, boundaries, cases, operations
 
 pytestmark = pytest.mark.fuzz
 
-HANG_S = 20.0
 SURFACE = "/openapi.json"
-
-
-@pytest.fixture(scope="module")
-def doors() -> Iterator[DoorProcess]:
-    with door_process() as doors:
-        yield doors
 
 
 class Client:
@@ -81,7 +74,7 @@ def test_at_each_boundary_that_the_document_has(client: Client, operation: objec
 def test_no_request_is_answered_otherwise(doors: DoorProcess, client: Client, fuzz_budget: Budget) -> None:
     client.warm_up()
     before = doors.at_rest()
-    fuzz_budget.fuzz(SURFACE, cases(), client.check, doors.memory_mb)
+    fuzz_budget.fuzz(SURFACE, cases(), client.check, doors)
     client.warm_up()
     assert (fuzz_budget.of(SURFACE).grown_mb or 0.0) < MAX_GROWN_MB
     check_at_rest(doors.at_rest, before)

@@ -1,0 +1,138 @@
+"""Legal requests that take long to answer, at the pair's full context: what everybody else waits for meanwhile."""
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+pytest.importorskip("ray")
+
+from specgate.v1 import generation_service_pb2 as pb
+from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
+from tests.support.chaos_streams import Seen, watch
+from tests.support.chaos_system import MODEL, System
+from tests.support.chaos_table import ChaosTable
+from tests.support.door_process import CONTEXT_LENGTH, DoorProcess, door_process
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+MAX_LOOP_CPU_MS = 50.0
+"""Of the thread that serves everybody, for one request at a stretch."""
+WAITS_AT_MOST_S = 1.0
+PROMPT = [100 + number % 3000 for number in range(CONTEXT_LENGTH - 24)]
+PROMPTS_READ = {"prompt": PROMPT, "max_tokens": 1, "prompt_logprobs": 20}
+ANSWERED = {"prompt": PROMPT[:3], "max_tokens": 500, "ignore_eos": True, "logprobs": 20, "return_rounds": True}
+ONE_TURN = {"role": "user", "content": ""}
+PARAMETERS = {"type": "object", "properties": {f"a{number}": {"type": "string"} for number in range(100)}}
+TOOLS = [{"type": "function", "function": {"name": f"f{number}", "parameters": PARAMETERS}} for number in range(128)]
+BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "16 prompts' log-probabilities": ("/v1/completions", PROMPTS_READ | {"n": 16, "echo": True, "logprobs": 20}),
+    "9 prompts' log-probabilities": ("/v1/completions", PROMPTS_READ | {"n": 9}),
+    "a stream that echoes 9 prompts": (
+        "/v1/completions",
+        {"prompt": PROMPT, "max_tokens": 1, "n": 9, "echo": True, "logprobs": 20, "stream": True},
+    ),
+    "16 answers of 500 tokens, 20 likeliest each": ("/v1/completions", ANSWERED | {"n": 16}),
+    "4,096 empty messages to tokenize": ("/tokenize", {"messages": [ONE_TURN] * 4096}),
+    "80,000 tokens to read": ("/detokenize", {"tokens": [5] * 80_000}),
+    "16 lists of 100,000 ids": ("/v1/completions", {"prompt": [[5] * 100_000] * 16, "max_tokens": 1}),
+    "128 tools of 100 parameters": ("/v1/chat/completions", {"messages": [ONE_TURN], "tools": TOOLS}),
+}
+
+
+def post(host: str, path: str, body: dict[str, Any]) -> int:
+    """Return the status of an answer that is read to its end."""
+    connection = http.client.HTTPConnection(host, timeout=240.0)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        response.read()
+        return response.status
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[DoorProcess]:
+    with door_process() as doors:
+        post(doors.url.removeprefix("http://"), "/v1/completions", {"model": "fake", "prompt": [5], "max_tokens": 2})
+        doors.worst_ms()
+        yield doors
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_one_request_leaves_the_event_loop_to_others(doors: DoorProcess, chaos: ChaosTable, name: str) -> None:
+    path, body = BODIES[name]
+    with chaos.row(f"HTTP: {name}") as row:
+        status = post(doors.url.removeprefix("http://"), path, {"model": "fake"} | body)
+        cpu_ms, wait_ms = doors.worst_ms()
+        row.seen, row.gap_s = f"{status}; {cpu_ms:.0f} ms of the loop's CPU time at a stretch", wait_ms / 1e3
+        assert status in (200, 400)
+        assert cpu_ms < MAX_LOOP_CPU_MS
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
+def test_one_call_leaves_the_event_loop_to_others(doors: DoorProcess, chaos: ChaosTable, method: str) -> None:
+    params = pb.GenerationParams(max_tokens=1, prompt_logprobs=20, n=9)
+    request = {"token_ids": pb.TokenIds(ids=PROMPT), "params": params}
+    options = [("grpc.max_receive_message_length", 64 << 20)]
+    with chaos.row(f"gRPC {method}: 9 prompts' log-probabilities") as row:
+        with grpc.insecure_channel(doors.endpoint, options) as channel:
+            stub: Any = GenerationServiceStub(channel)
+            if method == "Generate":
+                stub.Generate(pb.GenerateRequest(**request), timeout=240)
+            else:
+                assert list(stub.GenerateStream(pb.GenerateStreamRequest(**request), timeout=240))
+        cpu_ms, wait_ms = doors.worst_ms()
+        row.seen, row.gap_s = f"OK; {cpu_ms:.0f} ms of the loop's CPU time at a stretch", wait_ms / 1e3
+        assert cpu_ms < MAX_LOOP_CPU_MS
+
+
+@contextmanager
+def asked_meanwhile(ask: Callable[[], int]) -> Iterator[list[float]]:
+    """Ask over and over while the context lasts; yield what each answer took, in seconds."""
+    took_s, ended = [0.0], threading.Event()
+
+    def asking() -> None:
+        while not ended.wait(0.02):
+            start_s = time.monotonic()
+            assert ask() == 200
+            took_s.append(time.monotonic() - start_s)
+
+    thread = threading.Thread(target=asking)
+    thread.start()
+    try:
+        yield took_s
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_served_system_answers_others_meanwhile(system: System, chaos: ChaosTable) -> None:
+    """Ask for more log-probabilities than are allowed, then for about as many as are."""
+    with chaos.row("serve: 16 and 9 prompts' log-probabilities") as row:
+        statuses: list[int] = []
+
+        def attack() -> None:
+            for name in list(BODIES)[:2]:
+                path, body = BODIES[name]
+                statuses.append(post(system.http, path, {"model": MODEL} | body))
+
+        async def stream() -> Seen:
+            return await watch(system.stream(), {20: attack})
+
+        with asked_meanwhile(lambda: system.asks("GET", "/healthz", 60.0)) as took_s:
+            seen = asyncio.run(stream())
+        row.gap_s = seen.gap_s
+        row.text_equal = seen.token_ids == system.text
+        row.seen = f"{statuses}; /healthz after {max(took_s):.2f} s at worst, {seen.told}"
+        assert statuses == [400, 200]
+        assert row.text_equal
+        assert max(took_s) < WAITS_AT_MOST_S
