@@ -35,7 +35,8 @@ from tests.support.tool_calls import TEMPLATES
 
 MODEL = "fake"
 CONTEXT_LENGTH = 1024
-HANG_S = 120.0
+VOCAB_SIZE = 4096
+DOOR_HANG_S = 120.0
 """For 16 answers of as many tokens as there is room for, two slow cores take half of it."""
 END_S = 30.0
 MAX_GROWN_MB = 20.0

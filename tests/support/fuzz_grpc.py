@@ -13,11 +13,12 @@ from specgate.v1 import drafter_service_pb2 as dpb
 from specgate.v1 import generation_service_pb2 as gpb
 from specgate.v1 import types_pb2
 from specgate.v1 import verifier_service_pb2 as vpb
-from tests.support.door_process import HANG_S
+from tests.support.door_process import DOOR_HANG_S
 from tests.support.fuzz_messages import messages, mutated, on_the_wire
 from tests.support.fuzzing import FuzzCounts
 
 PACKAGE = "/specgate.v1."
+HANG_S = 20.0
 VOCAB_SIZE = 64
 PROMPT = (1, 2, 3)
 EXPECTED = frozenset(
@@ -46,9 +47,9 @@ def call(channel: grpc.Channel, case: GrpcCase) -> grpc.StatusCode:
         if case.method in ("DrafterService/Draft", "VerifierService/Verify"):
             running = channel.stream_stream(path)(iter(case.sent), timeout=HANG_S)
         elif case.method.endswith("Stream"):
-            running = channel.unary_stream(path)(case.sent[0], timeout=HANG_S)
+            running = channel.unary_stream(path)(case.sent[0], timeout=DOOR_HANG_S)
         else:
-            running = (channel.unary_unary(path)(case.sent[0], timeout=HANG_S),)
+            running = (channel.unary_unary(path)(case.sent[0], timeout=DOOR_HANG_S),)
         for _ in running:
             pass
     except grpc.RpcError as error:

@@ -11,15 +11,13 @@ from specgate.errors import InvalidArgument
 from specgate.rpc.status import from_rpc_error
 from specgate.v1 import generation_service_pb2 as gpb
 from specgate.v1 import types_pb2
-from tests.support.models import TOKENIZER_SIZE
+from tests.support.door_process import CONTEXT_LENGTH, MODEL, VOCAB_SIZE
 
 Request = dict[str, Any]
 """By field, what is asked for. What a field's name is in neither door is ``prompt``, ``grammar`` and ``stream``."""
 
-CONTEXT = 512
-MODEL = "fake"
 BASE: Request = {"prompt": "def f():", "seed": 7, "max_tokens": 3}
-IDS = st.sampled_from((0, 5, TOKENIZER_SIZE - 1, TOKENIZER_SIZE, 2**31, 2**32 - 1))
+IDS = st.sampled_from((0, 5, VOCAB_SIZE - 1, VOCAB_SIZE, 2**31, 2**32 - 1))
 TEXTS = st.sampled_from(("", "a", "\x00", "é🙂", "def f():\n", "<|endoftext|>"))
 GRAMMARS: tuple[tuple[str, Any], ...] = (
     ("json_schema", '{"type": "boolean"}'),
@@ -50,7 +48,7 @@ SAMPLING = {
     | st.sampled_from((1024, 1025)).map(lambda num: dict.fromkeys(range(num), 0.5)),
 }
 SCALARS = {
-    "max_tokens": st.sampled_from((None, 0, 1, 8, CONTEXT - 20, CONTEXT, 2**31, 2**32 - 1)),
+    "max_tokens": st.sampled_from((None, 0, 1, 8, CONTEXT_LENGTH - 20, CONTEXT_LENGTH, 2**31, 2**32 - 1)),
     "min_tokens": st.sampled_from((0, 1, 3, 4, 2**32 - 1)),
     "n": st.sampled_from((0, 1, 2, 16, 17, 2**32 - 1)),
     "seed": st.sampled_from((0, 1, 2**63, 2**64 - 1)),
@@ -65,8 +63,11 @@ SCALARS = {
     "verification": st.sampled_from(("shared_noise", "rejection")),
     "cache_salt": st.sampled_from(("", "a", "é🙂" * 128, "x" * 257)),
 }
+LONG_PROMPTS = st.sampled_from((CONTEXT_LENGTH - 3, CONTEXT_LENGTH)).map(lambda num: [5] * num)
 OTHERS = {
-    "prompt": TEXTS | st.lists(IDS, max_size=3) | st.sampled_from((CONTEXT - 3, CONTEXT)).map(lambda num: [5] * num),
+    "prompt": TEXTS
+    | st.lists(IDS, max_size=3)
+    | st.sampled_from((CONTEXT_LENGTH - 3, CONTEXT_LENGTH)).map(lambda num: [5] * num),
     "grammar": st.sampled_from(GRAMMARS),
     "stream": st.booleans(),
 }

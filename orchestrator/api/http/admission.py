@@ -6,7 +6,7 @@ from functools import partial
 from orchestrator.api.choices import check_num_choices, choices_of
 from orchestrator.api.http.chat import ChatRequest, Message
 from orchestrator.api.http.errors import ApiError, in_words_of
-from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
+from orchestrator.api.http.requests import CompletionRequest, GenerateRequest, Prompt
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tools.request import Tool
 from orchestrator.api.http.tools.use import ToolUse
@@ -89,11 +89,12 @@ def _encode_texts(params: CompletionRequest, tokenizer: TextTokenizer) -> list[t
     return [tokenizer.encode(str(text), add_special_tokens=adds) for text in params.prompt]
 
 
-def _known_ids(prompts: Sequence[Sequence[int]], request_queue: RequestQueue) -> list[tuple[int, ...]]:
+def _known_ids(prompts: Sequence[Prompt], request_queue: RequestQueue) -> list[tuple[int, ...]]:
     """Return prompts of ids, which may be decoded for their echo before anybody else looks at them."""
-    for prompt in prompts:
-        check_token_ids("prompt", prompt, request_queue.target_info.vocab_size)
-    return [tuple(prompt) for prompt in prompts]
+    lists = [tuple(map(int, prompt)) for prompt in prompts]
+    for token_ids in lists:
+        check_token_ids("prompt", token_ids, request_queue.target_info.vocab_size)
+    return lists
 
 
 def encode_chat(

@@ -2,32 +2,21 @@
 
 import http.client
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import grpc
 import pytest
 
-from orchestrator.api.grpc.service import GrpcApi
-from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.settings.listen import Listen
-from orchestrator.api.settings.settings import Defaults, GatewaySettings
-from orchestrator.decode.text import TextTokenizer
-from orchestrator.generation.orchestrator import Orchestrator
-from orchestrator.services.pool import StaticPool
 from specgate.v1 import generation_service_pb2 as gpb
 from specgate.v1 import types_pb2
-from tests.orchestrator.api.http_serving import COMPLETIONS, serving_http
-from tests.orchestrator.api.queues import PATIENT
-from tests.support.at_rest import at_rest_with, check_at_rest
+from tests.orchestrator.api.http_serving import COMPLETIONS
+from tests.support.at_rest import check_at_rest
+from tests.support.door_process import DOOR_HANG_S, DoorProcess
 from tests.support.fuzz_requests import (
     BASE,
     FIELDS,
     GRAMMARS,
-    MODEL,
     Request,
     Verdict,
     grpc_verdict,
@@ -36,64 +25,32 @@ from tests.support.fuzz_requests import (
     requests,
 )
 from tests.support.fuzzing import Budget, FuzzCounts
-from tests.support.in_process import InProcess, serving
-from tests.support.loop_thread import LoopThread
-from tests.support.models import TOKENIZER_SIZE, Mix, write_llama
 
 pytestmark = pytest.mark.fuzz
 
-HANG_S = 20.0
 SURFACE = "both doors"
 REFUSED = "INVALID_ARGUMENT"
 
 
-@dataclass(frozen=True)
-class Doors:
-    """One queue in front of a tiny pair, and both ways to it."""
+class Both(NamedTuple):
+    """A way to each door."""
 
-    request_queue: RequestQueue
-    services: tuple[InProcess, InProcess]
     http: http.client.HTTPConnection
     grpc: grpc.Channel
 
 
-@asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[tuple[RequestQueue, tuple[InProcess, InProcess], str, str]]:
-    target = write_llama(folder / "target", TOKENIZER_SIZE, seed=1, tokenizer=True, eos_token_id=TOKENIZER_SIZE - 1)
-    draft = write_llama(folder / "draft", TOKENIZER_SIZE, seed=2, mix=Mix(1, 0.9), tokenizer=True)
-    async with AsyncExitStack() as stack:
-        verifier = await stack.enter_async_context(serving("verifier", target))
-        drafter = await stack.enter_async_context(serving("drafter", draft))
-        pools = (StaticPool([verifier.endpoint]), StaticPool([drafter.endpoint]))
-        orchestrator = await Orchestrator.connect(*pools, TextTokenizer.load(str(target)), timeouts=PATIENT)
-        await stack.enter_async_context(orchestrator)
-        request_queue = RequestQueue(orchestrator, GatewaySettings(), Defaults(max_tokens=8), MODEL)
-        url = await stack.enter_async_context(serving_http(request_queue))
-        api = GrpcApi(request_queue, Listen(), drain_s=0.0)
-        await api.start()
-        stack.push_async_callback(api.drain)
-        yield request_queue, (verifier, drafter), url.removeprefix("http://"), api.endpoint
-
-
 @pytest.fixture(scope="module")
-def loop() -> Iterator[LoopThread]:
-    with LoopThread() as loop:
-        yield loop
+def both(doors: DoorProcess) -> Iterator[Both]:
+    connection = http.client.HTTPConnection(doors.url.removeprefix("http://"), timeout=DOOR_HANG_S)
+    with grpc.insecure_channel(doors.endpoint) as channel:
+        yield Both(connection, channel)
+    connection.close()
 
 
-@pytest.fixture(scope="module")
-def doors(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
-    with loop.entered(opened(tmp_path_factory.mktemp("pair"))) as (queue, services, host, endpoint):
-        connection = http.client.HTTPConnection(host, timeout=HANG_S)
-        with grpc.insecure_channel(endpoint) as channel:
-            yield Doors(queue, services, connection, channel)
-        connection.close()
-
-
-def by_http(doors: Doors, request: Request) -> Verdict:
+def by_http(both: Both, request: Request) -> Verdict:
     body = json.dumps(http_body(request)).encode()
-    doors.http.request("POST", COMPLETIONS, body, {"Content-Type": "application/json"})
-    response = doors.http.getresponse()
+    both.http.request("POST", COMPLETIONS, body, {"Content-Type": "application/json"})
+    response = both.http.getresponse()
     return http_verdict(response.status, response.read())
 
 
@@ -112,10 +69,10 @@ def one_text(request: Request) -> bool:
     return request.get("verification") != "rejection" or request.get("temperature") == 0.0 or request.get("gamma") == 0
 
 
-def check(doors: Doors, request: Request, counts: FuzzCounts) -> None:
+def check(both: Both, request: Request, counts: FuzzCounts) -> None:
     """Fail unless both doors accept a request, or both refuse it for one reason."""
-    by_grpc, near_ties = grpc_verdict(doors.grpc, request, HANG_S)
-    seen = by_http(doors, request)
+    by_grpc, near_ties = grpc_verdict(both.grpc, request, DOOR_HANG_S)
+    seen = by_http(both, request)
     counts.done += by_grpc.outcome == "OK"
     counts.internal += by_grpc.outcome in ("INTERNAL", "UNKNOWN")
     counts.http_5xx += seen.outcome == "server_error"
@@ -141,36 +98,33 @@ def check_field(by_http: str | None, by_grpc: str | None, request: Request) -> N
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS, ids=str)
-def test_a_grammar_has_one_verdict(doors: Doors, grammar: tuple[str, object], fuzz_budget: Budget) -> None:
-    check(doors, BASE | {"grammar": grammar, "max_tokens": 20}, fuzz_budget.of(SURFACE))
+def test_a_grammar_has_one_verdict(both: Both, grammar: tuple[str, object], fuzz_budget: Budget) -> None:
+    check(both, BASE | {"grammar": grammar, "max_tokens": 20}, fuzz_budget.of(SURFACE))
 
 
-def test_what_only_one_door_can_carry_is_refused_by_it(doors: Doors) -> None:
+def test_what_only_one_door_can_carry_is_refused_by_it(both: Both) -> None:
     for field, number in {"top_k": -2, "max_tokens": -1, "seed": 2**64, "n": -1, "gamma": 2**32}.items():
-        assert by_http(doors, BASE | {field: number})[:2] == (REFUSED, field)
+        assert by_http(both, BASE | {field: number})[:2] == (REFUSED, field)
     for field in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
         for value in (float("nan"), float("inf")):
-            assert grpc_verdict(doors.grpc, BASE | {field: value}, HANG_S)[0][:2] == (REFUSED, field)
+            assert grpc_verdict(both.grpc, BASE | {field: value}, DOOR_HANG_S)[0][:2] == (REFUSED, field)
 
 
 @pytest.mark.timeout(900)
-def test_both_doors_say_the_same(loop: LoopThread, doors: Doors, fuzz_budget: Budget) -> None:
+def test_both_doors_say_the_same(doors: DoorProcess, both: Both, fuzz_budget: Budget) -> None:
     counts = fuzz_budget.of(SURFACE)
 
     def ask_well() -> None:
         # What is kept of the last request, such as its error, is of one that is not looked for.
         for stream in (False, True):
-            check(doors, BASE | {"stream": stream}, counts)
+            check(both, BASE | {"stream": stream}, counts)
 
     ask_well()
-    look = partial(at_rest_with, loop)
-    before = look()
-    fuzz_budget.fuzz(SURFACE, requests(), lambda request: check(doors, request, counts))
+    before = doors.at_rest()
+    fuzz_budget.fuzz(SURFACE, requests(), lambda request: check(both, request, counts), doors)
     ask_well()
-    for service in doors.services:
-        loop.run(service.settled())
-    assert doors.request_queue.num_inside == doors.request_queue.num_running == 0
-    check_at_rest(look, before)
+    assert doors.at_rest()["inside"] == 0
+    check_at_rest(doors.at_rest, before)
 
 
 def test_every_parameter_of_the_grpc_door_is_asked_of_both() -> None:

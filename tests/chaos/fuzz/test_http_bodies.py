@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT
-from tests.support.door_process import HANG_S, MAX_GROWN_MB, DoorProcess
+from tests.support.door_process import DOOR_HANG_S, MAX_GROWN_MB, DoorProcess
 from tests.support.fuzz_http import CASES, VALID, HttpCase
 from tests.support.fuzzing import Budget, corpus, raw
 
@@ -18,7 +18,7 @@ SURFACE = "HTTP bodies"
 def answered(doors: DoorProcess, case: HttpCase) -> int:
     """Return the status of a case whose answer is read to its end; 500 where a stream ends with an error of ours."""
     host = doors.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=HANG_S)
+    connection = http.client.HTTPConnection(host, timeout=DOOR_HANG_S)
     try:
         connection.request(case.method, case.path, case.body, dict(case.headers))
         response = connection.getresponse()

@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from tests.support.at_rest import check_at_rest
-from tests.support.door_process import HANG_S, MAX_GROWN_MB, DoorProcess
+from tests.support.door_process import DOOR_HANG_S, MAX_GROWN_MB, DoorProcess
 from tests.support.fuzz_http import VALID
 from tests.support.fuzzing import Budget, FuzzCounts
 
@@ -31,7 +31,7 @@ class Client:
     def check(self, case: Any) -> None:
         """Fail where an answer is none that the document tells of."""
         try:
-            response = case.call(base_url=self._url, session=self._session, timeout=HANG_S)
+            response = case.call(base_url=self._url, session=self._session, timeout=DOOR_HANG_S)
         except requests.Timeout:
             self._counts.hangs += 1
             raise
@@ -47,7 +47,7 @@ class Client:
     def warm_up(self) -> None:
         """Ask once for what is made at the first use and kept."""
         for path, body in VALID.items():
-            assert self._session.post(self._url + path, json=body, timeout=HANG_S).status_code == 200
+            assert self._session.post(self._url + path, json=body, timeout=DOOR_HANG_S).status_code == 200
 
     def close(self) -> None:
         """Leave."""
