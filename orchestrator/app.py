@@ -81,8 +81,15 @@ class Gateway:
         separate = gateway.operations
         on_refused = self._request_queue.metrics.requests.rejected
         keyring = None if gateway.keys_file is None else Keyring(gateway.keys_file, on_refused)
+        hosts = gateway.http.hosts
         app = make_app(
-            self._request_queue, probe, self._targets, keyring, has_metrics=separate is None, has_page=gateway.page
+            self._request_queue,
+            probe,
+            self._targets,
+            keyring,
+            hosts=(gateway.http.host, *hosts),
+            has_metrics=separate is None,
+            has_page=gateway.page,
         )
         # With one gateway too: in a rolling update the new one starts while the old one still holds the port.
         self._http = HttpServer(app, gateway.http, reuse_port=gateway.http.port > 0)
@@ -92,7 +99,7 @@ class Gateway:
         )
         self._operations: HttpServer | None = None
         if separate is not None:
-            app = make_operations_app(self._request_queue, probe, self._targets)
+            app = make_operations_app(self._request_queue, probe, self._targets, (separate.host, *hosts))
             self._operations = HttpServer(app, HttpSettings(**separate.model_dump()), reuse_port=separate.port > 0)
             await self._operations.start()
         await self._http.start()

@@ -8,7 +8,17 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from orchestrator.api.keys.key_file import KeyEntry, KeyFile, KeyLimits, hash_of, locked, new_key, read_keys, write_keys
+from orchestrator.api.keys.key_file import (
+    KeyEntry,
+    KeyFile,
+    KeyLimits,
+    Role,
+    hash_of,
+    locked,
+    new_key,
+    read_keys,
+    write_keys,
+)
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 
@@ -23,6 +33,9 @@ Limit = Annotated[int | None, typer.Option(min=1, show_default="no limit")]
 def add(
     name: Name,
     file: File,
+    role: Annotated[Role, typer.Option(help="client generates; metrics reads /metrics, and nothing else.")] = (
+        Role.CLIENT
+    ),
     max_running: Limit = None,
     requests_per_minute: Limit = None,
     tokens_per_minute: Limit = None,
@@ -33,7 +46,8 @@ def add(
         max_running=max_running, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute
     )
     try:
-        entry = KeyEntry(name=name, sha256=hash_of(key), created=datetime.now(UTC).date(), limits=limits)
+        today = datetime.now(UTC).date()
+        entry = KeyEntry(name=name, sha256=hash_of(key), role=role, created=today, limits=limits)
     except ValidationError as error:
         raise InvalidArgument("NAME", f"{name!r}: {error.errors(include_url=False)[0]['msg']}") from None
     with locked(file):
@@ -46,12 +60,12 @@ def add(
 
 @keys.command("list")
 def list_keys(file: File) -> None:
-    """List names, dates and limits. The keys themselves are not stored."""
-    table = Table("name", "created", "revoked", "running", "requests a minute", "tokens a minute")
+    """List names, roles, dates and limits. The keys themselves are not stored."""
+    table = Table("name", "role", "created", "revoked", "running", "requests a minute", "tokens a minute")
     for entry in read_keys(file).keys:
         limits = (entry.limits.max_running, entry.limits.requests_per_minute, entry.limits.tokens_per_minute)
         days = (str(day) if day else "" for day in (entry.created, entry.revoked))
-        table.add_row(entry.name, *days, *("no limit" if limit is None else str(limit) for limit in limits))
+        table.add_row(entry.name, entry.role, *days, *("no limit" if limit is None else str(limit) for limit in limits))
     output_console().print(table)
 
 

@@ -73,7 +73,7 @@ def _read(url: str, *, with_key: bool = True) -> str:
             text: str = answer.read().decode()
             return text
     except urllib.error.HTTPError as error:
-        hint = f"; give a key in {KEY_VARIABLE}" if error.code in (401, 403) else ""
+        hint = f"; give a key of the role metrics in {KEY_VARIABLE}" if error.code in (401, 403) else ""
         raise ServiceUnavailable(f"{url} answers {error.code}{hint}") from None
     except http.client.HTTPException:
         raise ServiceUnavailable(f"what answers at {url} speaks no HTTP, such as the port of the gRPC API") from None

@@ -7,16 +7,20 @@ from io import StringIO
 
 import ray
 from ray import serve
+from ray._private import ray_constants
 
 from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say, asked_for
 from orchestrator.cluster.answers import answer_within, serve_controller
 from orchestrator.cluster.find import Head, find_head
+from orchestrator.cluster.listeners import is_on_loopback_alone
 from orchestrator.cluster.progress import NAMESPACE
 from orchestrator.cluster.token import MODE_VARIABLE, OPEN_MODE, TOKEN_MODE, make_token, mode_of_environment, use_mode
 from specgate.errors import ServiceUnavailable
 
 LEAVE_S = 10.0
 DANGER = "whoever reaches its ports may run code"
+_ROUTES_OUTWARDS = ray_constants.ENABLE_RAY_CLUSTER
+"""Whether Ray knows a node of this platform by the address that routes outwards; on macOS it is 127.0.0.1."""
 
 
 @contextmanager
@@ -87,8 +91,8 @@ def _join(head: Head, say: Say, *, insecure: bool) -> None:
         _permit(f"the Ray cluster at {head.address} asks for no token", out, say, insecure=insecure)
     use_mode(TOKEN_MODE if head.wants_token else OPEN_MODE)
     try:
-        _init(head.address)
-    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        _init(head.address, on_loopback=is_on_loopback_alone(head.address))
+    except (OSError, RuntimeError, ray.exceptions.RayError) as error:
         raise ServiceUnavailable(f"the Ray cluster at {head.address} cannot be joined: {_line(error)}") from None
 
 
@@ -104,7 +108,7 @@ def _start(say: Say, *, insecure: bool) -> None:
     try:
         if has_token:
             make_token()
-        _init(LOCAL)
+        _init(LOCAL, on_loopback=True)
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:
         raise ServiceUnavailable(f"Ray cannot be started on this machine: {_line(error)}") from None
 
@@ -116,7 +120,10 @@ def _permit(problem: str, way_out: str, say: Say, *, insecure: bool) -> None:
     say(f"{problem}, and {DANGER}: --insecure permits it")
 
 
-def _init(address: str) -> None:
+def _init(address: str, *, on_loopback: bool) -> None:
+    # A Ray that knows its node by 127.0.0.1 listens there, any other one everywhere. On Linux it puts the outward
+    # address in the place of a 127.0.0.1 that it is given, unless this says that there is no cluster of machines.
+    ray_constants.ENABLE_RAY_CLUSTER = _ROUTES_OUTWARDS and not on_loopback
     # A dashboard is started with a cluster only, never where one is joined.
     ray.init(address, namespace=NAMESPACE, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)

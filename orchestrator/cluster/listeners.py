@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from orchestrator.cluster.address import ADDRESS_VARIABLE, is_trusted
 from specgate.errors import ServiceUnavailable
 from specgate.kernel_sockets import listening, plain_ip
-from specgate.rpc.endpoint import split_endpoint
+from specgate.rpc.endpoint import is_loopback, split_endpoint
 
 EVERYWHERE = ("0.0.0.0", "::")
 
@@ -29,6 +29,16 @@ def check_listener(address: str) -> None:
     if strangers := sorted(user for user in users if not is_trusted(user)):
         whose = f"another user's process (uid {strangers[0]}) listens there"
         raise ServiceUnavailable(f"{whose}; if it is the head that you mean, name it in {ADDRESS_VARIABLE}")
+
+
+def is_on_loopback_alone(address: str) -> bool:
+    """Return whether what listens at ``address`` is on this machine's loopback, and on no other interface.
+
+    Raises:
+        OSError, ValueError: see ``listening``.
+    """
+    host, port = split_endpoint(address)
+    return is_loopback(host) and all(is_loopback(one.host) for one in listening() if one.port == port)
 
 
 def _ips(host: str) -> set[str]:

@@ -167,7 +167,8 @@ def _config(role: str, settings: ServiceSettings, drain_s: float, traces_endpoin
         tls_certificate=str(tls.certificate) if tls else None,
         tls_key=str(tls.key) if tls else None,
         tls_client_ca=str(tls.client_ca) if tls and tls.client_ca else None,
-        insecure=listen.insecure,
+        # One flag of the service for both: the settings have checked each for itself.
+        insecure=listen.insecure or (metrics is not None and metrics.insecure),
         drain_s=drain_s,
         traces_endpoint=traces_endpoint,
     )

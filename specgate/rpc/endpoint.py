@@ -39,8 +39,14 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def check_exposure(host: str, *, has_tls: bool, insecure: bool) -> None:
-    """Raise InvalidArgument where plain text would leave this machine without a word of consent."""
+def check_exposure(
+    host: str,
+    *,
+    has_tls: bool,
+    insecure: bool,
+    field: str = "host",
+    hint: str = "give a certificate and key, or --insecure for plain text",
+) -> None:
+    """Raise InvalidArgument, of ``field``, where plain text would leave this machine without a word of consent."""
     if not (has_tls or insecure or is_loopback(host)):
-        hint = "give a certificate and key, or --insecure for plain text"
-        raise InvalidArgument("host", f"{host!r} is beyond loopback and there is no TLS; {hint}")
+        raise InvalidArgument(field, f"{host!r} is beyond loopback and there is no TLS; {hint}")

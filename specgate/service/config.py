@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from specgate import __version__
 from specgate.errors import InvalidArgument
 from specgate.logs import LogLevel
+from specgate.rpc.endpoint import check_exposure
 from specgate.service.flags import add_flags, validated
 from specgate.service.settings import DraftModelSettings, ModelSettings
 from specgate.types import DraftMethod
@@ -26,8 +27,10 @@ class ServiceConfig(ModelSettings):
     tls_certificate: str | None = Field(None, description="PEM file of the server's certificate chain.")
     tls_key: str | None = Field(None, description="PEM file of the server's private key.")
     tls_client_ca: str | None = Field(None, description="PEM file; clients must show a certificate signed by it.")
-    insecure: bool = Field(False, description="Allow an address beyond loopback without TLS.")
-    metrics_host: str = Field("127.0.0.1", description="Address of /metrics, served over plain HTTP.")
+    insecure: bool = Field(False, description="Allow addresses beyond loopback without TLS.")
+    metrics_host: str = Field(
+        "127.0.0.1", description="Address of /metrics, in plain text: beyond loopback it needs --insecure."
+    )
     metrics_port: int | None = Field(
         None, ge=0, le=65_535, description="Port of /metrics; 0 picks a free one; no metrics if absent."
     )
@@ -51,6 +54,13 @@ class ServiceConfig(ModelSettings):
             raise InvalidArgument("--tls-certificate", "and --tls-key go together; one of them is missing")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise InvalidArgument("--tls-client-ca", "needs --tls-certificate and --tls-key")
+        return self
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> Self:
+        hint = "give --insecure: /metrics is plain text, with TLS for sessions too"
+        is_open = self.insecure or self.metrics_port is None
+        check_exposure(self.metrics_host, has_tls=False, insecure=is_open, field="--metrics-host", hint=hint)
         return self
 
     @property

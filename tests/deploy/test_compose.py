@@ -88,7 +88,9 @@ def test_either_all_of_it_speaks_tls_or_it_is_open_about_plain_text(overrides: t
     assert all((door.tls is not None) == over_tls for door in (gateway.gateway.http, gateway.gateway.grpc))
     for role in ROLES:
         config = service_of(found[role]["command"])
-        assert (config.tls_client_ca is not None) == over_tls != config.insecure
+        assert (config.tls_client_ca is not None) == over_tls
+        # With TLS it is for the metrics.
+        assert config.insecure
 
 
 @with_overrides
@@ -125,8 +127,10 @@ def test_prometheus_scrapes_what_is_there_under_the_roles_of_our_alerts() -> Non
     found = services()
     (job,) = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
     scraped = {one["labels"]["role"]: one["targets"] for one in job["static_configs"]}
-    operations = gateway_of(found["gateway"]["command"], mounted(found["gateway"])).gateway.operations
+    gateway = gateway_of(found["gateway"]["command"], mounted(found["gateway"])).gateway
+    operations = gateway.operations
     assert operations is not None
+    assert gateway.http.hosts == ("gateway",)
     expected = {role: [f"{role}:{service_of(found[role]['command']).metrics_port}"] for role in ROLES}
     assert scraped == {"gateway": [f"gateway:{operations.port}"], **expected}
 

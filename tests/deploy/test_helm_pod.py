@@ -55,7 +55,9 @@ def test_ports_are_those_that_something_listens_on(chart: Rendered, tmp_path: Pa
     assert {port["containerPort"] for port in ports} == listening
     assert len(set(names)) == len(names)
     assert all(len(name) <= MAX_NAME for name in names)
-    assert {port["targetPort"] for port in chart.of("Service")["spec"]["ports"]} <= set(names)
+    service = chart.of("Service")
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= set(names)
+    assert service["metadata"]["name"] in gateway.http.hosts
     if any(one["kind"] == "NetworkPolicy" for one in chart.manifests):
         (rule,) = chart.of("NetworkPolicy")["spec"]["ingress"]
         assert {port["port"] for port in rule["ports"]} >= listening

@@ -95,6 +95,7 @@ def test_clients_reach_the_pods_that_have_doors() -> None:
     assert {name: float(count) for name, count in group["resources"].items()} == gateway.placement.resources
     assert service["spec"]["selector"] == group["template"]["metadata"]["labels"]
     assert [ports[one["targetPort"]] for one in service["spec"]["ports"]] == [gateway.http.port, gateway.grpc.port]
+    assert service["metadata"]["name"] in gateway.http.hosts
     probe = container["readinessProbe"]["httpGet"]
     assert gateway.operations is not None
     assert (probe["path"], ports[probe["port"]]) == ("/readyz", gateway.operations.port)

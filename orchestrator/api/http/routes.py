@@ -1,7 +1,7 @@
 """The HTTP API: OpenAI's endpoints for completions, chats and models, and what a load balancer asks."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.headers import with_few_headers
+from orchestrator.api.http.hosts import HostMiddleware
 from orchestrator.api.http.logprobs import token_text
 from orchestrator.api.http.openapi import document
 from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
@@ -43,6 +44,7 @@ def make_app(
     targets: Targets = no_targets,
     keyring: Keyring | None = None,
     *,
+    hosts: Sequence[str] = (),
     has_metrics: bool = True,
     has_page: bool = True,
 ) -> FastAPI:
@@ -52,6 +54,7 @@ def make_app(
         probe: see ``Readiness``.
         targets: see ``add_metrics``.
         keyring: whose keys requests need; None asks for none.
+        hosts: see ``HostMiddleware``, which is there where no keys are.
         has_metrics: whether ``/metrics`` is here, and not at a port of its own.
         has_page: whether ``/`` shows the page.
     """
@@ -66,15 +69,17 @@ def make_app(
     _add_document(app)
     if has_page:
         add_page(app)
-    return _wrapped(app, keyring)
+    return _wrapped(app, hosts, keyring)
 
 
-def make_operations_app(request_queue: RequestQueue, probe: Probe | None, targets: Targets) -> FastAPI:
+def make_operations_app(
+    request_queue: RequestQueue, probe: Probe | None, targets: Targets, hosts: Sequence[str]
+) -> FastAPI:
     """Return what is asked at a port of its own: health, readiness, metrics."""
     app = _bare_app()
     add_health(app, Readiness(request_queue, probe))
     add_metrics(app, request_queue.metrics, targets)
-    return _wrapped(app)
+    return _wrapped(app, hosts)
 
 
 def _bare_app() -> FastAPI:
@@ -83,10 +88,10 @@ def _bare_app() -> FastAPI:
     return app
 
 
-def _wrapped(app: FastAPI, keyring: Keyring | None = None) -> FastAPI:
+def _wrapped(app: FastAPI, hosts: Sequence[str], keyring: Keyring | None = None) -> FastAPI:
     inner = app.build_middleware_stack()
     traced = TracingMiddleware(inner)
-    checked = traced if keyring is None else KeyMiddleware(traced, keyring)
+    checked = HostMiddleware(traced, hosts) if keyring is None else KeyMiddleware(traced, keyring)
     # Around all else, so that every answer has the id: also one to an error that nobody expected.
     app.middleware_stack = RequestIdMiddleware(with_few_headers(checked))
     return app

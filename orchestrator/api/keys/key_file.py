@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
+from enum import StrEnum
 from pathlib import Path
 
 import yaml
@@ -27,6 +28,13 @@ MAX_DEPTH = 16
 """A file of keys has four levels."""
 
 
+class Role(StrEnum):
+    """What a key is for: to generate, or to read metrics. It opens nothing of the other."""
+
+    CLIENT = "client"
+    METRICS = "metrics"
+
+
 class KeyLimits(StrictSettings):
     """What one key may ask of one gateway replica; None is no limit. Tokens are of prompts and answers."""
 
@@ -40,6 +48,7 @@ class KeyEntry(StrictSettings):
 
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    role: Role = Role.CLIENT
     created: date | None = None
     revoked: date | None = None
     limits: KeyLimits = KeyLimits()

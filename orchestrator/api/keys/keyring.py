@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.api.keys.key_file import KeyEntry, hash_of, read_keys
+from orchestrator.api.keys.key_file import KeyEntry, Role, hash_of, read_keys
 from orchestrator.api.keys.limits import KeyUse
 from specgate.errors import InvalidArgument, PermissionDenied, SpecgateError, Unauthenticated
 from specgate.file_stamp import stamp_of
@@ -59,24 +59,25 @@ class Keyring:
         self._by_hash: dict[str, KeyEntry] = {}
         self._read()
 
-    def caller_of(self, authorization: str | None) -> Caller:
+    def caller_of(self, authorization: str | None, role: Role = Role.CLIENT) -> Caller:
         """Return whose key a client shows.
 
         Args:
             authorization: the header or metadata of that name, ``Bearer KEY``.
+            role: what the key must be for.
 
         Raises:
             Unauthenticated: it shows none, or one that nobody has.
-            PermissionDenied: the key was revoked.
+            PermissionDenied: the key was revoked, or has another role.
         """
         self._look()
         try:
-            return self._caller_of(authorization)
+            return self._caller_of(authorization, role)
         except (Unauthenticated, PermissionDenied) as error:
             self._on_refused(error)
             raise
 
-    def _caller_of(self, authorization: str | None) -> Caller:
+    def _caller_of(self, authorization: str | None, role: Role) -> Caller:
         if not authorization or authorization[: len(BEARER)].lower() != BEARER:
             raise Unauthenticated("a key is needed: Authorization: Bearer KEY")
         key = authorization[len(BEARER) :].strip()
@@ -85,6 +86,8 @@ class Keyring:
             raise Unauthenticated("this key is not known here")
         if found.revoked is not None:
             raise PermissionDenied(f"the key {found.name} was revoked on {found.revoked}")
+        if found.role is not role:
+            raise PermissionDenied(f"the key {found.name} has the role {found.role}; this needs the role {role}")
         return self._callers[found.name, found.sha256]
 
     def _find(self, hashed: str) -> KeyEntry | None:

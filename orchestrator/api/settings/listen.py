@@ -2,7 +2,7 @@
 
 import socket
 from pathlib import Path
-from typing import Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -35,31 +35,40 @@ class ClientTlsSettings(StrictSettings):
     server_name: str = ""
 
 
-class Listen(StrictSettings):
-    """Where something listens. Beyond loopback it needs ``tls`` or ``insecure: true``."""
+class PlainListen(StrictSettings):
+    """Where something listens in plain text. Beyond loopback it needs ``insecure: true``."""
 
+    consent: ClassVar[str] = "insecure: true"
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65_535)
-    tls: TlsSettings | None = None
     insecure: bool = False
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether what is sent is encrypted."""
+        return False
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Self:
+        if not (is_loopback(self.host) or self.has_tls or self.insecure):
+            raise ValueError(f"host {self.host!r} is beyond loopback: give {self.consent}")
+        return self
+
+
+class Listen(PlainListen):
+    """Where something listens. Beyond loopback it needs ``tls`` or ``insecure: true``."""
+
+    consent: ClassVar[str] = "tls, or insecure: true"
+    tls: TlsSettings | None = None
+
+    @property
+    def has_tls(self) -> bool:
+        return self.tls is not None
 
     @property
     def family(self) -> socket.AddressFamily:
         """The address family of ``host``."""
         return socket.AF_INET6 if ":" in self.host else socket.AF_INET
-
-    @model_validator(mode="after")
-    def _check_exposure(self) -> Self:
-        if not (is_loopback(self.host) or self.tls or self.insecure):
-            raise ValueError(f"host {self.host!r} is beyond loopback: give tls, or insecure: true")
-        return self
-
-
-class MetricsSettings(StrictSettings):
-    """Where ``/metrics`` of one replica is, over plain HTTP. It tells counts and times, no text."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(0, ge=0, le=65_535)
 
 
 class HttpSettings(Listen):
@@ -70,3 +79,4 @@ class HttpSettings(Listen):
     idle_timeout_s: int = Field(75, ge=1, le=86_400)
     max_connections: int = Field(1024, ge=1, le=1 << 20)
     max_connections_per_address: int = Field(512, ge=1, le=1 << 20)
+    hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.*_-]+$")], ...] = ()

@@ -17,7 +17,7 @@ from orchestrator.api.settings.listen import (
     ClientTlsSettings,
     HttpSettings,
     Listen,
-    MetricsSettings,
+    PlainListen,
     StrictSettings,
 )
 from orchestrator.api.settings.logs import LogSettings, TraceSettings
@@ -75,7 +75,7 @@ class ServiceSettings(ModelSettings):
     autoscaling: Autoscaling | None = None
     max_queued_sessions: int = Field(64, ge=0, le=1 << 20)
     listen: Listen = Listen()
-    metrics: MetricsSettings | None = MetricsSettings()
+    metrics: PlainListen | None = PlainListen()
     placement: Placement = Placement()
 
 

@@ -25,8 +25,8 @@ from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, serving_htt
 from tests.orchestrator.api.queues import Hanging, eventually, open_room
 from tests.specgate.rpc.certificates import Certificates
 
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LONG_BYTES = 4 << 20
 SHORT_S = 0.3
 SOON_S = 20.0
@@ -124,9 +124,9 @@ async def _trickle(wire: Wire) -> None:
 
 async def test_the_next_head_on_a_connection_has_its_own_time() -> None:
     async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
-        await wire.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        await wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.sleep(2 * SHORT_S)
-        await wire.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
+        await wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
         answers = await wire.rest()
         assert answers.startswith(b"HTTP/1.1 200")
         assert b"HTTP/1.1 408" in answers
@@ -204,7 +204,7 @@ async def test_a_client_that_reads_steadily_gets_all_of_its_answer(
 ) -> None:
     monkeypatch.setattr(protocol, "STALL_S", SHORT_S)
     async with long_answers() as server, wire_to(f"http://{server.endpoint}") as wire:
-        await wire.send(b"GET / HTTP/1.1\r\nHost: a\r\n" + last + b"\r\n")
+        await wire.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + last + b"\r\n")
         received = 0
         while received < LONG_BYTES:
             received += len(await wire.read(1 << 17))
@@ -241,7 +241,7 @@ async def test_who_leaves_behind_a_pipelined_request_is_noticed() -> None:
 
 async def test_pipelined_requests_are_answered_in_turn() -> None:
     async with door() as url, wire_to(url) as wire:
-        await wire.send(GET * 3 + b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        await wire.send(GET * 3 + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert (await wire.rest()).count(b'{"status":"alive"}') == 4
 
 

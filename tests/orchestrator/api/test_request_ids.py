@@ -118,7 +118,7 @@ async def leave(url: str, sent: bytes, num_read: int = 0) -> None:
 
 
 def post(body: bytes, length: int | None = None) -> bytes:
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {length or len(body)}\r\n\r\n".encode() + body
 
 

@@ -48,7 +48,7 @@ MUTUAL = "{host: 0.0.0.0, tls: {certificate: a, key: b, client_ca: c}}"
         (f"gateway: {{operations: {OPEN}}}", ("gateway", "operations"), "warning", "asks for no key"),
         (f"verifier: {{listen: {TLS}}}", ("verifier", "grpc"), "warning", "give tls with client_ca"),
         (f"verifier: {{listen: {MUTUAL}}}", ("verifier", "grpc"), "ok", ""),
-        ("drafter: {metrics: {host: node}}", ("drafter", "metrics"), "warning", "asks for no key"),
+        ("drafter: {metrics: {host: node, insecure: true}}", ("drafter", "metrics"), "warning", "asks for no key"),
     ],
 )
 def test_what_is_open_is_told_with_what_to_do(

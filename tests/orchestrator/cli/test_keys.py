@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.keys.key_file import read_keys
+from orchestrator.api.keys.key_file import Role, read_keys
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.cli.keys import add, revoke
 from orchestrator.cli.main import run
@@ -32,6 +32,20 @@ def test_a_key_is_added_listed_and_revoked(tmp_path: Path, capsys: pytest.Captur
     assert run(["keys", "revoke", "ann", *file]) == 2
     # The name is free again.
     assert run(["keys", "add", "ann", *file]) == 0
+
+
+def test_a_key_for_metrics_is_listed_as_one_and_a_file_without_roles_holds_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys.yaml"
+    path.write_text(f"keys: [{{name: old, sha256: {'a' * 64}}}]")
+    assert run(["keys", "add", "prometheus", "--file", str(path), "--role", "metrics"]) == 0
+    assert [entry.role for entry in read_keys(path).keys] == [Role.CLIENT, Role.METRICS]
+    capsys.readouterr()
+    assert run(["keys", "list", "--file", str(path)]) == 0
+    rows = [set(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for row in ({"old", "client"}, {"prometheus", "metrics"}):
+        assert any(row <= words for words in rows)
 
 
 def test_keys_that_are_added_and_revoked_at_once_are_all_kept(tmp_path: Path) -> None:

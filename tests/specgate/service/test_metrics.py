@@ -58,6 +58,14 @@ async def test_a_service_tells_sessions_pages_and_its_heartbeat(tmp_path: Path) 
         await metrics(replica.metrics_endpoint)
 
 
+@pytest.mark.parametrize("tls", [{}, {"tls_certificate": "c", "tls_key": "k"}])
+def test_an_address_beyond_loopback_needs_consent_whatever_sessions_have(tls: dict[str, str]) -> None:
+    asked = {"model": "m", "metrics_host": "0.0.0.0", **tls}
+    with pytest.raises(InvalidArgument, match=r"--metrics-host: .* is beyond loopback"):
+        config_of("verifier", **asked, metrics_port=9100)
+    assert config_of("verifier", **asked, metrics_port=9100, insecure=True).metrics_host == "0.0.0.0"
+
+
 async def test_a_port_that_is_taken_is_told_by_its_flag_and_ends_the_load(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     async with server:

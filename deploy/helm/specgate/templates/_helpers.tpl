@@ -40,6 +40,7 @@ volumeMounts: # last, so that a container can add its own
 - {{ . | quote }}
 {{- end }}
 - --metrics-host=0.0.0.0
+- --insecure # of the metrics, which are plain text; sessions stay on loopback
 {{- end }}
 
 {{- /* How Kubernetes sees that a service is well; it asks in the container, because nobody else reaches loopback. */}}
@@ -67,8 +68,13 @@ timeoutSeconds: 10
 {{- $files := dict "certificate" "/etc/specgate/tls/tls.crt" "key" "/etc/specgate/tls/tls.key" }}
 {{- $door = dict "host" "0.0.0.0" "tls" $files }}
 {{- end }}
+{{- /* Names that the Service is reached by; a pod without keys answers to no others. */}}
+{{- $name := include "specgate.name" . }}
+{{- $in_namespace := printf "%s.%s" $name .Release.Namespace }}
+{{- $in_cluster := printf "%s.svc" $in_namespace }}
+{{- $hosts := list $name $in_namespace $in_cluster (printf "%s.cluster.local" $in_cluster) }}
 {{- $gateway := dict
-  "http" (merge (dict "port" 8000) $door)
+  "http" (merge (dict "port" 8000 "hosts" $hosts) $door)
   "grpc" (merge (dict "port" 8001) $door)
   "operations" (dict "host" "0.0.0.0" "port" 9000 "insecure" true)
   "max_running" (int .Values.verifier.maxSessions) }}

@@ -15,7 +15,7 @@ from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.authorization import OPEN
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
-from orchestrator.api.keys.key_file import KeyEntry, KeyLimits, hash_of, write_keys
+from orchestrator.api.keys.key_file import KeyEntry, KeyLimits, Role, hash_of, write_keys
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.settings.listen import HttpSettings, Listen
 from specgate.errors import PermissionDenied, RateLimited, SpecgateError, Unauthenticated
@@ -26,7 +26,7 @@ from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, ascii_tokenizer
 from tests.orchestrator.api.queues import Room, open_room
 
-RIGHT, REVOKED, LIMITED, SELDOM = "sg-right", "sg-revoked", "sg-limited", "sg-seldom"
+RIGHT, REVOKED, LIMITED, SELDOM, SCRAPING = "sg-right", "sg-revoked", "sg-limited", "sg-seldom", "sg-scraping"
 BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 4, "ignore_eos": True}
 
 
@@ -44,6 +44,7 @@ async def doors(folder: Path) -> AsyncIterator[Doors]:
         KeyEntry(name="bob", sha256=hash_of(REVOKED), revoked=date(2026, 1, 2)),
         KeyEntry(name="eve", sha256=hash_of(LIMITED), limits=limits),
         KeyEntry(name="dan", sha256=hash_of(SELDOM), limits=KeyLimits(requests_per_minute=2)),
+        KeyEntry(name="prometheus", sha256=hash_of(SCRAPING), role=Role.METRICS),
     ]
     write_keys(folder / "keys.yaml", entries)
     async with open_room(tokenizer=ascii_tokenizer()) as room:
@@ -97,8 +98,21 @@ async def test_every_route_but_the_open_ones_asks_for_a_key(tmp_path: Path) -> N
                     assert answer.headers["x-request-id"]
             answer = await client.request(method, given, headers=shown(REVOKED), json=BODY)
             assert answer.status_code == (200 if given in OPEN else 403)
-            answer = await client.request(method, given, headers=shown(RIGHT), json=BODY)
+            good, other = (SCRAPING, RIGHT) if given.startswith("/metrics") else (RIGHT, SCRAPING)
+            answer = await client.request(method, given, headers=shown(good), json=BODY)
             assert answer.status_code not in (401, 403)
+            answer = await client.request(method, given, headers=shown(other), json=BODY)
+            assert answer.status_code == (200 if given in OPEN else 403)
+
+
+async def test_a_key_is_told_which_role_is_asked_for(tmp_path: Path) -> None:
+    async with doors(tmp_path) as (_, client, _):
+        # A router takes a line's end behind a path for none.
+        for path in ("/metrics", "/metrics%0A", "/metrics/targets"):
+            answer = await client.get(path, headers=shown(RIGHT))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_denied")
+            assert answer.json()["error"]["message"] == "the key ann has the role client; this needs the role metrics"
+        assert (await client.get("/metrics/targets", headers=shown(SCRAPING))).json() == []
 
 
 async def test_the_right_key_gets_its_answer_and_leaves_a_line_of_audit(
@@ -119,7 +133,13 @@ async def test_the_right_key_gets_its_answer_and_leaves_a_line_of_audit(
 
 @pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
 @pytest.mark.parametrize(
-    ("key", "kind"), [(None, Unauthenticated), ("x", Unauthenticated), (REVOKED, PermissionDenied)]
+    ("key", "kind"),
+    [
+        (None, Unauthenticated),
+        ("x", Unauthenticated),
+        (REVOKED, PermissionDenied),
+        (SCRAPING, PermissionDenied),
+    ],
 )
 async def test_calls_without_a_good_key_are_refused_before_anything_is_opened(
     tmp_path: Path, key: str | None, kind: type[SpecgateError], method: str
@@ -134,7 +154,7 @@ async def test_refusals_are_counted_by_reason(tmp_path: Path) -> None:
         for key in (None, "sg-wrong", REVOKED):
             await client.post(COMPLETIONS, json=BODY, headers=shown(key))
             await generated(stub, key)
-        found = (await client.get("/metrics", headers=shown(RIGHT))).text
+        found = (await client.get("/metrics", headers=shown(SCRAPING))).text
     assert 'requests_rejected_total{model_name="fake",reason="UNAUTHENTICATED"} 4.0' in found
     assert 'requests_rejected_total{model_name="fake",reason="PERMISSION_DENIED"} 2.0' in found
 
@@ -152,7 +172,7 @@ async def test_one_key_that_has_used_its_minute_costs_no_other(
         assert isinstance(refused, RateLimited)
         assert refused.retry_after_s == pytest.approx(int(answer.headers["retry-after"]), abs=2)
         assert await generated(stub, RIGHT) == 4
-        found = (await client.get("/metrics", headers=shown(RIGHT))).text
+        found = (await client.get("/metrics", headers=shown(SCRAPING))).text
     assert 'requests_rejected_total{model_name="fake",reason="RATE_LIMITED"} 2.0' in found
     refusals = [line for line in caplog.messages if "refused: R" in line]
     assert refusals == ["key eve: refused: RATE_LIMITED"] * 2

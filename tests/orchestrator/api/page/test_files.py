@@ -35,7 +35,7 @@ async def test_the_files_need_no_key_and_all_else_does(keyring: Keyring) -> None
 async def test_the_page_is_left_out() -> None:
     async with open_room() as room:
         app = make_app(room.request_queue, has_page=False)
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://page") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
             assert [(await client.get(path)).status_code for path in PAGE_PATHS] == [404] * len(PAGE_PATHS)
             assert (await client.get("/health")).status_code == 200
 

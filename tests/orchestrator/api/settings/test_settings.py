@@ -82,6 +82,9 @@ def test_no_drafter(file: Any) -> None:
         ({"defaults": {"gate": "maybe"}}, "defaults.gate", "'none', 'target_confidence', 'draft_confidence' or 'auto'"),
         ({"drain_s": float("inf")}, "drain_s", "finite"),
         ({"gateway": {"http": {"host": "0.0.0.0"}}}, "gateway.http", "host '0.0.0.0' is beyond loopback"),
+        ({"verifier": {"metrics": {"host": "0.0.0.0"}}}, "verifier.metrics", "beyond loopback: give insecure: true"),
+        ({"drafter": {"metrics": {"host": "node"}}}, "drafter.metrics", "host 'node' is beyond loopback"),
+        ({"gateway": {"http": {"hosts": ["a:8000"]}}}, "gateway.http.hosts.0", "it is 'a:8000'"),
         ({"verifier": {"autoscaling": {"min_replicas": 3}}}, "verifier.autoscaling", "3 is above max_replicas 1"),
         ({1: 2}, "1", "Keys should be strings"),
         ({"drafter": {"method": "copy"}}, "drafter.method", "it is 'copy'"),
@@ -111,9 +114,10 @@ def test_a_method_brings_the_model_that_it_needs() -> None:
 def test_beyond_loopback_with_consent_or_tls() -> None:
     open_to_all = {"host": "0.0.0.0", "insecure": True}
     encrypted = {"host": "0.0.0.0", "tls": {"certificate": "c.pem", "key": "k.pem"}}
-    gateway = settings_of({"gateway": {"http": open_to_all, "grpc": encrypted}}).gateway
-    assert gateway.http.insecure
-    assert gateway.grpc.tls.key == Path("k.pem")
+    settings = settings_of({"gateway": {"http": open_to_all, "grpc": encrypted}, "verifier": {"metrics": open_to_all}})
+    assert settings.gateway.http.insecure
+    assert settings.gateway.grpc.tls.key == Path("k.pem")
+    assert settings.verifier.metrics.insecure
 
 
 NO_MAPPING = ["- 1\n- 2\n", "[]", "0", "just words"]
