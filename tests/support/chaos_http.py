@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 ATTACKER = "127.0.0.66"
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: door\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def connect(endpoint: str, timeout_s: float = 10.0) -> socket.socket:
