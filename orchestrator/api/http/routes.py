@@ -18,7 +18,7 @@ from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.headers import with_few_headers
-from orchestrator.api.http.logprobs import token_text
+from orchestrator.api.http.logprobs import TokenTexts
 from orchestrator.api.http.openapi import document
 from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
 from orchestrator.api.http.page import add_page
@@ -112,7 +112,8 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
         tokenizer = request_queue.orchestrator.tokenizer
         prompts = [request.prompt_token_ids for request in requests[:: params.num_copies]]
         texts = echoed_texts(params, prompts, tokenizer)
-        answer = kind(params, list(zip(prompts, texts, strict=True)), token_text(tokenizer))
+        text_of = TokenTexts(tokenizer, skip_special_tokens=params.skips_special_tokens)
+        answer = kind(params, list(zip(prompts, texts, strict=True)), text_of)
         return GenerationResponse(request_queue, params, requests, answer)
 
     @app.post("/v1/completions")

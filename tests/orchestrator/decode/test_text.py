@@ -19,6 +19,7 @@ class Slow:
     """What the facade needs of a tokenizer that is written in Python."""
 
     backend_tokenizer = None
+    all_special_ids = (0,)
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
