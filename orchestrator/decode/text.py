@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 REPLACEMENT = "\ufffd"
+SPELLED_REPLACEMENTS = (REPLACEMENT, "ï¿½", "<0xEF><0xBF><0xBD>")
+"""How vocabularies spell that character itself: as it is, as bytes of byte-level BPE, as tokens of one byte each."""
 MAX_CHARACTER_TOKENS = 4
 """A character has up to four bytes in UTF-8, and each of them may be a token of its own."""
 
@@ -77,9 +79,8 @@ class TextTokenizer:
         Args:
             is_first: no text is before it. A tokenizer may strip the space that a text begins with.
         """
-        decode = partial(self.decode, skip_special_tokens=False)
-        alone = decode([token_id])
-        twice = "" if is_first else decode([token_id, token_id])
+        alone = self.decode([token_id], skip_special_tokens=False)
+        twice = "" if is_first else self.decode([token_id] * 2, skip_special_tokens=False)
         return twice[len(alone) :] if twice.startswith(alone) else alone
 
     def encode_chat(
@@ -152,15 +153,11 @@ class TextTokenizer:
         return bool(self._tokenizer.chat_template)
 
     def incremental(
-        self,
-        prompt_token_ids: Sequence[int] = (),
-        *,
-        skip_special_tokens: bool = True,
-        shown_token_ids: Collection[int] = (),
+        self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True, shown_token_ids: Collection[int] = ()
     ) -> "IncrementalText":
         """Return a decoder for one completion of a prompt. See ``IncrementalText``."""
         skipped = self.special_token_ids.difference(shown_token_ids) if skip_special_tokens else frozenset[int]()
-        return IncrementalText(self, prompt_token_ids, skipped)
+        return IncrementalText(self, prompt, skipped)
 
     @property
     def backend(self) -> Any:
@@ -180,23 +177,23 @@ class IncrementalText:
         skipped_token_ids: they have no text.
     """
 
-    def __init__(
-        self, tokenizer: TextTokenizer, prompt_token_ids: Sequence[int], skipped_token_ids: frozenset[int]
-    ) -> None:
+    def __init__(self, tokenizer: TextTokenizer, prompt: Sequence[int], skipped_token_ids: frozenset[int]) -> None:
         self._skipped = skipped_token_ids
+        self._tokenizer = tokenizer
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)
         self._backend = tokenizer.backend
         # A whole character, and an unfinished one behind it.
-        shown = (i for i in reversed(range(len(prompt_token_ids))) if prompt_token_ids[i] not in skipped_token_ids)
+        shown = (i for i in reversed(range(len(prompt))) if prompt[i] not in skipped_token_ids)
         last = [*islice(shown, 2 * MAX_CHARACTER_TOKENS - 1)][::-1]
-        token_ids = [prompt_token_ids[i] for i in last]
+        token_ids = [prompt[i] for i in last]
         start, end = self._last_character(token_ids)
-        self.num_prompt_read = (*last, len(prompt_token_ids))[end]
+        self.num_prompt_read = (*last, len(prompt))[end]
         """How many of the prompt's tokens the prompt's own text has; that of the others is the completion's."""
         self._token_ids = token_ids[start:end]
         self._emitted = [self._decode(self._token_ids)]
         self._num_read = len(self._token_ids)
-        self._stream = self._new_stream(self._token_ids)
+        self._stream: Any = None
+        """Goes on behind the tokens that were read last. The first text has none: it is read behind the prompt's."""
         self.step(token_ids[end:])
 
     def _last_character(self, token_ids: list[int]) -> tuple[int, int]:
@@ -204,17 +201,15 @@ class IncrementalText:
         first_end = max(0, len(token_ids) - MAX_CHARACTER_TOKENS + 1)
         for end in range(len(token_ids), first_end - 1, -1):
             for start in reversed(range(max(0, end - MAX_CHARACTER_TOKENS), end)):
-                text = self._decode(token_ids[start:end])
-                if text and not text.endswith(REPLACEMENT):
+                if self._ends_whole(token_ids[start:end]):
                     return start, end
         return first_end, first_end
 
-    def _new_stream(self, read_token_ids: list[int]) -> Any:
-        if self._backend is None:
-            return None
-        from tokenizers.decoders import DecodeStream
-
-        return DecodeStream(ids=read_token_ids, skip_special_tokens=False)
+    def _ends_whole(self, token_ids: list[int]) -> bool:
+        text = self._decode(token_ids)
+        if text.endswith(REPLACEMENT):
+            return "".join(self._tokenizer.token_strings(token_ids)).endswith(SPELLED_REPLACEMENTS)
+        return bool(text)
 
     def step(self, token_ids: Iterable[int]) -> str:
         """Return the text that became readable."""
@@ -223,27 +218,30 @@ class IncrementalText:
     def _step(self, token_id: int) -> str:
         self._token_ids.append(token_id)
         text = self._rest() if self._stream is None else self._stream_step(token_id)
-        return "" if text.endswith(REPLACEMENT) else self._emitted_now(text)
+        return "" if text.endswith(REPLACEMENT) else self._emit(text)
 
     def _stream_step(self, token_id: int) -> str:
         try:
             return self._stream.step(self._backend, token_id) or ""
-        # DecodeStream raises a bare Exception where a decoder took back text. A new one goes on from here.
+        # DecodeStream raises a bare Exception where a decoder took back text.
         except Exception:
-            unread = self._token_ids[self._num_read :]
-            self._stream = self._new_stream(unread)
-            return self._decode(unread)
+            self._stream = None
+            return self._decode(self._token_ids[self._num_read :])
 
     def _rest(self) -> str:
         whole, emitted = self._decode(self._token_ids), "".join(self._emitted)
         return whole[len(emitted) :] if whole.startswith(emitted) else self._decode(self._token_ids[self._num_read :])
 
-    def _emitted_now(self, text: str) -> str:
+    def _emit(self, text: str) -> str:
         if text:
             self._emitted.append(text)
+            if self._stream is None and self._backend is not None:
+                from tokenizers.decoders import DecodeStream
+
+                self._stream = DecodeStream(ids=self._token_ids[self._num_read :])
             self._num_read = len(self._token_ids)
         return text
 
     def flush(self) -> str:
         """Return what is left at the end of the completion; bytes that are no character read as U+FFFD."""
-        return "" if self._num_read == len(self._token_ids) else self._emitted_now(self._rest())
+        return "" if self._num_read == len(self._token_ids) else self._emit(self._rest())

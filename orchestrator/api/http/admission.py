@@ -12,7 +12,7 @@ from orchestrator.api.http.tools.request import Tool
 from orchestrator.api.http.tools.use import ToolUse
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.decode.text import REPLACEMENT, TextTokenizer
+from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import check_token_ids
 from specgate.types import Grammar, SamplingParams
@@ -181,19 +181,10 @@ def _generation_request(
 
 def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], tokenizer: TextTokenizer | None) -> list[str]:
     """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
-    if not isinstance(params, CompletionRequest) or not params.echoes:
+    if not isinstance(params, CompletionRequest) or not params.echoes or tokenizer is None:
         return [""] * len(prompts)
-    echoed = partial(_echoed_text, params, tokenizer)
-    return list(map(echoed, params.prompt, prompts))
-
-
-def _echoed_text(
-    params: CompletionRequest, tokenizer: TextTokenizer | None, prompt: str | Sequence[int], token_ids: Sequence[int]
-) -> str:
-    if isinstance(prompt, str) and not prompt.endswith(REPLACEMENT):
-        return prompt
-    if tokenizer is None:
-        return ""
-    # Where nothing completes an unfinished character, it is the prompt's.
-    read = tokenizer.decode if params.emits_nothing else tokenizer.prompt_text
-    return read(token_ids, skip_special_tokens=params.skips_special_tokens)
+    # Where nothing follows that completes an unfinished character, it is the prompt's.
+    text_of = tokenizer.decode if params.emits_nothing else tokenizer.prompt_text
+    read = partial(text_of, skip_special_tokens=params.skips_special_tokens)
+    given = zip(params.prompt, prompts, strict=True)
+    return [prompt if isinstance(prompt, str) else read(token_ids) for prompt, token_ids in given]
