@@ -30,7 +30,7 @@ def sentencepiece_backend() -> Tokenizer:
 
 
 def sentencepiece_tokenizer() -> PreTrainedTokenizerFast:
-    """Return it with a chat template that begins each turn with a special token."""
+    """Return it as a model has it, with a chat template that begins each turn with a special token."""
     return PreTrainedTokenizerFast(
         tokenizer_object=sentencepiece_backend(), bos_token=BEGIN, eos_token=END, chat_template=TEMPLATE
     )

@@ -61,8 +61,8 @@ function withText(told, text, sources) {
 }
 
 /**
- * Return the part of `text` that each of `pieces` has. A character that is spread over tokens is the first one's. A
- * token that is read alone may lack the space before it, and a special token has no text.
+ * Return the part of `text` that each of `pieces` has. A character that is spread over tokens is the first one's, and
+ * a special token has no text.
  */
 function partsOf(text, pieces) {
   const parts = pieces.map(() => "");
