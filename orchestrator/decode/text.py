@@ -81,7 +81,8 @@ class TextTokenizer:
         """
         alone = self.decode([token_id], skip_special_tokens=False)
         twice = "" if is_first else self.decode([token_id] * 2, skip_special_tokens=False)
-        return twice[len(alone) :] if twice.startswith(alone) else alone
+        behind = twice.removeprefix(alone)
+        return behind if behind.endswith(alone) else alone
 
     def encode_chat(
         self,

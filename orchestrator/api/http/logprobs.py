@@ -78,7 +78,7 @@ class CompletionLogprobs:
             text_of = partial(self._text_of, is_first=not self._has_text_before)
             tokens.append(text_of(token_id))
             offsets.append(self._offset)
-            top.append(one and _by_text(tokens[-1], one, text_of))
+            top.append(None if one is None else _by_text(tokens[-1], one, text_of))
             if token_id not in self._text_of.skipped:
                 self._offset += len(tokens[-1])
                 self._has_text_before = True

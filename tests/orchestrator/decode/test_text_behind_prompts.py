@@ -114,5 +114,5 @@ def test_one_token_reads_as_in_a_text(sentencepiece: TextTokenizer, byte_level: 
     ids = ids_of(sentencepiece, ["▁Paris", "▁", "é", "<0xF0>", TURN])
     assert list(map(sentencepiece.token_text, ids)) == [" Paris", " ", "é", "\ufffd", TURN]
     assert sentencepiece.token_text(ids[0], is_first=True) == "Paris"
-    for token_id in byte_level.encode("the fox 🦊\n"):
+    for token_id in range(byte_level.vocab_size):
         assert byte_level.token_text(token_id) == byte_level.decode([token_id], skip_special_tokens=False)
