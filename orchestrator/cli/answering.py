@@ -66,7 +66,14 @@ class PairAnswerer:
 
     def painter(self, prompt: Prompt) -> Paints:
         """See ``Answerer``: each token in its own colour."""
-        return Painter(self.tokenizer.incremental() if self.tokenizer else None)
+        if self.tokenizer is None:
+            return Painter(None)
+        try:
+            request = with_token_ids(prompt, self.tokenizer)
+        except InvalidArgument:
+            # There will be no answer; ``answer`` says why.
+            return Painter(None)
+        return Painter(self.tokenizer.incremental(request.prompt_token_ids))
 
     async def answer(self, prompt: Prompt, on_delta: OnDelta) -> GenerationStats:
         """See ``Answerer``."""

@@ -73,7 +73,7 @@ async def _shown(
     out: Console,
 ) -> str:
     """Stream one completion to ``out`` in colour; return what was measured, in one line."""
-    painter = Painter(tokenizer.incremental() if tokenizer else None)
+    painter = Painter(tokenizer.incremental(tokenizer.encode(text)) if tokenizer else None)
     collector = Collector()
 
     def show(delta: Delta) -> None:

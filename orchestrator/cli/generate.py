@@ -120,5 +120,5 @@ async def _stream(job: PromptJob, answerer: Answerer, out: Console) -> None:
 
 def _prompt_text(prompt: Prompt, tokenizer: TextTokenizer | None) -> str:
     if prompt.text is None and tokenizer:
-        return tokenizer.decode(prompt.token_ids or ())
+        return tokenizer.prompt_text(prompt.token_ids or ())
     return prompt.text or ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from specgate.errors import InvalidArgument
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 REPLACEMENT = "\ufffd"
+SPELLED_REPLACEMENTS = (REPLACEMENT, "ï¿½", "<0xEF><0xBF><0xBD>")
+"""How vocabularies spell that character itself: as it is, as bytes of byte-level BPE, as tokens of one byte each."""
+MAX_CHARACTER_TOKENS = 4
+"""A character has up to four bytes in UTF-8, and each of them may be a token of its own."""
 
 
 class TextTokenizer:
@@ -52,6 +57,11 @@ class TextTokenizer:
         flags = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
         return str(self._tokenizer.decode(list(token_ids), **flags))
 
+    def prompt_text(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of a prompt, without an unfinished character at its end: that is the completion's."""
+        completion = self.incremental(token_ids, skip_special_tokens=skip_special_tokens)
+        return self.decode(token_ids[: completion.num_prompt_read], skip_special_tokens=skip_special_tokens)
+
     def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         """Return the tokens as the vocabulary has them."""
         return [str(token) for token in self._tokenizer.convert_ids_to_tokens(list(token_ids))]
@@ -63,9 +73,16 @@ class TextTokenizer:
             name: getattr(self._tokenizer, name, None) for name in names
         }
 
-    def token_text(self, token_id: int) -> str:
-        """Return one token alone, special ones too; a part of a character reads as U+FFFD."""
-        return str(self._tokenizer.decode([token_id], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    def token_text(self, token_id: int, *, is_first: bool = False) -> str:
+        """Return a token's part of a text, special ones too; a part of a character reads as U+FFFD.
+
+        Args:
+            is_first: no text is before it. A tokenizer may strip the space that a text begins with.
+        """
+        alone = self.decode([token_id], skip_special_tokens=False)
+        twice = "" if is_first else self.decode([token_id] * 2, skip_special_tokens=False)
+        behind = twice.removeprefix(alone)
+        return behind if behind.endswith(alone) else alone
 
     def encode_chat(
         self,
@@ -124,9 +141,11 @@ class TextTokenizer:
         added = self._tokenizer.added_tokens_decoder.items()
         return {one.content: token_id for token_id, one in added if one.content in texts}
 
-    @property
+    @cached_property
     def special_token_ids(self) -> frozenset[int]:
         """Those that a text skips."""
+        if self.backend is None:
+            return frozenset(self._tokenizer.all_special_ids)
         return frozenset(i for i, one in self._tokenizer.added_tokens_decoder.items() if one.special)
 
     @property
@@ -135,10 +154,11 @@ class TextTokenizer:
         return bool(self._tokenizer.chat_template)
 
     def incremental(
-        self, *, skip_special_tokens: bool = True, shown_token_ids: Collection[int] = ()
+        self, prompt: Sequence[int] = (), *, skip_special_tokens: bool = True, shown_token_ids: Collection[int] = ()
     ) -> "IncrementalText":
-        """Return a decoder for one completion. See ``IncrementalText``."""
-        return IncrementalText(self, skip_special_tokens=skip_special_tokens, shown_token_ids=shown_token_ids)
+        """Return a decoder for one completion of a prompt. See ``IncrementalText``."""
+        skipped = self.special_token_ids.difference(shown_token_ids) if skip_special_tokens else frozenset[int]()
+        return IncrementalText(self, prompt, skipped)
 
     @property
     def backend(self) -> Any:
@@ -147,70 +167,82 @@ class TextTokenizer:
 
 
 class IncrementalText:
-    """Text of a growing list of tokens: what ``step`` and ``flush`` return adds up to ``decode`` of them all.
+    """Text of a growing list of tokens: what ``step`` and ``flush`` return adds up to what they add to their prompt's.
 
-    A character waits for its last byte. With byte-fallback tokenizers (SentencePiece) bytes that are no UTF-8 are
-    the one exception: there ``decode`` takes back what was readable before them, which a stream cannot.
+    They are read behind the prompt's last tokens: a tokenizer may strip the space that a text begins with, as Llama
+    2's. A character waits for its last byte; one that the prompt leaves unfinished is the completion's. With
+    byte-fallback tokenizers (SentencePiece) bytes that are no UTF-8 are the one exception: there ``decode`` takes back
+    what was readable before them, which a stream cannot.
 
     Args:
-        shown_token_ids: special tokens that are not skipped with the others.
+        skipped_token_ids: they have no text.
     """
 
-    def __init__(
-        self, tokenizer: TextTokenizer, *, skip_special_tokens: bool = True, shown_token_ids: Collection[int] = ()
-    ) -> None:
-        # A decoder skips all of them or none: where some are shown, the others are kept from it.
-        self._hidden = frozenset[int]()
-        if skip_special_tokens and shown_token_ids:
-            skip_special_tokens, self._hidden = False, tokenizer.special_token_ids.difference(shown_token_ids)
-        self._decode = partial(tokenizer.decode, skip_special_tokens=skip_special_tokens)
-        self._skips = skip_special_tokens
+    def __init__(self, tokenizer: TextTokenizer, prompt: Sequence[int], skipped_token_ids: frozenset[int]) -> None:
+        self._skipped = skipped_token_ids
+        self._tokenizer = tokenizer
+        self._decode = partial(tokenizer.decode, skip_special_tokens=False)
         self._backend = tokenizer.backend
-        self._stream = self._new_stream()
-        self._token_ids: list[int] = []
-        self._emitted: list[str] = []
-        self._num_read = 0
+        # A whole character, and an unfinished one behind it.
+        shown = (i for i in reversed(range(len(prompt))) if prompt[i] not in skipped_token_ids)
+        last = [*islice(shown, 2 * MAX_CHARACTER_TOKENS - 1)][::-1]
+        token_ids = [prompt[i] for i in last]
+        start, end = self._last_character(token_ids)
+        self.num_prompt_read = (*last, len(prompt))[end]
+        """How many of the prompt's tokens the prompt's own text has; that of the others is the completion's."""
+        self._token_ids = token_ids[start:end]
+        self._emitted = [self._decode(self._token_ids)]
+        self._num_read = len(self._token_ids)
+        self._stream: Any = None
+        """Goes on behind the tokens that were read last. The first text has none: it is read behind the prompt's."""
+        self.step(token_ids[end:])
 
-    def _new_stream(self) -> Any:
-        if self._backend is None:
-            return None
-        from tokenizers.decoders import DecodeStream
+    def _last_character(self, token_ids: list[int]) -> tuple[int, int]:
+        """Return where the last whole character begins and ends, as far as tokens tell. What follows is unfinished."""
+        first_end = max(0, len(token_ids) - MAX_CHARACTER_TOKENS + 1)
+        for end in range(len(token_ids), first_end - 1, -1):
+            for start in reversed(range(max(0, end - MAX_CHARACTER_TOKENS), end)):
+                if self._ends_whole(token_ids[start:end]):
+                    return start, end
+        return first_end, first_end
 
-        return DecodeStream(skip_special_tokens=self._skips)
+    def _ends_whole(self, token_ids: list[int]) -> bool:
+        text = self._decode(token_ids)
+        if text.endswith(REPLACEMENT):
+            return "".join(self._tokenizer.token_strings(token_ids)).endswith(SPELLED_REPLACEMENTS)
+        return bool(text)
 
     def step(self, token_ids: Iterable[int]) -> str:
         """Return the text that became readable."""
-        return "".join(self._step(token_id) for token_id in token_ids if token_id not in self._hidden)
+        return "".join(self._step(token_id) for token_id in token_ids if token_id not in self._skipped)
 
     def _step(self, token_id: int) -> str:
         self._token_ids.append(token_id)
-        text = self._whole_rest() if self._stream is None else self._stream_step(token_id)
-        if text:
-            self._emit(text)
-        return text
+        text = self._rest() if self._stream is None else self._stream_step(token_id)
+        return "" if text.endswith(REPLACEMENT) else self._emit(text)
 
     def _stream_step(self, token_id: int) -> str:
         try:
             return self._stream.step(self._backend, token_id) or ""
-        # DecodeStream raises a bare Exception where a decoder took back text. A new one goes on from here.
+        # DecodeStream raises a bare Exception where a decoder took back text.
         except Exception:
-            self._stream = self._new_stream()
+            self._stream = None
             return self._decode(self._token_ids[self._num_read :])
 
-    def _whole_rest(self) -> str:
+    def _rest(self) -> str:
         whole, emitted = self._decode(self._token_ids), "".join(self._emitted)
-        return whole[len(emitted) :] if whole.startswith(emitted) and not whole.endswith(REPLACEMENT) else ""
+        return whole[len(emitted) :] if whole.startswith(emitted) else self._decode(self._token_ids[self._num_read :])
 
-    def _emit(self, text: str) -> None:
-        self._emitted.append(text)
-        self._num_read = len(self._token_ids)
+    def _emit(self, text: str) -> str:
+        if text:
+            self._emitted.append(text)
+            if self._stream is None and self._backend is not None:
+                from tokenizers.decoders import DecodeStream
+
+                self._stream = DecodeStream(ids=self._token_ids[self._num_read :])
+            self._num_read = len(self._token_ids)
+        return text
 
     def flush(self) -> str:
         """Return what is left at the end of the completion; bytes that are no character read as U+FFFD."""
-        if self._num_read == len(self._token_ids):
-            return ""
-        whole, emitted = self._decode(self._token_ids), "".join(self._emitted)
-        unread = self._token_ids[self._num_read :]
-        text = whole[len(emitted) :] if whole.startswith(emitted) else self._decode(unread)
-        self._emit(text)
-        return text
+        return "" if self._num_read == len(self._token_ids) else self._emit(self._rest())

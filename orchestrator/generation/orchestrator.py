@@ -174,7 +174,9 @@ class Orchestrator:
         decoder = None
         if self.tokenizer is not None:
             decoder = self.tokenizer.incremental(
-                skip_special_tokens=request.skip_special_tokens, shown_token_ids=request.shown_token_ids
+                request.prompt_token_ids,
+                skip_special_tokens=request.skip_special_tokens,
+                shown_token_ids=request.shown_token_ids,
             )
         return OutputText(decoder, request.stop, min_tokens=request.min_tokens, include_stop=request.include_stop)
 

@@ -85,7 +85,9 @@ def test_an_endless_body(system: System, chaos: ChaosTable) -> None:
 )
 def test_heads_beyond_limits(system: System, chaos: ChaosTable, name: str, headers: bytes) -> None:
     with chaos.row(f"HTTP: {name}") as row, connect(system.http) as connection:
-        _, answer = sent_until_refused(connection, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n", 1)
+        _, answer = sent_until_refused(
+            connection, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n", 1
+        )
         # A head that was read whole leaves a connection that can be used.
         closed = not answer and bool(closed_within([connection], 10.0)[0])
         row.seen = answer.decode() or ("closed" if closed else "no answer")

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from orchestrator.cli import main as cli
 from orchestrator.decode.text import TextTokenizer
 from tests.support.orchestrating import Cli
+from tests.support.sentencepiece import sentencepiece_tokenizer
 
 CORPUS = [
     "def main():\n    print('hello, wörld')\n",
@@ -31,22 +32,6 @@ def byte_level_backend() -> Tokenizer:
 
 
 @pytest.fixture(scope="session")
-def sentencepiece_backend() -> Tokenizer:
-    """BPE with byte fallback and a decoder that strips the first space, as Llama 2's."""
-    vocab = {token: index for index, token in enumerate(["<unk>", "<s>", "</s>"])}
-    for byte in range(256):
-        vocab[f"<0x{byte:02X}>"] = len(vocab)
-    for token in ["▁", "▁the", "▁fox", "a", "b", "s", ".", "▁,", "é", "日"]:
-        vocab[token] = len(vocab)
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>"))
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    tokenizer.add_special_tokens(["<s>", "</s>"])
-    return tokenizer
-
-
-@pytest.fixture(scope="session")
 def tokenizer_folder(byte_level_backend: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model's folder with a byte-level tokenizer in it."""
     from transformers import PreTrainedTokenizerFast
@@ -64,10 +49,8 @@ def byte_level(tokenizer_folder: Path) -> TextTokenizer:
 
 
 @pytest.fixture(scope="session")
-def sentencepiece(sentencepiece_backend: Tokenizer) -> TextTokenizer:
-    from transformers import PreTrainedTokenizerFast
-
-    return TextTokenizer(PreTrainedTokenizerFast(tokenizer_object=sentencepiece_backend, eos_token="</s>"))
+def sentencepiece() -> TextTokenizer:
+    return TextTokenizer(sentencepiece_tokenizer())
 
 
 @pytest.fixture

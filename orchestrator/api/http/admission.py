@@ -6,7 +6,7 @@ from functools import partial
 from orchestrator.api.choices import check_num_choices, choices_of
 from orchestrator.api.http.chat import ChatRequest, Message
 from orchestrator.api.http.errors import ApiError, in_words_of
-from orchestrator.api.http.requests import CompletionRequest, GenerateRequest, Prompt
+from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tools.request import Tool
 from orchestrator.api.http.tools.use import ToolUse
@@ -15,7 +15,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import check_token_ids
-from specgate.types import Grammar, SamplingParams
+from specgate.types import Grammar, ModelInfo, SamplingParams
 
 Asked = CompletionRequest | ChatRequest | ResponsesRequest
 SAMPLING_FIELDS = (
@@ -78,23 +78,23 @@ async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, 
             continue_final_message=params.continue_final_message,
         )
         return [await request_queue.encode(encode, params.num_bytes, params.prompt_field)]
-    prompts = params.prompt
-    if isinstance(prompts[0], str):
-        return await request_queue.encode(partial(_encode_texts, params), params.num_bytes, "prompt")
-    return await request_queue.beside(partial(_known_ids, prompts, request_queue), params.num_bytes)
+    texts = [prompt for prompt in params.prompt if isinstance(prompt, str)]
+    lists = [prompt for prompt in params.prompt if not isinstance(prompt, str)]
+    if texts:
+        encode_all = partial(_encode_texts, texts, params.add_special_tokens is not False)
+        return await request_queue.encode(encode_all, params.num_bytes, "prompt")
+    return await request_queue.beside(partial(_known_ids, lists, request_queue.target_info), params.num_bytes)
 
 
-def _encode_texts(params: CompletionRequest, tokenizer: TextTokenizer) -> list[tuple[int, ...]]:
-    adds = params.add_special_tokens is not False
-    return [tokenizer.encode(str(text), add_special_tokens=adds) for text in params.prompt]
+def _encode_texts(texts: Sequence[str], adds: bool, tokenizer: TextTokenizer) -> list[tuple[int, ...]]:
+    return [tokenizer.encode(text, add_special_tokens=adds) for text in texts]
 
 
-def _known_ids(prompts: Sequence[Prompt], request_queue: RequestQueue) -> list[tuple[int, ...]]:
+def _known_ids(lists: Sequence[Sequence[int]], target: ModelInfo) -> list[tuple[int, ...]]:
     """Return prompts of ids, which may be decoded for their echo before anybody else looks at them."""
-    lists = [tuple(map(int, prompt)) for prompt in prompts]
     for token_ids in lists:
-        check_token_ids("prompt", token_ids, request_queue.target_info.vocab_size)
-    return lists
+        check_token_ids("prompt", token_ids, target.vocab_size)
+    return [tuple(token_ids) for token_ids in lists]
 
 
 def encode_chat(
@@ -163,7 +163,7 @@ def _generation_request(
         min_tokens=params.min_tokens or 0,
         prompt_logprobs=params.num_prompt_logprobs,
         include_stop=bool(params.include_stop_str_in_output),
-        skip_special_tokens=params.skip_special_tokens is not False,
+        skip_special_tokens=params.skips_special_tokens,
         shown_token_ids=shown_token_ids,
         grammar=grammar,
     )
@@ -171,13 +171,15 @@ def _generation_request(
 
 async def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], request_queue: RequestQueue) -> list[str]:
     """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
-    if not isinstance(params, CompletionRequest) or not params.echoes:
-        return [""] * len(prompts)
     tokenizer = request_queue.orchestrator.tokenizer
-    decode = tokenizer.decode if tokenizer is not None else lambda _: ""
+    if not isinstance(params, CompletionRequest) or not params.echoes or tokenizer is None:
+        return [""] * len(prompts)
+    # Where nothing follows that completes an unfinished character, it is the prompt's.
+    text_of = tokenizer.decode if params.emits_nothing else tokenizer.prompt_text
+    read = partial(text_of, skip_special_tokens=params.skips_special_tokens)
 
     def texts() -> list[str]:
         given = zip(params.prompt, prompts, strict=True)
-        return [prompt if isinstance(prompt, str) else decode(token_ids) for prompt, token_ids in given]
+        return [prompt if isinstance(prompt, str) else read(token_ids) for prompt, token_ids in given]
 
     return await request_queue.beside(texts, params.num_bytes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orchestrator.api.http.choice import Body, ChatChoice, Choice, CompletionChoice
-from orchestrator.api.http.logprobs import TokenText, prompt_logprobs
+from orchestrator.api.http.logprobs import TokenTexts, prompt_logprobs
 from orchestrator.api.http.metrics import usage
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.decode.request import Delta
@@ -29,7 +29,7 @@ class OpenAIAnswer:
     choice: ClassVar[type[Choice]]
     ends_with_done: ClassVar[bool] = True
 
-    def __init__(self, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenText) -> None:
+    def __init__(self, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenTexts) -> None:
         self._params = params
         self._prompts = prompts
         self._text_of = text_of

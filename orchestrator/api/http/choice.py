@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.api.http.logprobs import (
-    TokenText,
+    CompletionLogprobs,
+    TokenTexts,
     chat_logprobs,
-    completion_logprobs,
     prompt_logprobs,
     trimmed,
 )
@@ -36,7 +36,7 @@ class Choice:
         params: GenerateRequest,
         prompt_token_ids: Sequence[int],
         prompt_text: str,
-        text_of: TokenText,
+        text_of: TokenTexts,
     ) -> None:
         self.num_sent = 0
         """Tokens in the chunks so far."""
@@ -135,7 +135,9 @@ class Choice:
 class CompletionChoice(Choice):
     """Of a ``text_completion``, whole and in chunks."""
 
-    _offset = 0
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._told = CompletionLogprobs(self._text_of, () if self._params.echoes else self._prompt_token_ids)
 
     def _whole_content(self, text: str) -> Body:
         return {"text": text}
@@ -161,10 +163,7 @@ class CompletionChoice(Choice):
         if self._params.echoes and self._params.num_top_logprobs is not None and first is not None:
             token_ids = (*self._prompt_token_ids, *token_ids)
             logprobs = (None, *trimmed(first.prompt_logprobs, self._params.num_top_logprobs), *logprobs)
-        told = completion_logprobs(token_ids, logprobs, self._text_of, self._offset)
-        if told is not None:
-            self._offset += sum(map(len, told["tokens"]))
-        return told
+        return self._told.next(token_ids, logprobs)
 
 
 class ChatChoice(Choice):

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
-from itertools import accumulate
+from functools import cache, partial
 from typing import Any
 
 from orchestrator.decode.request import Delta
@@ -13,16 +12,29 @@ from specgate.types import TokenLogprobs
 LOWEST = -9999.0
 """What stands for minus infinity, which JSON does not have."""
 
-TokenText = Callable[[int], str]
+
+class TokenTexts:
+    """Names tokens by their text, or by their id where there is no tokenizer.
+
+    Args:
+        skip_special_tokens: the text that they are of has no special tokens.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer | None, *, skip_special_tokens: bool = True) -> None:
+        # The likeliest tokens of an answer are the same ones over and over.
+        self._text_of = None if tokenizer is None else cache(tokenizer.token_text)
+        self.skipped = tokenizer.special_token_ids if tokenizer and skip_special_tokens else frozenset[int]()
+
+    def __call__(self, token_id: int, *, is_first: bool = False) -> str:
+        """Return the name of a token; see ``TextTokenizer.token_text``."""
+        return f"token_id:{token_id}" if self._text_of is None else self._text_of(token_id, is_first=is_first)
+
+    def num_skipped(self, token_ids: Sequence[int]) -> int:
+        """Return how many of them are before the first one that has text."""
+        return next((i for i, token_id in enumerate(token_ids) if token_id not in self.skipped), len(token_ids))
 
 
-def token_text(tokenizer: TextTokenizer | None) -> TokenText:
-    """Return what names the tokens of one answer: by their text, or by their id where there is no tokenizer."""
-    # The likeliest tokens are the same ones over and over.
-    return "token_id:{}".format if tokenizer is None else cache(tokenizer.token_text)
-
-
-def chat_logprobs(delta: Delta, text_of: TokenText) -> dict[str, Any] | None:
+def chat_logprobs(delta: Delta, text_of: TokenTexts) -> dict[str, Any] | None:
     """Return the ``logprobs`` of a chat's choice, None where none were asked for."""
     if not delta.logprobs:
         return None
@@ -40,27 +52,44 @@ def _chat_entry(text: str, logprob: float) -> dict[str, Any]:
     return {"token": text, "logprob": max(logprob, LOWEST), "bytes": as_bytes}
 
 
-def completion_logprobs(
-    token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None], text_of: TokenText, offset: int
-) -> dict[str, Any] | None:
-    """Return the ``logprobs`` of a completion's choice, None where none were asked for.
+class CompletionLogprobs:
+    """The ``logprobs`` of a completion's choice, part by part.
 
     Args:
-        logprobs: one a token; None: of a token with nothing before it.
-        offset: of the first token in the answer, counted in characters of the tokens before it.
+        before: tokens whose text the choice's goes on with, and does not have in it.
     """
-    if not logprobs:
-        return None
-    tokens = [text_of(token_id) for token_id in token_ids]
-    return {
-        "tokens": tokens,
-        "token_logprobs": [one and max(one.logprob, LOWEST) for one in logprobs],
-        "top_logprobs": [one and _by_text(token, one, text_of) for token, one in zip(tokens, logprobs, strict=True)],
-        "text_offset": list(accumulate(map(len, tokens[:-1]), initial=offset)),
-    }
+
+    def __init__(self, text_of: TokenTexts, before: Sequence[int]) -> None:
+        self._text_of = text_of
+        self._offset = 0
+        self._has_text_before = text_of.num_skipped(before) < len(before)
+
+    def next(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None]) -> dict[str, Any] | None:
+        """Return those of the next tokens, None where none were asked for.
+
+        Args:
+            logprobs: one a token; None: of a token with nothing before it.
+        """
+        if not logprobs:
+            return None
+        tokens, offsets, top = list[str](), list[int](), list[dict[str, float] | None]()
+        for token_id, one in zip(token_ids, logprobs, strict=True):
+            text_of = partial(self._text_of, is_first=not self._has_text_before)
+            tokens.append(text_of(token_id))
+            offsets.append(self._offset)
+            top.append(None if one is None else _by_text(tokens[-1], one, text_of))
+            if token_id not in self._text_of.skipped:
+                self._offset += len(tokens[-1])
+                self._has_text_before = True
+        return {
+            "tokens": tokens,
+            "token_logprobs": [one and max(one.logprob, LOWEST) for one in logprobs],
+            "top_logprobs": top,
+            "text_offset": offsets,
+        }
 
 
-def _by_text(token: str, logprobs: TokenLogprobs, text_of: TokenText) -> dict[str, float]:
+def _by_text(token: str, logprobs: TokenLogprobs, text_of: Callable[[int], str]) -> dict[str, float]:
     """Return the likeliest tokens and the emitted one; where two read the same, the likelier."""
     told = {token: max(logprobs.logprob, LOWEST)}
     for token_id, logprob in logprobs.top:
@@ -75,16 +104,18 @@ def trimmed(logprobs: Sequence[TokenLogprobs], num_top: int | None) -> list[Toke
 
 
 def prompt_logprobs(
-    token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], text_of: TokenText
+    token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], text_of: TokenTexts
 ) -> list[dict[str, Any] | None]:
     """Return vLLM's ``prompt_logprobs``: of each token of the prompt, by token id, its own and those of the likeliest.
 
     The first one has none. ``rank`` is null where a token is not among the likeliest ones that were asked for.
     """
-    return [None, *(_by_id(token_id, one, text_of) for token_id, one in zip(token_ids[1:], logprobs, strict=True))]
+    first = text_of.num_skipped(token_ids)
+    told = enumerate(zip(token_ids[1:], logprobs, strict=True), 1)
+    return [None, *(_by_id(token_id, one, partial(text_of, is_first=i <= first)) for i, (token_id, one) in told)]
 
 
-def _by_id(token_id: int, logprobs: TokenLogprobs, text_of: TokenText) -> dict[str, Any]:
+def _by_id(token_id: int, logprobs: TokenLogprobs, text_of: Callable[[int], str]) -> dict[str, Any]:
     ranked = {one: (rank, logprob) for rank, (one, logprob) in enumerate(logprobs.top, 1)}
     told = {token_id: (None, logprobs.logprob)} | ranked
     return {

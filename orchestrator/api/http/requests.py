@@ -117,6 +117,11 @@ class GenerateRequest(StrictBody):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     @property
+    def skips_special_tokens(self) -> bool:
+        """Whether the text has no special tokens."""
+        return self.skip_special_tokens is not False
+
+    @property
     def echoes(self) -> bool:
         """Whether the text begins with the prompt."""
         return False

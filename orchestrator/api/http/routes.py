@@ -19,7 +19,7 @@ from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
 from orchestrator.api.http.headers import with_few_headers
 from orchestrator.api.http.hosts import HostMiddleware
-from orchestrator.api.http.logprobs import token_text
+from orchestrator.api.http.logprobs import TokenTexts
 from orchestrator.api.http.openapi import document
 from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
 from orchestrator.api.http.page import add_page
@@ -116,7 +116,8 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
         requests = await admissible(params, request_queue, tool_use)
         prompts = [request.prompt_token_ids for request in requests[:: params.num_copies]]
         texts = await echoed_texts(params, prompts, request_queue)
-        text_of = token_text(request_queue.orchestrator.tokenizer)
+        tokenizer = request_queue.orchestrator.tokenizer
+        text_of = TokenTexts(tokenizer, skip_special_tokens=params.skips_special_tokens)
         answer = kind(params, list(zip(prompts, texts, strict=True)), text_of)
         return GenerationResponse(request_queue, params, requests, answer)
 

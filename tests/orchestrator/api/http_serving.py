@@ -60,8 +60,8 @@ class Buggy(TextTokenizer):
         def flush(self) -> str:
             raise ValueError("a secret")
 
-    def incremental(self, **_: Any) -> IncrementalText:
-        return self._Text(self)
+    def incremental(self, *_: Any, **__: Any) -> IncrementalText:
+        return self._Text(self, (), frozenset())
 
 
 def said(prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:

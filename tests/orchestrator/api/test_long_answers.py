@@ -75,9 +75,9 @@ class Watched(TextTokenizer):
         super().__init__(tokenizer)
         self.threads: set[int] = set()
 
-    def token_text(self, token_id: int) -> str:
+    def token_text(self, token_id: int, **place: bool) -> str:
         self.threads.add(threading.get_ident())
-        return super().token_text(token_id)
+        return super().token_text(token_id, **place)
 
     def encode_chat(self, *args: Any, **flags: Any) -> tuple[int, ...]:
         self.threads.add(threading.get_ident())

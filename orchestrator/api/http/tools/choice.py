@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.api.http.answers import ChatAnswer, Prompt
 from orchestrator.api.http.choice import NOTHING, Body, ChatChoice
-from orchestrator.api.http.logprobs import TokenText
+from orchestrator.api.http.logprobs import TokenTexts
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.tools.calls import CallStart, Content, Event
 from orchestrator.api.http.tools.use import ToolUse
@@ -16,7 +16,7 @@ class ToolAnswer(ChatAnswer):
     """A chat's answer whose choices may call tools."""
 
     def __init__(
-        self, tool_use: ToolUse, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenText
+        self, tool_use: ToolUse, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenTexts
     ) -> None:
         self._tool_use = tool_use
         super().__init__(params, prompts, text_of)

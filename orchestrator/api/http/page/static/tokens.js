@@ -61,8 +61,8 @@ function withText(told, text, sources) {
 }
 
 /**
- * Return the part of `text` that each of `pieces` has. A character that is spread over tokens is the first one's. A
- * token that is read alone may lack the space before it, and a special token has no text.
+ * Return the part of `text` that each of `pieces` has. A character that is spread over tokens is the first one's, and
+ * a special token has no text.
  */
 function partsOf(text, pieces) {
   const parts = pieces.map(() => "");
@@ -70,13 +70,12 @@ function partsOf(text, pieces) {
   let unread = -1;
   pieces.forEach((piece, i) => {
     const at = piece.includes(PART) ? -1 : rest.indexOf(piece);
-    if (at < 0 || (unread < 0 && rest.slice(0, at).trim())) {
+    if (at < 0 || (unread < 0 && at > 0)) {
       unread = unread < 0 ? i : unread;
       return;
     }
-    const between = rest.slice(0, at);
-    if (unread < 0) parts[i] = between + piece;
-    else [parts[unread], parts[i]] = [between, piece];
+    if (unread >= 0) parts[unread] = rest.slice(0, at);
+    parts[i] = piece;
     rest = rest.slice(at + piece.length);
     unread = -1;
   });
