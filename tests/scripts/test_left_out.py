@@ -1,0 +1,70 @@
+"""What a run did not run is told at its end; in CI a skipped test is an error."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INI = """[pytest]
+addopts = -m "not slow and not gpu" --strict-markers
+markers =
+    slow: takes long; `make slow` runs them
+    gpu: needs a card; `make gpu` runs them
+    triton: needs Triton; `make triton` runs them
+"""
+SKIPS = """import pytest
+
+from tests.support.programs import program
+
+def test_runs():
+    pass
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_skips(number):
+    program("no-such-program", "its-package")
+"""
+OTHERS = """import pytest
+
+@pytest.mark.slow
+def test_slow():
+    pass
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_slow_on_a_card():
+    pass
+"""
+FETCHED = "import pytest\nimport no_such_module\n\npytestmark = pytest.mark.triton\n"
+ELSEWHERE = [
+    "1 files of triton: needs Triton; `make triton` runs them",
+    "1 tests of gpu: needs a card; `make gpu` runs them",
+    "1 tests of slow: takes long; `make slow` runs them",
+]
+
+
+def ended(folder: Path, *flags: str, **environ: str) -> tuple[int, list[str]]:
+    """Run the tests of a folder; return the exit code and the lines of the list."""
+    (folder / "pytest.ini").write_text(INI)
+    environ = {**{name: value for name, value in os.environ.items() if name != "CI"}, "PYTHONPATH": str(ROOT), **environ}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.left_out", "-p", "no:cacheprovider", *flags]
+    done = subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True, timeout=60)
+    _, _, told = done.stdout.partition(" did not run ")
+    return done.returncode, [line for line in told.splitlines()[1:] if line and not line.startswith("=")]
+
+
+@pytest.mark.parametrize("flags", [(), ("-n", "2")], ids=["here", "in_processes"])
+def test_all_that_did_not_run_is_told(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    for name, text in (("skips", SKIPS), ("others", OTHERS), ("fetched", FETCHED)):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    skipped = "2 skipped: no no-such-program: apt-get install its-package (test_skips.py)"
+    assert ended(tmp_path, *flags) == (0, [skipped, *ELSEWHERE])
+    strict = "a skipped test is an error where CI is set"
+    assert ended(tmp_path, *flags, CI="true") == (1, [skipped, *ELSEWHERE, strict])
+
+
+def test_what_other_commands_run_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "test_others.py").write_text(OTHERS + "\ndef test_runs():\n    pass\n")
+    assert ended(tmp_path, CI="true") == (0, ELSEWHERE[1:])
