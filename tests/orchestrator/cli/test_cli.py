@@ -163,9 +163,11 @@ def test_what_does_not_fit_the_target_is_named_by_its_flag(orchestrator: Cli, se
 
 
 def test_no_service_there(orchestrator: Cli) -> None:
-    code, _, told = orchestrator("generate", "x", "--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1")
+    nowhere = ("--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1", "--verifier-wait-s", "0.5")
+    code, _, told = orchestrator("generate", "x", *nowhere)
     assert code == 1
-    assert "no verifier answered" in told
+    assert "waiting up to 0.5 s for the verifier at 127.0.0.1:1: " in told
+    assert "no verifier answered within 0.5 s" in told
 
 
 def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]) -> None:
