@@ -48,21 +48,29 @@ ELSEWHERE = [
 def ended(folder: Path, *flags: str, **environ: str) -> tuple[int, list[str]]:
     """Run the tests of a folder; return the exit code and the lines of the list."""
     (folder / "pytest.ini").write_text(INI)
-    environ = {**{name: value for name, value in os.environ.items() if name != "CI"}, "PYTHONPATH": str(ROOT), **environ}
+    inherited = {name: value for name, value in os.environ.items() if name != "CI"}
+    environ = {**inherited, "PYTHONPATH": str(ROOT), **environ}
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.left_out", "-p", "no:cacheprovider", *flags]
     done = subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True, timeout=60)
     _, _, told = done.stdout.partition(" did not run ")
     return done.returncode, [line for line in told.splitlines()[1:] if line and not line.startswith("=")]
 
 
-@pytest.mark.parametrize("flags", [(), ("-n", "2")], ids=["here", "in_processes"])
-def test_all_that_did_not_run_is_told(tmp_path: Path, flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("flags", "environ", "code", "verdict"),
+    [
+        ((), {}, 0, []),
+        (("-n", "2"), {"CI": "true"}, 1, ["a skipped test is an error where CI is set"]),
+    ],
+    ids=["here", "in_processes_of_ci"],
+)
+def test_all_that_did_not_run_is_told(
+    tmp_path: Path, flags: tuple[str, ...], environ: dict[str, str], code: int, verdict: list[str]
+) -> None:
     for name, text in (("skips", SKIPS), ("others", OTHERS), ("fetched", FETCHED)):
         (tmp_path / f"test_{name}.py").write_text(text)
     skipped = "2 skipped: no no-such-program: apt-get install its-package (test_skips.py)"
-    assert ended(tmp_path, *flags) == (0, [skipped, *ELSEWHERE])
-    strict = "a skipped test is an error where CI is set"
-    assert ended(tmp_path, *flags, CI="true") == (1, [skipped, *ELSEWHERE, strict])
+    assert ended(tmp_path, *flags, **environ) == (code, [skipped, *ELSEWHERE, *verdict])
 
 
 def test_what_other_commands_run_is_no_error(tmp_path: Path) -> None:
