@@ -45,9 +45,11 @@ def run_python(code: str, *flags: str) -> str:
 @cache
 def names_of_others() -> frozenset[str]:
     """Return what our code takes of other packages, as dotted names: ``torch.nn``, ``torch.cuda._sleep``."""
-    ours, found = {*sys.stdlib_module_names, *TOP_PACKAGES}, set()
+    ours = {*sys.stdlib_module_names, *TOP_PACKAGES}
+    found: set[str] = set()
     for path in SOURCES:
-        nodes, origins = list(ast.walk(ast.parse(path.read_text("utf-8")))), {}
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        origins: dict[str, str] = {}
         for node in nodes:
             if isinstance(node, ast.Import):
                 origins |= {one.asname or one.name.partition(".")[0]: one.name for one in node.names}

@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 INI = """[pytest]
-addopts = -m "not slow and not gpu" --strict-markers
+addopts = -m "not slow and not real" --strict-markers
 markers =
     slow: takes long; `make slow` runs them
-    gpu: needs a card; `make gpu` runs them
+    real: needs real weights; `make real` runs them
     triton: needs Triton; `make triton` runs them
 """
 SKIPS = """import pytest
@@ -33,14 +33,14 @@ def test_slow():
     pass
 
 @pytest.mark.slow
-@pytest.mark.gpu
-def test_slow_on_a_card():
+@pytest.mark.real
+def test_slow_and_real():
     pass
 """
 FETCHED = "import pytest\nimport no_such_module\n\npytestmark = pytest.mark.triton\n"
 ELSEWHERE = [
     "1 files of triton: needs Triton; `make triton` runs them",
-    "1 tests of gpu: needs a card; `make gpu` runs them",
+    "1 tests of real: needs real weights; `make real` runs them",
     "1 tests of slow: takes long; `make slow` runs them",
 ]
 

@@ -16,21 +16,29 @@ import pytest
 
 FETCHED = ("schemathesis", "triton")
 """Packages that are fetched by the command of the marker of the same name. Files with it cannot be imported without."""
-LEFT_OUT = pytest.StashKey[Counter[tuple[str, str]]]()
-"""How many "tests" or "files" of which marker."""
+LEFT_OUT = pytest.StashKey[set[tuple[str, str, str]]]()
+"""What other commands run: "tests" or "files", of which marker, and which one."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count from zero."""
-    config.stash[LEFT_OUT] = Counter()
+    """Begin with nothing."""
+    config.stash[LEFT_OUT] = set()
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+class LeftAlone(pytest.Module):
+    """A file that cannot be imported here."""
+
+    def collect(self) -> list[pytest.Item]:
+        """Return nothing, and import nothing."""
+        return []
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> LeftAlone | None:
     """Leave the files of a marker alone whose package is missing."""
-    text = collection_path.read_text("utf-8") if collection_path.match("test_*.py") else ""
-    missing = [name for name in FETCHED if f"mark.{name}" in text and not find_spec(name)]
-    config.stash[LEFT_OUT].update(("files", name) for name in missing)
-    return True if missing else None
+    marks = "".join(re.findall("^pytestmark = .*", module_path.read_text("utf-8"), re.MULTILINE))
+    missing = [name for name in FETCHED if f"mark.{name}" in marks and not find_spec(name)]
+    parent.config.stash[LEFT_OUT].update(("files", name, str(module_path)) for name in missing)
+    return LeftAlone.from_parent(parent, path=module_path) if missing else None
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -38,14 +46,14 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     for item in items:
         names = re.findall(r"not (\w+)", item.config.option.markexpr)
         found = [name for name in names if item.get_closest_marker(name)]
-        item.config.stash[LEFT_OUT].update(("tests", name) for name in found[-1:])
+        item.config.stash[LEFT_OUT].update(("tests", name, item.nodeid) for name in found[-1:])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI fail over a skipped test. A process of pytest-xdist reports what it has left out."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left_out"] = dict(session.config.stash[LEFT_OUT])
+        output["left_out"] = session.config.stash[LEFT_OUT]
     elif os.environ.get("CI") and skipped(session.config) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -53,14 +61,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take what a process of pytest-xdist has left out; they all leave out the same."""
-    node.config.stash[LEFT_OUT] |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+    node.config.stash[LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", ()))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> Generator[None]:
     """Write the list behind all other summaries."""
     yield
-    missing, elsewhere = skipped(config), config.stash[LEFT_OUT]
+    missing, elsewhere = skipped(config), Counter(one[:2] for one in config.stash[LEFT_OUT])
     if missing or elsewhere:
         terminalreporter.section("did not run")
     for reason, nodes in sorted(missing.items()):

@@ -67,6 +67,8 @@ def test_every_command_and_flag_has_a_help_text_without_brackets_which_would_be_
         ("generate x --tls-certificate a", "--tls-certificate: goes with --tls-key"),
         ("generate x --tls-certificate a --tls-key b", "--tls-ca: is required"),
         ("generate x --tls-ca a", "--tls-ca: needs a service named by --verifier"),
+        ("generate x --verifier-wait-s 5", "--verifier-wait-s: needs a service named by --verifier"),
+        ("generate x --verifier h:1 --verifier-wait-s 0", "--verifier-wait-s: 0.0 is outside [0.1, 86400.0]"),
         ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda or cuda:N"),
         ("generate x --target t", "--draft: is required with --target"),
         ("generate", "PROMPT: give either PROMPT or --prompts FILE"),
