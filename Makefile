@@ -14,19 +14,13 @@ demo: .venv/.installed ## the bundled pair on this machine: the decode loop, the
 
 test: .venv/.installed ## what CI runs: lint, protos, the site, and the tests
 	scripts/check
-	scripts/debian nginx-light openssl prometheus || true
-	scripts/debian docker-compose || true
-	scripts/debian chromium fonts-dejavu-core || true
-	scripts/cpp_client
+	scripts/test_programs
 	scripts/test
 
 test-full: .venv/.installed ## the same, with the slow tests
 	scripts/check
-	scripts/debian nginx-light openssl prometheus || true
-	scripts/debian docker-compose || true
-	scripts/debian chromium fonts-dejavu-core || true
-	scripts/cpp_client
-	scripts/test -m "not gpu and not real and not chaos"
+	scripts/test_programs
+	scripts/test -m "not gpu and not real and not chaos and not clients"
 
 test-real: .venv/.installed ## make real weights outside the repository, and test with them
 	scripts/real_model

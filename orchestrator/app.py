@@ -36,7 +36,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.pool import StaticPool, grpc_health
-from orchestrator.services.timeouts import Timeouts
+from orchestrator.services.timeouts import LOADING_S, Timeouts
 from specgate import tracing
 from specgate.collecting import leave_out_what_is_loaded
 from specgate.errors import ModelLoadError, ServiceUnavailable
@@ -44,8 +44,6 @@ from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
 
 Handle = DeploymentHandle[Any]
-START_S = 600.0
-"""How long a gateway waits for the first verifier: a large model takes minutes to load."""
 CUT_GRACE_S = 1.0
 """What is cut at the end of the drain time has this long to hear why, before the gRPC API ends its calls."""
 
@@ -192,7 +190,7 @@ async def _connected(
         TokenizerMismatch, InvalidArgument: the services do not fit together.
     """
     reporter()("waiting for a verifier", 0, 1)
-    give_up_at_s = time.monotonic() + START_S
+    give_up_at_s = time.monotonic() + LOADING_S
     while True:
         try:
             return await _connect(settings, verifiers, drafters, waits)

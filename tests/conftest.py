@@ -22,6 +22,8 @@ if find_spec("torch"):
         # Triton asks when it is imported first, and that may be by transformers.
         os.environ["TRITON_INTERPRET"] = "1"
 
+pytest_plugins = ["tests.support.left_out"]
+
 RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
 LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "fuzz", "verifier_svc", "drafter_svc")
 """Begun first, so that no long file is left at the end to one of the two processes."""

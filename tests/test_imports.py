@@ -1,12 +1,18 @@
 """What importing costs, what the generated code needs, and what must not be in our code at all."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 TOP_PACKAGES = ("specgate", "drafter_svc", "verifier_svc", "orchestrator")
@@ -36,9 +42,51 @@ def run_python(code: str, *flags: str) -> str:
     return result.stdout
 
 
-def test_the_cli_leaves_the_heavy_packages_out() -> None:
-    code = "import sys, orchestrator.cli; print(*sys.modules.keys() & {'torch', 'transformers', 'ray'})"
+@cache
+def names_of_others() -> frozenset[str]:
+    """Return what our code takes of other packages, as dotted names: ``torch.nn``, ``torch.cuda._sleep``."""
+    ours = {*sys.stdlib_module_names, *TOP_PACKAGES}
+    found: set[str] = set()
+    for path in SOURCES:
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        origins: dict[str, str] = {}
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                origins |= {one.asname or one.name.partition(".")[0]: one.name for one in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                origins |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        attributes = (ast.unparse(node).partition(".") for node in nodes if isinstance(node, ast.Attribute))
+        taken = [f"{origins[root]}.{name}" for root, _, name in attributes if root in origins]
+        found.update(name for name in (*origins.values(), *taken) if name.partition(".")[0] not in ours)
+    return frozenset(found)
+
+
+@cache
+def requirements() -> dict[str, list[Requirement]]:
+    """Return what pyproject.toml says of the distributions that bring a package, by its name in imports."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = chain(project["dependencies"], *project["optional-dependencies"].values())
+    declared, brought_by = [Requirement(line) for line in lines], packages_distributions()
+    tops = {name.partition(".")[0] for name in names_of_others()}
+    names = {top: {canonicalize_name(one) for one in brought_by.get(top, [top])} for top in tops}
+    return {top: [one for one in declared if canonicalize_name(one.name) in names[top]] for top in tops}
+
+
+def test_the_command_line_leaves_the_heavy_packages_out() -> None:
+    code = "import sys, orchestrator.cli.main; print(*sys.modules.keys() & {'torch', 'transformers', 'ray'})"
     assert run_python(code).split() == []
+
+
+def test_what_is_imported_is_declared() -> None:
+    # Ray brings a psutil of its own.
+    assert {top for top, declared in requirements().items() if not declared} == {"psutil"}
+
+
+def test_who_lends_a_private_name_has_an_upper_bound() -> None:
+    private = {name for name in names_of_others() if re.fullmatch(r"[\w.]+\._[a-z][\w.]*", name)}
+    assert "torch.cuda._sleep" in private
+    bounds = {name: [str(one.specifier) for one in requirements()[name.partition(".")[0]]] for name in private}
+    assert {name: found for name, found in bounds.items() if not any("<" in one for one in found)} == {}
 
 
 def test_there_is_generated_code() -> None:

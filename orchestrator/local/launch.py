@@ -17,11 +17,12 @@ from orchestrator.local.local_services import LocalService, OnLoading, OnNotice,
 from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool, grpc_health
-from orchestrator.services.timeouts import Timeouts
+from orchestrator.services.timeouts import LOADING_S, Timeouts
 from orchestrator.terminal.model_options import ModelOptions, check_model
 from orchestrator.terminal.prompts import Prompt
-from specgate.errors import InvalidArgument
+from specgate.errors import InvalidArgument, SpecgateError
 from specgate.rpc.tls import ClientTlsFiles
+from specgate.types import ModelInfo
 
 PAGE_TOKENS = 2048
 MIN_SESSIONS = 16
@@ -133,8 +134,11 @@ async def open_pair(
         tls = client_tls(models)
         verifiers = StaticPool(endpoints["verifier"], grpc_health(tls), field="verifier")
         drafters = StaticPool(endpoints["drafter"], grpc_health(tls), field="drafter") if with_draft else None
-        if models.target_model is None:
-            tokenizer = await _served_tokenizer(verifiers, tls, log)
+        if models.verifier:
+            stack.push_async_callback(verifiers.close)
+            served = await _loaded_verifier(models, verifiers, tls, log)
+            if models.target_model is None:
+                tokenizer = await _served_tokenizer(served, log)
         connecting = Orchestrator.connect(
             verifiers, drafters, tokenizer, tls=tls, timeouts=timeouts, wrap_call=wrap_call
         )
@@ -229,10 +233,21 @@ async def _tokenizer(model: str | None) -> TextTokenizer | None:
     return None if model is None else await asyncio.to_thread(TextTokenizer.load, model)
 
 
-async def _served_tokenizer(verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console) -> TextTokenizer | None:
+async def _loaded_verifier(
+    models: ModelOptions, verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console
+) -> ModelInfo:
+    """Return what a named verifier serves, once one has loaded. While none has, say who is waited for, and why."""
+    limit_s, names, notice = models.verifier_wait_s or LOADING_S, ", ".join(models.verifier), _notices_to(log)
+
+    def on_wait(error: SpecgateError) -> None:
+        notice(f"waiting up to {limit_s:g} s for the verifier at {names}: {error}")
+
+    return await ask_verifier(verifiers, tls, limit_s, on_wait)
+
+
+async def _served_tokenizer(served: ModelInfo, log: Console) -> TextTokenizer | None:
     """Return the tokenizer of the model that a named verifier serves, where its files are on this machine too."""
-    info = await ask_verifier(verifiers, tls)
-    tokenizer = await asyncio.to_thread(tokenizer_of, info, BUNDLED_TARGET)
+    tokenizer = await asyncio.to_thread(tokenizer_of, served, BUNDLED_TARGET)
     if tokenizer is None:
-        log.print(f"the tokenizer of {info.model} was not found; text needs it: give --target", style="yellow")
+        log.print(f"the tokenizer of {served.model} was not found; text needs it: give --target", style="yellow")
     return tokenizer

@@ -21,6 +21,7 @@ async def open_orchestrator(
     *,
     verifiers: Sequence[str] = (),
     drafters: Sequence[str] = (),
+    verifier_wait_s: float | None = None,
     in_process: bool = False,
     max_sessions: int = MIN_SESSIONS,
     tokens_a_session: int = TOKENS_A_SESSION,
@@ -34,6 +35,7 @@ async def open_orchestrator(
     Args:
         target, draft: a folder or a hub id each; without any model and address the bundled pair.
         verifiers, drafters: addresses, HOST:PORT, of running services.
+        verifier_wait_s: how long to wait for a named verifier that loads, in seconds; None is 600.
         in_process: load both models in this process and start no service.
         max_sessions: requests that run at the same time.
         tokens_a_session: tokens of one request at most, prompt and answer together.
@@ -46,7 +48,7 @@ async def open_orchestrator(
         TokenizerMismatch: draft and target have different tokenizers.
     """
     flags = ServiceFlags(MappingProxyType({name: value for name, value in settings.items() if value is not None}))
-    models = ModelOptions(target, draft, tuple(verifiers), tuple(drafters), flags, in_process)
+    models = ModelOptions(target, draft, tuple(verifiers), tuple(drafters), flags, verifier_wait_s, in_process)
     with_draft = models.starts_drafter or bool(drafters)
     capacity = Capacity(max_sessions, tokens_a_session, max_sessions)
     output = log or Console(stderr=True, quiet=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 from orchestrator.decode.ports import Drafter, Lease, Pool, VerifierDialer
@@ -19,6 +20,11 @@ UNKNOWN_CONTEXT_LENGTH = 1 << 31
 RETRY_INTERVAL_S = 0.1
 ANSWER_SHARE = 1 / 3
 """Of the time for all, how much one service may take: a hung one leaves time for others."""
+ANSWER_S = 3.0
+"""And at most so much: one that has loaded answers at once."""
+
+OnWait = Callable[[SpecgateError], None]
+"""Called once, with why a service does not answer yet."""
 
 
 class Dialer(VerifierDialer, Protocol):
@@ -38,8 +44,10 @@ class Dialer(VerifierDialer, Protocol):
         ...
 
 
-async def ask_one(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> ModelInfo:
-    """Return what one service of ``pool`` says of itself; those that do not answer are passed over.
+async def ask_one(
+    pool: Pool, dialer: Dialer, role: str, timeout_s: float, on_wait: OnWait = lambda error: None
+) -> ModelInfo:
+    """Return what one service of ``pool`` says of itself; those that do not answer, or still load, are passed over.
 
     Raises:
         ServiceUnavailable: none answered within ``timeout_s``.
@@ -50,25 +58,32 @@ async def ask_one(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> Mo
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    return await _ask(pool, dialer, role, timeout_s * ANSWER_SHARE)
+                    return await _ask(pool, dialer, role, min(timeout_s * ANSWER_SHARE, ANSWER_S))
                 except InvalidArgument:
                     raise
                 except SpecgateError as error:
-                    cause = cause or error
+                    if cause is None:
+                        cause = error
+                        on_wait(error)
                     await asyncio.sleep(RETRY_INTERVAL_S)
     except TimeoutError:
         raise ServiceUnavailable(f"no {role} answered within {timeout_s:g} s: {cause or 'none was ready'}") from cause
 
 
-async def ask_verifier(pool: Pool, tls: ClientTlsFiles | None) -> ModelInfo:
+async def ask_verifier(
+    pool: Pool,
+    tls: ClientTlsFiles | None,
+    timeout_s: float = Timeouts().connect_s,
+    on_wait: OnWait = lambda error: None,
+) -> ModelInfo:
     """Return what one verifier of ``pool`` serves, over a connection of its own.
 
     Raises:
         ServiceUnavailable, InvalidArgument: see ``ask_one``.
     """
-    channels, timeouts = ChannelCache(tls), Timeouts()
+    channels = ChannelCache(tls)
     try:
-        return await ask_one(pool, GrpcDialer(channels, timeouts.open_s), "verifier", timeouts.connect_s)
+        return await ask_one(pool, GrpcDialer(channels, ANSWER_S), "verifier", timeout_s, on_wait)
     finally:
         await channels.close()
 

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+LOADING_S = 600.0
+"""How long the first verifier may take to be there: a large model takes minutes to load."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
+from orchestrator.services.timeouts import LOADING_S
 from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
-from specgate.types import DraftMethod
+from specgate.types import DraftMethod, check_range
 
 _MODELS = "Models and services"
 _TLS = "TLS to named services"
+MIN_WAIT_S, MAX_WAIT_S = 0.1, 86_400.0
+"""From one look to a day."""
 _OF_STREAMS = ("first_message_s", "session_idle_s")
 """Settings of how long a client may say nothing."""
 
@@ -63,6 +66,15 @@ class PairOptions:
 class ModelOptions(PairOptions):
     """Services that the command starts, named services and their TLS files, or both models in this process."""
 
+    verifier_wait_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long to wait for --verifier while it loads.",
+            show_default=f"{LOADING_S:g}",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
     in_process: Annotated[
         bool,
         typer.Option(
@@ -96,8 +108,16 @@ class ModelOptions(PairOptions):
             raise InvalidArgument("draft", f"{self.draft!r} is not for the method {self.service.method}")
         if self.pin and (threads := self.service.value("threads")) > 1:
             raise InvalidArgument("threads", f"{threads} do not go with --pin, which gives each service one core")
+        self._check_wait()
         self._check_in_process()
         self._check_tls()
+
+    def _check_wait(self) -> None:
+        if self.verifier_wait_s is None:
+            return
+        check_range("verifier_wait_s", self.verifier_wait_s, MIN_WAIT_S, MAX_WAIT_S)
+        if not self.verifier:
+            raise InvalidArgument("verifier_wait_s", "needs a service named by --verifier; none is named")
 
     def _check_in_process(self) -> None:
         if not self.in_process:

@@ -45,7 +45,8 @@ def _identified(behaviour: AnyBehaviour, request_id: str, method: str) -> Behavi
     async def run(request: Any, context: Context) -> Any:
         # gRPC runs each call in a task of its own, whose context ends with it.
         REQUEST_ID.set(request_id)
-        start_s, outcome = time.perf_counter(), "CANCELLED"
+        # Unless it comes to an answer or an error: the client has ended the call, which is how it ends a session.
+        start_s, outcome = time.perf_counter(), "closed"
         try:
             await context.send_initial_metadata(((KEY, request_id),))
             response = await run_handler(behaviour, request, context)

@@ -12,18 +12,16 @@ import yaml
 from specgate.errors import InvalidArgument
 from tests.deploy.composition import FILES, FOLDER, mounted, services
 from tests.deploy.containers import DEPLOY, DOCKERFILE, endpoint_asked, gateway_of, programs, service_of
+from tests.support.programs import program
 
 ROLES = ("verifier", "drafter")
 OVERRIDES = [(), FILES[1:2], FILES[2:], FILES[1:]]
-COMPOSE = shutil.which("docker-compose")
 
-needs_compose = pytest.mark.skipif(COMPOSE is None, reason="no compose: apt-get install docker-compose")
 with_overrides = pytest.mark.parametrize("overrides", OVERRIDES, ids=lambda names: "+".join(names) or "alone")
 
 
 def configured(folder: Path, *names: str) -> "subprocess.CompletedProcess[str]":
-    assert COMPOSE is not None
-    command = [COMPOSE, *(f"--file={folder / name}" for name in names), "config"]
+    command = [program("docker-compose"), *(f"--file={folder / name}" for name in names), "config"]
     # Without the variables of whoever runs the tests, which the files read.
     environment = {"PATH": os.environ["PATH"]}
     return subprocess.run(command, check=False, timeout=60, capture_output=True, text=True, env=environment)
@@ -37,7 +35,6 @@ def volume(read: str | dict[str, str]) -> tuple[str, Path]:
     return read["target"], Path(read["source"])
 
 
-@needs_compose
 @with_overrides
 def test_compose_takes_the_files_and_reads_them_as_we_do(overrides: tuple[str, ...]) -> None:
     done = configured(FOLDER, "compose.yaml", *overrides)
@@ -49,7 +46,6 @@ def test_compose_takes_the_files_and_reads_them_as_we_do(overrides: tuple[str, .
         assert dict(map(volume, read[name]["volumes"])).items() >= mounted(service).items()
 
 
-@needs_compose
 @pytest.mark.parametrize(
     ("ours", "broken", "told"),
     [
@@ -135,20 +131,19 @@ def test_prometheus_scrapes_what_is_there_under_the_roles_of_our_alerts() -> Non
     assert scraped == {"gateway": [f"gateway:{operations.port}"], **expected}
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no prometheus: apt-get install it")
 def test_promtool_takes_the_files_that_are_mounted(tmp_path: Path) -> None:
     files = mounted(services()["prometheus"])
     assert {file.parent for file in files.values()} == {FOLDER, DEPLOY / "observability"}
     for place, file in files.items():
         shutil.copy(file, tmp_path / Path(place).name)
-    command = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
+    command = [program("promtool", "prometheus"), "check", "config", tmp_path / "prometheus.yml"]
     done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 rule files found" in done.stdout
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install it")
 def test_make_tls_makes_every_file_that_is_named(tmp_path: Path) -> None:
+    program("openssl")
     subprocess.run([FOLDER / "make_tls.sh", tmp_path], check=True, timeout=60, capture_output=True)
     text = "".join((FOLDER / name).read_text() for name in ("compose.tls.yaml", "gateway.tls.yaml"))
     named = {word.strip("},").rpartition("/")[2] for word in text.split() if "/etc/specgate/tls/" in word}

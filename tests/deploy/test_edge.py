@@ -1,7 +1,6 @@
 """deploy/edge/nginx.conf, run by a real nginx in front of both doors: streams, keys, refusals, and what it hides."""
 
 import asyncio
-import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
-import pytest
 
 from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.routes import make_app
@@ -26,13 +24,10 @@ from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, Telling, as
 from tests.orchestrator.api.keys.test_doors import RIGHT, generated, shown
 from tests.orchestrator.api.queues import Room, open_room
 from tests.specgate.rpc.certificates import Certificates
+from tests.support.programs import program
 
 CONFIG = Path(__file__).resolve().parent.parent.parent / "deploy" / "edge" / "nginx.conf"
 BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 12, "ignore_eos": True}
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("nginx") is None or shutil.which("openssl") is None, reason="no nginx: apt-get install nginx-light"
-)
 
 
 class Edge(NamedTuple):
@@ -72,17 +67,16 @@ def configured(folder: Path, certificates: Certificates, port: int, http: str, g
 
 @asynccontextmanager
 async def edge(folder: Path) -> AsyncIterator[Edge]:
-    openssl = shutil.which("openssl")
-    assert openssl is not None
+    nginx = program("nginx", "nginx-light")
     write_keys(folder / "keys.yaml", [KeyEntry(name="ann", sha256=hash_of(RIGHT))])
-    keyring, certificates, port = Keyring(folder / "keys.yaml"), Certificates(folder, openssl), free_port()
+    keyring, certificates, port = Keyring(folder / "keys.yaml"), Certificates(folder), free_port()
     async with open_room(Telling, ascii_tokenizer()) as room:
         http = HttpServer(make_app(room.request_queue, keyring=keyring), HttpSettings())
         door = GrpcApi(room.request_queue, Listen(), keyring, drain_s=0.0)
         await http.start()
         await door.start()
         config = configured(folder, certificates, port, http.endpoint, door.endpoint)
-        process = await asyncio.create_subprocess_exec("nginx", "-c", config, "-p", folder, "-g", "daemon off;")
+        process = await asyncio.create_subprocess_exec(nginx, "-c", config, "-p", folder, "-g", "daemon off;")
         try:
             async with asyncio.timeout(30):
                 while True:

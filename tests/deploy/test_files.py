@@ -1,7 +1,6 @@
 """The shipped configurations are what they say, and the scripts can at least be read by bash."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,8 +74,3 @@ def refusal_of(script: str, *words: str) -> str:
 )
 def test_a_wrong_word_is_named(script: str, word: str) -> None:
     assert word in refusal_of(script, word)
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this host may have two cards")
-def test_two_gpus_without_cards_offers_the_cpu() -> None:
-    assert "--cpu" in refusal_of("two_gpus.sh")

@@ -1,7 +1,6 @@
 """deploy/docker/health.py, run as containers run it, against servers that are well, ill or not there."""
 
 import asyncio
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -71,11 +70,8 @@ async def test_nobody_is_not_well() -> None:
     assert await asked(url) == 1
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install it")
 async def test_over_tls_both_sides_show_a_certificate(tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    assert openssl is not None
-    certificates = Certificates(tmp_path, openssl)
+    certificates = Certificates(tmp_path)
     certificate, key = certificates.issue("verifier")
     own = ("--certificate", certificate, "--key", key)
     async with service(SERVING, TlsFiles(certificate, key, certificates.ca)) as endpoint:

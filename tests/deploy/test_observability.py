@@ -26,7 +26,9 @@ EMPTY_IN_HEALTH = ("specgate_fallbacks_total", "specgate_requests_rejected_total
 """Counters whose labels come with the first fault."""
 SOON_S = 60.0
 
-needs_prometheus = pytest.mark.skipif(shutil.which("promtool") is None, reason="no prometheus: apt-get install it")
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="no promtool: apt-get install prometheus"
+)
 
 
 def queries(board: str) -> Iterator[str]:

@@ -73,13 +73,14 @@ def test_what_is_asked_of_ray_and_serve(
     assert drafter.run_ahead == run_ahead
 
 
-def test_a_host_with_one_card_is_offered_one(tmp_path: Path) -> None:
-    environ = with_stubs(tmp_path / "bin", nvidia_smi=lists_cards(1), ray=RAY, orchestrator="")
+@pytest.mark.parametrize(("nvidia_smi", "cards"), [("exit 127\n", 0), (lists_cards(1), 1)])
+def test_a_host_with_too_few_cards_is_offered_less(nvidia_smi: str, cards: int, tmp_path: Path) -> None:
+    environ = with_stubs(tmp_path / "bin", nvidia_smi=nvidia_smi, ray=RAY, orchestrator="")
     done = subprocess.run(
         [DEPLOY / "two_gpus.sh"], env=environ, check=False, timeout=30, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "this host has 1 NVIDIA cards and 2 are needed; --one-card" in done.stderr
+    assert f"this host has {cards} NVIDIA cards and 2 are needed; --one-card takes one, --cpu" in done.stderr
 
 
 @contextmanager

@@ -118,11 +118,16 @@ class FakeService:
 
 @asynccontextmanager
 async def serving(
-    role: str, make: Callable[[SessionSpec], Any] | None = None, tls: TlsFiles | None = None, **info: Any
+    role: str,
+    make: Callable[[SessionSpec], Any] | None = None,
+    tls: TlsFiles | None = None,
+    *,
+    port: int = 0,
+    **info: Any,
 ) -> AsyncIterator[FakeService]:
-    """A service of ``role`` on a free port; ``info`` changes what it says of itself."""
+    """A service of ``role``, on a free port unless one is given; ``info`` changes what it says of itself."""
     service = FakeService(role, make or (FakeDrafter if role == "drafter" else FakeVerifier), tls, **info)
-    await service.start()
+    await service.start(port)
     try:
         yield service
     finally:

@@ -9,13 +9,10 @@ import requests
 from tests.support.at_rest import check_at_rest
 from tests.support.door_process import DOOR_HANG_S, MAX_GROWN_MB, DoorProcess
 from tests.support.fuzz_http import VALID
+from tests.support.fuzz_openapi import CHECKS, boundaries, cases, operations
 from tests.support.fuzzing import Budget, FuzzCounts
 
-pytest.importorskip("schemathesis", reason="scripts/chaos fetches it")
-
-from tests.support.fuzz_openapi import CHECKS, boundaries, cases, operations
-
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.schemathesis]
 
 SURFACE = "/openapi.json"
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.programs import program
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE_CLIENT = ROOT / "clients" / "node"
@@ -39,19 +40,17 @@ async def run(*command: str, stdout: Any = asyncio.subprocess.PIPE, **environ: s
 
 def node_client() -> Command:
     """Return the command of the Node client, its pinned packages installed beside it."""
-    program, npm = shutil.which("node"), shutil.which("npm")
-    if program is None or npm is None:
-        pytest.skip("no node command")
+    node, npm = program("node", "nodejs"), program("npm")
     lock, installed = NODE_CLIENT / "package-lock.json", NODE_CLIENT / "node_modules" / ".package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         command = [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"]
         subprocess.run(command, cwd=NODE_CLIENT, check=True, timeout=100)
-    return program, str(NODE_CLIENT / "generate.mjs")
+    return node, str(NODE_CLIENT / "generate.mjs")
 
 
 def cpp_client() -> Command:
     """Return the command of the C++ client, built again where a source or a proto has changed."""
     if not (CPP_BUILD / "Makefile").exists():
-        pytest.skip("clients/cpp is not built: scripts/cpp_client builds it, or says what it needs")
+        pytest.skip("no clients/cpp/build: scripts/cpp_client makes it, or says what it needs")
     subprocess.run(["cmake", "--build", str(CPP_BUILD)], check=True, timeout=100, stdout=subprocess.DEVNULL)
     return (str(CPP_BUILD / "generate"),)

@@ -1,6 +1,5 @@
 """The site that most tests of the HTTP door ask, certificates for both doors, and clients in other languages."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,10 +18,7 @@ async def site() -> AsyncIterator[Site]:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Certificates:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl command")
-    return Certificates(tmp_path, openssl)
+    return Certificates(tmp_path)
 
 
 @pytest.fixture(scope="module", params=[node_client, cpp_client], ids=["node", "cpp"])

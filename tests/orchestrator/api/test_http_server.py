@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import shutil
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -295,10 +294,7 @@ async def test_a_stream_that_has_nothing_to_say_sends_heartbeats(monkeypatch: py
 
 
 async def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("certificates are made by the openssl command")
-    certificates = Certificates(tmp_path, openssl)
+    certificates = Certificates(tmp_path)
     certificate, key = certificates.issue("server")
     tls = TlsSettings(certificate=certificate, key=key, client_ca=certificates.ca)
     async with door(tls=tls) as url:
@@ -315,7 +311,7 @@ async def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path: 
 async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(certificates: Certificates) -> None:
     certificate, key = certificates.issue("server")
     (certificate.parent / "other").mkdir()
-    other = Certificates(certificate.parent / "other", certificates.openssl)
+    other = Certificates(certificate.parent / "other")
     old, new = (ssl.create_default_context(cafile=one.ca) for one in (certificates, other))
     async with door(tls=TlsSettings(certificate=certificate, key=key)) as url:
         secure = url.replace("http:", "https:")

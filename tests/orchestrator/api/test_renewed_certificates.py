@@ -6,7 +6,6 @@ have; a new connection meets the new certificates, and the old authority opens n
 
 import asyncio
 import json
-import shutil
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
-import pytest
 
 from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.request_queue import RequestQueue
@@ -54,11 +52,8 @@ class Authority(NamedTuple):
 
 
 def authority(folder: Path) -> Authority:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl command")
     folder.mkdir()
-    made = Certificates(folder, openssl)
+    made = Certificates(folder)
     return Authority(made.ca, made.issue("server"), made.issue("client"))
 
 

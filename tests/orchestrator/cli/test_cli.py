@@ -67,6 +67,8 @@ def test_every_command_and_flag_has_a_help_text_without_brackets_which_would_be_
         ("generate x --tls-certificate a", "--tls-certificate: goes with --tls-key"),
         ("generate x --tls-certificate a --tls-key b", "--tls-ca: is required"),
         ("generate x --tls-ca a", "--tls-ca: needs a service named by --verifier"),
+        ("generate x --verifier-wait-s 5", "--verifier-wait-s: needs a service named by --verifier"),
+        ("generate x --verifier h:1 --verifier-wait-s 0", "--verifier-wait-s: 0.0 is outside [0.1, 86400.0]"),
         ("generate x --device tpu", "--device: 'tpu' is not one of auto, cpu, cuda or cuda:N"),
         ("generate x --target t", "--draft: is required with --target"),
         ("generate", "PROMPT: give either PROMPT or --prompts FILE"),
@@ -163,9 +165,11 @@ def test_what_does_not_fit_the_target_is_named_by_its_flag(orchestrator: Cli, se
 
 
 def test_no_service_there(orchestrator: Cli) -> None:
-    code, _, told = orchestrator("generate", "x", "--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1")
+    nowhere = ("--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1", "--verifier-wait-s", "0.5")
+    code, _, told = orchestrator("generate", "x", *nowhere)
     assert code == 1
-    assert "no verifier answered" in told
+    assert "waiting up to 0.5 s for the verifier at 127.0.0.1:1: " in told
+    assert "no verifier answered within 0.5 s" in told
 
 
 def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]) -> None:

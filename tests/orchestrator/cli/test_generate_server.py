@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -137,9 +136,7 @@ def test_failures_are_told_in_one_line(orchestrator: Cli, loop: LoopThread) -> N
 
 
 def test_tls(orchestrator: Cli, loop: LoopThread, tmp_path: Path) -> None:
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("no openssl command")
-    certificates = Certificates(tmp_path, openssl)
+    certificates = Certificates(tmp_path)
     (certificate, key), (own, own_key) = map(certificates.issue, ("server", "client"))
     listen = Listen(tls=TlsSettings(certificate=certificate, key=key, client_ca=certificates.ca))
     with loop.entered(open_api(tokenizer=TOKENIZER, listen=listen)) as (_, door):

@@ -1,13 +1,19 @@
 """What services of our own are started with."""
 
+import asyncio
+import io
 import os
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from orchestrator.local.launch import Capacity, local_service
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.launch import Capacity, local_service, open_pair
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.service_flags import ServiceFlags
+from tests.support.fake_services import serving, unused_endpoint
+from tests.support.orchestrating import run
 
 
 @pytest.mark.parametrize(
@@ -39,3 +45,19 @@ def test_where_both_models_take_turns_there_is_no_run_ahead(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     assert ModelOptions(service=ServiceFlags(given), **models).run_ahead == expected
+
+
+async def test_a_named_verifier_may_come_later() -> None:
+    endpoint, said = unused_endpoint(), io.StringIO()
+
+    async def generated() -> tuple[int, ...]:
+        models, capacity = ModelOptions(verifier=(endpoint,)), Capacity(1, 64)
+        async with open_pair(models, with_draft=False, capacity=capacity, log=Console(file=said, width=200)) as pair:
+            return (await run(pair.orchestrator, GenerationRequest((1, 2, 3), max_tokens=8, gamma=0))).token_ids
+
+    generating = asyncio.create_task(generated())
+    async with asyncio.timeout(60):
+        while f"waiting up to 600 s for the verifier at {endpoint}: " not in said.getvalue():  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.01)
+        async with serving("verifier", port=int(endpoint.rpartition(":")[2])):
+            assert len(await generating) == 8

@@ -3,13 +3,15 @@
 import subprocess
 from pathlib import Path
 
+from tests.support.programs import program
+
 
 class Certificates:
     """A CA in ``folder``, and the certificates that it signed."""
 
-    def __init__(self, folder: Path, openssl: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.openssl = openssl
+        self._openssl = program("openssl")
         self.ca = folder / "ca.pem"
         self._run("req", "-x509", *self._new_key("ca"), "-out", str(self.ca), "-subj", "/CN=test CA")
 
@@ -29,4 +31,4 @@ class Certificates:
         return (*curve, "-keyout", str(self._folder / f"{name}.key"))
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run([self.openssl, *arguments], check=True, capture_output=True, timeout=30)
+        subprocess.run([self._openssl, *arguments], check=True, capture_output=True, timeout=30)

@@ -1,6 +1,5 @@
 """A running echo service, and certificates."""
 
-import shutil
 from collections.abc import AsyncIterator
 
 import pytest
@@ -22,10 +21,7 @@ async def echo() -> AsyncIterator[tuple[Server, EchoServicer, EchoClient]]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl command")
-    return Certificates(tmp_path_factory.mktemp("tls"), openssl)
+    return Certificates(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ async def test_errors_have_it_too(echo: Echo, heard: Heard, device: str, outcome
     assert (GIVEN in str(caught.value.details())) == (device == "crash")
 
 
-async def test_who_leaves_is_one_line(echo: Echo, heard: Heard) -> None:
+async def test_who_ends_the_call_is_one_line_and_no_failure(echo: Echo, heard: Heard) -> None:
     _, servicer, client = echo
     stream = client.chat(metadata=((KEY, GIVEN),))
     await stream.write(order("hold"))
@@ -72,7 +72,7 @@ async def test_who_leaves_is_one_line(echo: Echo, heard: Heard) -> None:
             await asyncio.sleep(0.005)
     (line,) = heard.lines
     assert line.request_id == GIVEN
-    assert line.text.startswith("Chat: CANCELLED after ")
+    assert line.text.startswith("Chat: closed after ")
 
 
 def test_outside_of_a_request_nothing_is_sent() -> None:

@@ -75,7 +75,7 @@ async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     """The new one is of another authority, so that who sees it can tell."""
-    other = Certificates(folder_in(tmp_path, "other"), certificates.openssl)
+    other = Certificates(folder_in(tmp_path, "other"))
     server_files = TlsFiles(*certificates.issue("renewed"))
     old, new = ClientTlsFiles(certificates.ca), ClientTlsFiles(other.ca)
     async with running_server(ServerOptions(tls=server_files)) as server, open_channel(server.endpoint, old) as kept:
@@ -97,7 +97,7 @@ async def test_sessions_from_now_on_use_our_own_renewed_certificate(
     tmp_path: Path, server_files: TlsFiles, certificates: Certificates
 ) -> None:
     mutual = replace(server_files, client_ca=certificates.ca)
-    stranger = Certificates(folder_in(tmp_path, "other"), certificates.openssl)
+    stranger = Certificates(folder_in(tmp_path, "other"))
     certificate, key = certificates.issue("ours")
     good = certificate.read_bytes(), key.read_bytes()
     bad, bad_key = stranger.issue("stranger")
@@ -150,7 +150,7 @@ def test_no_session_is_resumed_past_the_authority_that_let_it_in(
     with suppress(ssl.SSLError):
         session = shaken(client, server)
         assert version is ssl.TLSVersion.TLSv1_3
-    authority.write_bytes(Certificates(folder_in(tmp_path, "next"), certificates.openssl).ca.read_bytes())
+    authority.write_bytes(Certificates(folder_in(tmp_path, "next")).ca.read_bytes())
     with pytest.raises(ssl.SSLError):
         shaken(client, server, session)
 

@@ -1,6 +1,5 @@
 """Debian's Chromium without a window, and a loop for the server that it visits."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ import pytest
 
 from tests.orchestrator.api.queues import Room
 from tests.support.loop_thread import LoopThread
+from tests.support.programs import program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -25,9 +25,7 @@ DESKTOP = {"width": 1180, "height": 800}
 def browser() -> Iterator["Browser"]:
     """A browser a file: while it is open, no loop can be started in this thread."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium: apt-get install chromium")
+    chromium = program("chromium")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser

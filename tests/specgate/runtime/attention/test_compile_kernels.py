@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton")
-
 ROOT = Path(__file__).resolve().parents[4]
+pytestmark = pytest.mark.triton
 KERNELS = {"_add_rms_norm", "_attend", "_rotate", "_silu_times", "_store"}
 
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from specgate.runtime.attention.paged_triton import MAX_PARTS, TritonAttention, _num_parts
 from specgate.runtime.attention.varlen_reference import varlen_attention
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytest.importorskip("triton")
-from specgate.runtime.attention.paged_triton import MAX_PARTS, TritonAttention, _num_parts  # noqa: E402
+pytestmark = pytest.mark.triton
 
 
 class Case(NamedTuple):

@@ -19,14 +19,13 @@ from transformers import (
 from transformers.models.gemma.modeling_gemma import GemmaMLP
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-pytest.importorskip("triton")
-from specgate.runtime.attention.varlen import copy_to_slots  # noqa: E402
-from specgate.runtime.cuda import elementwise  # noqa: E402
-from specgate.runtime.cuda.fused_layers import fuse_with  # noqa: E402
-from specgate.runtime.norms import fuse_norms  # noqa: E402
+from specgate.runtime.attention.varlen import copy_to_slots
+from specgate.runtime.cuda import elementwise
+from specgate.runtime.cuda.fused_layers import fuse_with
+from specgate.runtime.norms import fuse_norms
 
-pytestmark: Any = pytest.mark.gpu if DEVICE.type == "cuda" else []
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+pytestmark = [pytest.mark.triton, *([pytest.mark.gpu] if DEVICE.type == "cuda" else [])]
 SMALL: dict[str, Any] = {
     "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64,
