@@ -260,7 +260,10 @@ def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law
             rivals = gumbel.add_(scaled).masked_fill_(scaled < edge.possible, -torch.inf)
     # Of equal scores max takes the first, as transformers does; topk does not.
     best, ids = scores.max(-1, keepdim=True)
-    lead = rivals.gather(1, ids) - rivals.scatter(1, ids, -torch.inf).amax(-1, keepdim=True)
+    own = rivals.gather(1, ids)
+    # In place, but for the logits, which are the task's.
+    rivals = rivals.scatter(1, ids, -torch.inf) if rivals is weighed else rivals.scatter_(1, ids, -torch.inf)
+    lead = own - rivals.amax(-1, keepdim=True)
     if edge is not None:
         # A filter may leave the chosen token out, unless it is the only one that may be in.
         lead.masked_fill_((scaled.gather(1, ids) < edge.sure) & lead.isfinite(), 0.0)

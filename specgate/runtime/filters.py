@@ -4,10 +4,9 @@ Every filter cuts the logits of a row at some height. Rounding moves logits, and
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch.nn import functional
 
 from specgate.types import SamplingParams
 
@@ -90,16 +89,19 @@ def _keep_top_p(
     dropped = (mass_before >= top_p).scatter(1, order, mass_before >= top_p)
     dropped.scatter_(1, order[:, :1], False)
     shrink = math.exp(-bound)
-    limits: list[Any] = [top_p * shrink / (top_p * shrink + 1.0 - top_p), top_p / (top_p + (1.0 - top_p) * shrink)]
+    limits = top_p * shrink / (top_p * shrink + 1.0 - top_p), top_p / (top_p + (1.0 - top_p) * shrink)
+    sure, possible = (probs.new_full((len(probs), 1), limit) for limit in limits)
     if top_k is not None:
         # Where rounding may change what top-k keeps, the mass of all of it changes too.
-        weights = (scaled - ordered[:, :1]).double().exp_().mul_(probs[:, :1])
-        masses = [weights.where(scaled >= cut, 0.0).sum(-1, keepdim=True) for cut in top_k]
-        limits = [limit * mass for limit, mass in zip(limits, masses, strict=True)]
-    num_sure, num_possible = ((mass_before < limit).sum(-1, keepdim=True) for limit in limits)
-    ends = functional.pad(ordered, (0, 1), value=-torch.inf)
-    # In a row of NaN none is possible; an index of -1 would break the step for everybody.
-    last_possible = (num_possible - 1).clamp_(min=0)
-    return kept.masked_fill(dropped, -torch.inf), Edge(
-        sure=ends.gather(1, num_sure) + bound, possible=ends.gather(1, last_possible) - bound
+        weights = (scaled - ordered[:, :1]).exp_()
+        for limit, cut in zip((sure, possible), top_k, strict=True):
+            mass = weights.where(scaled >= cut, 0.0).sum(-1, keepdim=True, dtype=torch.float64)
+            limit.mul_(mass).mul_(probs[:, :1])
+    first_unsure, last_possible = torch.searchsorted(mass_before, sure), torch.searchsorted(mass_before, possible) - 1
+    end = ordered.shape[-1] - 1
+    # Only of a row of NaN none is possible, and an index of -1 would break the step for everybody.
+    edge = Edge(
+        ordered.gather(1, first_unsure.clamp(max=end)).masked_fill_(first_unsure > end, -torch.inf) + bound,
+        ordered.gather(1, last_possible.clamp(min=0)) - bound,
     )
+    return kept.masked_fill(dropped, -torch.inf), edge
