@@ -91,14 +91,16 @@ def _keep_top_p(
     shrink = math.exp(-bound)
     limits = top_p * shrink / (top_p * shrink + 1.0 - top_p), top_p / (top_p + (1.0 - top_p) * shrink)
     sure, possible = (probs.new_full((len(probs), 1), limit) for limit in limits)
-    if top_k is not None:
-        # Where rounding may change what top-k keeps, the mass of all of it changes too.
-        weights = (scaled - ordered[:, :1]).exp_()
-        for limit, cut in zip((sure, possible), top_k, strict=True):
-            mass = weights.where(scaled >= cut, 0.0).sum(-1, keepdim=True, dtype=torch.float64)
-            limit.mul_(mass).mul_(probs[:, :1])
-    first_unsure, last_possible = torch.searchsorted(mass_before, sure), torch.searchsorted(mass_before, possible) - 1
     end = ordered.shape[-1] - 1
+    if top_k is not None:
+        # Where rounding may change what top-k keeps, the mass of all of it changes too. None that it may let in weighs
+        # more than the first that it may leave out.
+        num_sure, num_possible = ((scaled >= cut).sum(-1, keepdim=True) for cut in top_k)
+        following = num_sure.clamp(max=end)
+        mass = mass_before.gather(1, following)
+        sure *= mass
+        possible *= mass + (num_possible - num_sure) * probs.gather(1, following)
+    first_unsure, last_possible = torch.searchsorted(mass_before, sure), torch.searchsorted(mass_before, possible) - 1
     # Only of a row of NaN none is possible, and an index of -1 would break the step for everybody.
     edge = Edge(
         ordered.gather(1, first_unsure.clamp(max=end)).masked_fill_(first_unsure > end, -torch.inf) + bound,
