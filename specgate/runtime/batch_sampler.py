@@ -13,11 +13,10 @@ import torch
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise, sampling
 from specgate.runtime.barred import Barred
+from specgate.runtime.filters import near_tie_bound, support
 from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
 
-NEAR_TIE = 1e-4
-"""Two best scores closer than this may change places under another batch shape."""
 _CPU_PASS, _PASS = 1 << 15, 1 << 22
 """Scores that are made at once. On a CPU more than these would be fresh memory, page by page, in every step; elsewhere
 it is what memory can be spared for."""
@@ -71,7 +70,7 @@ class Chosen(NamedTuple):
 
     Attributes:
         token_ids: argmax(log prob + g), the first of equal ones; without g where greedy.
-        near_ties: the two best scores of the row were closer than ``NEAR_TIE``.
+        near_ties: rounding may decide the row: another token may have the best score, or a filter keep others.
         probs: of what was chosen, at temperature 1 with no filters; empty unless asked for.
     """
 
@@ -134,12 +133,13 @@ def answer_of(
     Args:
         table: its rows of what ``chosen_on_device`` told.
     """
-    ids, best, second, probs = zip(*table, strict=True)
+    ids, best, leads, probs = zip(*table, strict=True)
     if not all(map(math.isfinite, (*best, *probs))):
         return NonFiniteLogits("the model answered with NaN or infinite logits")
     if choosing is None:
         return Answer(logits)
-    near_ties = [one - other < NEAR_TIE for one, other in zip(best, second, strict=True)]
+    bound = near_tie_bound(choosing.params)
+    near_ties = [lead < bound for lead in leads]
     return Answer(logits, Chosen([int(i) for i in ids], near_ties, list(probs) if choosing.with_probs else []))
 
 
@@ -211,11 +211,12 @@ def _law_of(choosing: Choosing) -> Hashable:
     params, vocab_size = choosing.params, choosing.vocab_size
     if params.greedy:
         return vocab_size
-    return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p
+    # The penalty stretches what rounding may do at the filters' edges.
+    return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p, params.repetition_penalty
 
 
 def _table(entries: list[_Entry]) -> torch.Tensor:
-    """Return [rows, 4]: the id chosen, its score, the next best score, its raw probability.
+    """Return [rows, 4]: the id chosen, its score, its lead over what else may be chosen, its raw probability.
 
     float32 or float64, as the scores are; both hold every id below 2^24.
     """
@@ -247,18 +248,30 @@ def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law
 
     The Gumbel coupling of Daliri, Musco, Suresh 2024: draft and target use the same g, so they often agree.
     """
-    log_probs, scores = None, weighed
+    log_probs, scores, rivals, edge = None, weighed, weighed, None
     if not law.params.greedy:
-        log_probs = sampling.log_probs(weighed, law.params)
-        scores = noise.gumbel(keys, torch.arange(raw.shape[-1], device=raw.device)).add_(log_probs)
+        scaled, kept, edge = support(weighed, law.params)
+        log_probs = kept.log_softmax(-1)
+        gumbel = noise.gumbel(keys, torch.arange(raw.shape[-1], device=raw.device))
+        if edge is None:
+            scores = rivals = gumbel.add_(log_probs)
+        else:
+            scores = gumbel + log_probs
+            rivals = gumbel.add_(scaled).masked_fill_(scaled < edge.possible, -torch.inf)
     # Of equal scores max takes the first, as transformers does; topk does not.
     best, ids = scores.max(-1, keepdim=True)
-    second = scores.scatter(1, ids, -torch.inf).amax(-1, keepdim=True)
+    own = rivals.gather(1, ids)
+    # In place, but for the logits, which are the task's.
+    rivals = rivals.scatter(1, ids, -torch.inf) if rivals is weighed else rivals.scatter_(1, ids, -torch.inf)
+    lead = own - rivals.amax(-1, keepdim=True)
+    if edge is not None:
+        # A filter may leave the chosen token out, unless it is the only one that may be in.
+        lead.masked_fill_((scaled.gather(1, ids) < edge.sure) & lead.isfinite(), 0.0)
     probs = best
     if law.with_probs:
         raw_log_probs = log_probs if log_probs is not None and law.is_raw else raw.log_softmax(-1)
         probs = raw_log_probs.gather(1, ids).exp()
-    return torch.cat([ids.to(best.dtype), best, second, probs.to(best.dtype)], dim=1)
+    return torch.cat([ids.to(best.dtype), best, lead, probs.to(best.dtype)], dim=1)
 
 
 def _within(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:

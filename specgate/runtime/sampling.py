@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from specgate.runtime import noise
+from specgate.runtime.filters import support
 from specgate.types import SamplingParams
 
 
@@ -58,27 +59,7 @@ def adjust(logits: torch.Tensor, params: SamplingParams, counts: TokenCounts | N
 
 def log_probs(adjusted: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """Return the log of the distribution that is sampled, float32 [rows, vocabulary], -inf where filtered out."""
-    scaled = adjusted if params.temperature == 1.0 else adjusted / params.temperature
-    if 0 < params.top_k < scaled.shape[-1]:
-        kth = scaled.topk(params.top_k, dim=-1).values[:, -1:]
-        scaled = scaled.masked_fill(scaled < kth, -torch.inf)
-    if params.top_p < 1.0:
-        scaled = _keep_top_p(scaled, params.top_p)
-    if params.min_p > 0.0:
-        probs = scaled.softmax(-1)
-        scaled = scaled.masked_fill(probs < params.min_p * probs.amax(-1, keepdim=True), -torch.inf)
-    return scaled.log_softmax(-1)
-
-
-def _keep_top_p(scaled: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Keep the smallest set of tokens whose mass reaches ``top_p``; the likeliest always stays."""
-    ordered, order = scaled.sort(dim=-1, descending=True, stable=True)
-    # In float64: a GPU adds up one row and several rows in different orders.
-    probs = ordered.softmax(-1, dtype=torch.float64)
-    mass_before = probs.cumsum(-1) - probs
-    dropped = (mass_before >= top_p).scatter(1, order, mass_before >= top_p)
-    dropped.scatter_(1, order[:, :1], False)
-    return scaled.masked_fill(dropped, -torch.inf)
+    return support(adjusted, params).kept.log_softmax(-1)
 
 
 def sample_weights(weights: torch.Tensor, uniform: float) -> int:

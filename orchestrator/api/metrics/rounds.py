@@ -145,7 +145,7 @@ _HELP = {
     "spec_decode_num_accepted_tokens_per_pos": "Draft tokens accepted, by their position in the proposal from 0.",
     "run_ahead_hits": "Rounds whose whole proposal was drafted before it was asked for.",
     "follow_ups": "Rounds that the target went on with by itself.",
-    "near_ties": "Choices between two tokens whose scores lay within 1e-4.",
+    "near_ties": "Choices that rounding may decide: between two scores, or at the edge of a filter.",
     "tokens": "Tokens emitted, by who brought them.",
     "gate_decisions": "Verdicts by what the gate decided: draft, cut (a shorter draft), solo; no_draft: none came.",
     "fallbacks": "Services that requests lost and went on without or replaced, by which and why.",
