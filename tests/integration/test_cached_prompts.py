@@ -10,9 +10,12 @@ import pytest
 from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
-from specgate.types import Proposal, SamplingParams, SessionSpec, Verification, VerifyRequest
+from specgate.runtime.kv_pages import PagePool
+from specgate.types import Proposal, SamplingParams, SessionSpec, Verdict, Verification, VerifyRequest
 from tests.support.in_process import InProcess
-from tests.support.models import quiet, write_llama
+from tests.support.models import KnownModel, quiet, run_task, write_llama
+from tests.support.sessions import open_session
+from verifier_svc.verifier import Verifying, VerifySession
 
 BLOCK = 16
 """Tokens that are shared at once."""
@@ -47,8 +50,8 @@ async def verifier(tmp_path: Path) -> AsyncIterator[Counting]:
 async def told_of(service: Counting, spec: SessionSpec) -> int:
     """Return what the verdicts of a session tell; what was run for the prompt is the rest of it."""
     channels = ChannelCache()
-    session = await GrpcDialer(channels, 30.0).open_verifier(Lease(service.endpoint), spec)
     service.num_rows = 0
+    session = await GrpcDialer(channels, 30.0).open_verifier(Lease(service.endpoint), spec)
     length = len(spec.committed_token_ids)
     first = [verdict async for verdict in session.verify(VerifyRequest(1, length, Proposal()))]
     num_run = service.num_rows
@@ -58,6 +61,25 @@ async def told_of(service: Counting, spec: SessionSpec) -> int:
     (cached_tokens,) = {verdict.cached_tokens for verdict in (*first, *again)}
     assert num_run + cached_tokens == length
     return cached_tokens
+
+
+def robbed(session: VerifySession, pool: PagePool) -> Verifying:
+    """Run a session's prefill, take its pages, and run it again: then it shares what it has computed itself."""
+    prefill = session.prefill()
+    need = next(prefill)
+    yield need
+    pool.release(session.sequence)
+    yield need
+    assert next(prefill, None) is None
+
+
+def test_what_was_run_lost_and_found_again_is_not_cached() -> None:
+    model = KnownModel(64, seed=1)
+    session = open_session(VerifySession, replace(SPEC, prompt_token_ids=PROMPT[:40]), model)
+    run_task(model, robbed(session, model.pool))
+    verdicts: list[Verdict] = []
+    run_task(model, session.verify(VerifyRequest(1, 40, Proposal()), verdicts.append))
+    assert [verdict.cached_tokens for verdict in verdicts] == [0]
 
 
 async def test_it_is_what_was_not_run(verifier: Counting) -> None:
