@@ -1,4 +1,4 @@
-"""Work of many clients on one thread: who has used it the least lately is next, so one of them cannot hold up others."""
+"""Work of many clients on one thread: who has used it the least lately is next, so no client holds up another one."""
 
 import asyncio
 import time
