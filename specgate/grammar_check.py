@@ -9,10 +9,13 @@ Run as a module it is that process: a grammar a line, an answer a line. It forks
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from specgate.errors import InternalError, InvalidArgument
@@ -28,16 +31,25 @@ STACK_BYTES = 64 << 20
 """The kernel leaves at least 128 MiB for it. Who compiles what has passed needs more than that."""
 _BASE_LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_STACK: STACK_BYTES}
 _TOO_DEAR = f"takes more than {CPU_S} s of CPU time or {MEMORY_BYTES >> 20} MiB to compile, or is nested too deeply"
+CHECK_S = 10 * CPU_S
+"""From the question to the answer: on a machine so busy that it gets a tenth of a core a grammar is still checked."""
+START_S = 30.0
+"""For the start of the process on top: it reads the library from a disk."""
 _ATTEMPTS = 2
-"""A process that somebody has ended is started again."""
+"""A process that somebody has ended or stopped is started again."""
 
 _Process = subprocess.Popen[bytes]
 
 
 class GrammarCheck:
-    """Checks one grammar at a time: call it from one thread. Its process is started for the first one."""
+    """Checks one grammar at a time: call it from one thread. Its process is started for the first one.
 
-    def __init__(self) -> None:
+    Args:
+        check_s: seconds after which a process that does not answer is ended.
+    """
+
+    def __init__(self, check_s: float = CHECK_S) -> None:
+        self._check_s = check_s
         self._process: _Process | None = None
 
     def usable(self, grammar: Grammar) -> Grammar:
@@ -56,10 +68,11 @@ class GrammarCheck:
 
     def _answer(self, question: bytes) -> bytes:
         for _ in range(_ATTEMPTS):
+            limit_s = self._check_s if self._process else self._check_s + START_S
             process = self._process = self._process or self._start()
             assert process.stdin is not None
             assert process.stdout is not None
-            with suppress(OSError):
+            with suppress(OSError), _killed_after(limit_s, process):
                 process.stdin.write(question)
                 process.stdin.flush()
                 if (answer := process.stdout.readline()).endswith(b"\n"):
@@ -80,7 +93,7 @@ class GrammarCheck:
                 stdout=subprocess.PIPE,
                 # The library's last words, which quote the client's text.
                 stderr=subprocess.DEVNULL,
-                # Ctrl-C is for us to hear.
+                # Ctrl-C is for us to hear. And it is ended together with its forks.
                 process_group=0,
             )
         except OSError as error:
@@ -89,8 +102,27 @@ class GrammarCheck:
         return process
 
 
+@contextmanager
+def _killed_after(limit_s: float, process: _Process) -> Iterator[None]:
+    """End the process if the block takes longer: whoever writes to it or reads from it in there goes on at once."""
+    timer = threading.Timer(limit_s, _kill, (process,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _kill(process: _Process) -> None:
+    # Once it was waited for, its number may be somebody else's.
+    if process.returncode is None:
+        # A fork that was stopped holds the pipe that we read from.
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _end(process: _Process) -> None:
-    process.kill()
+    _kill(process)
     # With its pipes; what was not sent yet goes nowhere.
     with suppress(OSError), process:
         pass

@@ -73,6 +73,7 @@ class VerifySession:
         self._interrupted = False
         self._expected: FollowUps | None = None
         self._solo_start = len(self.sequence)
+        self._cached_tokens = 0
         self._last_round = -1
         self._finished = False
 
@@ -109,6 +110,8 @@ class VerifySession:
             yield from self._read_prompt(tell)
         if (length := len(self.sequence) - 1) > self.sequence.num_cached:
             yield ForwardRequest(self.sequence, 0, length)
+        not_computed = max(0, length - self.sequence.num_computed)
+        self._cached_tokens = min(not_computed, len(self.spec.prompt_token_ids))
 
     def _read_prompt(self, tell: Tell) -> Verifying:
         """Run all rows of the prompt but the last, whatever is cached of it elsewhere: logits are not cached."""
@@ -222,6 +225,7 @@ class VerifySession:
             near_ties=near_ties,
             logprobs=logprobs_of(answer.logits, emitted, self.spec.logprobs),
             accepted_confidences=confidences[:num_accepted],
+            cached_tokens=self._cached_tokens,
         )
 
     def _choosing(self, draft: Sequence[int]) -> Choosing:

@@ -113,10 +113,12 @@ class GenerationStats:
     - ``solo_us``: verifier time of each verdict without a proposal.
     - ``forwards_us``: rows and time of the target's forward pass for each verdict.
     - ``followed``: rounds that the target began by itself, from an announcement.
+    - ``cached_tokens``: of the prompt, those that its first verifier did not compute.
     """
 
     seed: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     completion_tokens: int = 0
     rounds: int = 0
     drafted: int = 0
@@ -197,7 +199,8 @@ class Delta:
 
     ``text`` is the text that became complete. A multi-byte character waits for its last token, and the possible start
     of a stop string waits until it is decided. ``sources`` has one entry per token. ``prompt_logprobs``, if requested,
-    are in the first delta: one entry for each prompt token but the first. ``records`` are the verdicts of the tokens.
+    are in the first delta: one entry for each prompt token but the first. So is ``cached_tokens``, of the prompt.
+    ``records`` are the verdicts of the tokens.
     """
 
     token_ids: tuple[int, ...]
@@ -207,6 +210,7 @@ class Delta:
     finish_reason: FinishReason | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     records: tuple[RoundRecord, ...] = ()
+    cached_tokens: int = 0
 
     @property
     def size(self) -> int:

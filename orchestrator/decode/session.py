@@ -176,6 +176,9 @@ class Session:
         ending = self._end(tokens, verdict)
         kept = tokens[: ending.num_tokens]
         confidence, self.confidence = self.confidence, verdict.confidence
+        # Another verifier, in mid-request, has another cache; the prompt was read by then.
+        cached_tokens = 0 if self.stats.target_forwards else verdict.cached_tokens
+        self.stats.cached_tokens += cached_tokens
         self.committed += kept
         self.finish_reason = ending.finish_reason
         drafted, timing = NO_PROPOSAL if verdict.solo else proposal, self._time(proposal, verdict)
@@ -189,6 +192,7 @@ class Session:
             finish_reason=ending.finish_reason,
             prompt_logprobs=verdict.prompt_logprobs,
             records=(record,),
+            cached_tokens=cached_tokens,
         )
 
     def _end(self, tokens: tuple[int, ...], verdict: Verdict) -> Ending:

@@ -52,6 +52,8 @@ def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *
         raise InternalError(
             f"{len(verdict.accepted_confidences)} confidences for {verdict.num_accepted} accepted tokens"
         )
+    if verdict.cached_tokens > len(spec.prompt_token_ids):
+        raise InternalError(f"{verdict.cached_tokens} tokens of a prompt of {len(spec.prompt_token_ids)} were cached")
     if spec.logprobs is not None and len(verdict.logprobs) != verdict.num_emitted:
         raise InternalError(f"{len(verdict.logprobs)} log-probabilities for {verdict.num_emitted} tokens")
 

@@ -105,6 +105,7 @@ def stats_object(result: Result) -> dict[str, Any]:
     return {
         "seed": stats.seed,
         "prompt_tokens": stats.prompt_tokens,
+        "cached_tokens": stats.cached_tokens,
         "completion_tokens": stats.completion_tokens,
         "rounds": stats.rounds,
         "drafted": stats.drafted,

@@ -15,7 +15,7 @@ _SHARED = (
 )  # fmt: skip
 _COUNTED = (
     "prompt_tokens", "completion_tokens", "seed", "rounds", "solo_tokens", "target_forwards", "near_ties",
-    "drafter_failures", "verifier_failovers", "followed",
+    "drafter_failures", "verifier_failovers", "followed", "cached_tokens",
 )  # fmt: skip
 
 

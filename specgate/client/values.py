@@ -73,6 +73,7 @@ class Stats:
     drafter_failures: int = 0
     verifier_failovers: int = 0
     followed: int = 0
+    cached_tokens: int = 0
     accepted_by: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property

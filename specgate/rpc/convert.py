@@ -208,6 +208,7 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         forward_us=min(verdict.forward_us, MAX_UINT32),
         accepted_confidences=verdict.accepted_confidences,
         follow_up=verdict.follow_up,
+        cached_tokens=verdict.cached_tokens,
     )
 
 
@@ -236,6 +237,7 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         forward_us=pb.forward_us,
         accepted_confidences=tuple(pb.accepted_confidences),
         follow_up=pb.follow_up,
+        cached_tokens=pb.cached_tokens,
     )
     for confidence in verdict.accepted_confidences:
         check_range("accepted_confidences", confidence, 0.0, MAX_CONFIDENCE)

@@ -14,11 +14,12 @@ class KVSequence:
 
     ``token_ids[:num_cached]`` are in the pages. Rollback is a length: what lies behind ``num_cached`` in the pages
     is overwritten by the next forward. The first ``num_stable`` tokens are never rolled back: what others may share.
-    One that ``is_branch`` is a guess: it runs when nobody else does, on pages that nobody else wants.
+    One that ``is_branch`` is a guess: it runs when nobody else does, on pages that nobody else wants. ``num_computed``
+    counts the rows that were run for it, again where their pages were lost.
     """
 
     __slots__ = (
-        "block_table", "is_branch", "last_plan", "num_cached", "num_stable", "remembered",
+        "block_table", "is_branch", "last_plan", "num_cached", "num_computed", "num_stable", "remembered",
         "salt", "serial", "token_ids",
     )  # fmt: skip
 
@@ -26,6 +27,7 @@ class KVSequence:
         self.token_ids = list(token_ids)
         self.block_table: list[int] = []
         self.num_cached = 0
+        self.num_computed = 0
         self.num_stable = len(self.token_ids)
         self.salt = salt
         self.serial = serial

@@ -184,7 +184,8 @@ class Verdict:
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
     took; each 0 where the verifier does not tell. ``follow_up`` is the number, from 1, of the follow-up that the
     verifier has gone on with; 0 where it waits to be asked. ``prompt_logprobs`` are what was told before the session's
-    first verdict.
+    first verdict. ``cached_tokens`` of the prompt were not computed for the session; 0 where the verifier does not
+    tell.
     """
 
     round: int
@@ -203,6 +204,7 @@ class Verdict:
     accepted_confidences: tuple[float, ...] = ()
     follow_up: int = 0
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0
 
     @property
     def num_emitted(self) -> int:

@@ -122,7 +122,7 @@ class GenerateRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., params: _Optional[_Union[GenerationParams, _Mapping]] = ...) -> None: ...
 
 class GenerationStats(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "seed", "rounds", "drafted_tokens", "accepted_tokens", "solo_tokens", "target_forwards", "near_ties", "drafter_failures", "verifier_failovers", "followed", "accepted_by")
+    __slots__ = ("prompt_tokens", "completion_tokens", "seed", "rounds", "drafted_tokens", "accepted_tokens", "solo_tokens", "target_forwards", "near_ties", "drafter_failures", "verifier_failovers", "followed", "accepted_by", "cached_tokens")
     class AcceptedByEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +143,7 @@ class GenerationStats(_message.Message):
     VERIFIER_FAILOVERS_FIELD_NUMBER: _ClassVar[int]
     FOLLOWED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_BY_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     seed: int
@@ -156,7 +157,8 @@ class GenerationStats(_message.Message):
     verifier_failovers: int
     followed: int
     accepted_by: _containers.ScalarMap[str, int]
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., rounds: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., solo_tokens: _Optional[int] = ..., target_forwards: _Optional[int] = ..., near_ties: _Optional[int] = ..., drafter_failures: _Optional[int] = ..., verifier_failovers: _Optional[int] = ..., followed: _Optional[int] = ..., accepted_by: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    cached_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., rounds: _Optional[int] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., solo_tokens: _Optional[int] = ..., target_forwards: _Optional[int] = ..., near_ties: _Optional[int] = ..., drafter_failures: _Optional[int] = ..., verifier_failovers: _Optional[int] = ..., followed: _Optional[int] = ..., accepted_by: _Optional[_Mapping[str, int]] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
     __slots__ = ("text", "token_ids", "sources", "logprobs", "finish_reason", "stats", "prompt_logprobs", "index")

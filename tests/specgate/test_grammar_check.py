@@ -7,7 +7,10 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +94,50 @@ def test_a_process_that_somebody_ends_is_started_again() -> None:
     assert isinstance(check._process, subprocess.Popen)
     check._process.kill()
     assert check.usable(SOUND) == SOUND
+
+
+LONG = schema({"enum": ["x" * 200_000]})
+"""More than a pipe holds."""
+
+
+@pytest.mark.parametrize("asked", [SOUND, LONG], ids=["it does not answer", "it does not read"])
+def test_a_process_that_is_stopped_is_replaced(asked: Grammar) -> None:
+    check = GrammarCheck(check_s=0.2)
+    assert check.usable(SOUND) == SOUND
+    stopped = check._process
+    assert isinstance(stopped, subprocess.Popen)
+    stopped.send_signal(signal.SIGSTOP)
+    assert check.usable(asked) == asked
+    assert stopped.returncode == -signal.SIGKILL
+
+
+def test_one_that_is_stopped_over_a_grammar_is_ended_with_its_fork() -> None:
+    # As process 1 of a container we inherit the fork, and the kernel does not wake it when its parent has ended.
+    command = "import ctypes\nassert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER\n"
+    command += "from tests.specgate.test_grammar_check import *\ncheck_with_a_stopped_fork()"
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
+def check_with_a_stopped_fork() -> None:
+    check = GrammarCheck(check_s=0.2)
+    assert check.usable(SOUND) == SOUND
+    stopped = check._process
+    assert isinstance(stopped, subprocess.Popen)
+    stopping = threading.Thread(target=stop_fork_of, args=(stopped.pid,))
+    stopping.start()
+    with pytest.raises(InvalidArgument, match="takes more than"):
+        check.usable(DEAR["a long regex"])
+    stopping.join()
+    assert stopped.returncode == -signal.SIGKILL
+
+
+def stop_fork_of(pid: int) -> None:
+    """Stop the process that tries a grammar, once there is one."""
+    # Where the machine is so busy that the process is ended first, there is nothing to stop.
+    with suppress(OSError):
+        while not (forks := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+            time.sleep(0.001)
+        os.kill(int(forks[0]), signal.SIGSTOP)
 
 
 def test_it_is_ours_wherever_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,12 +164,13 @@ class FakeVerifier:
     """Verifies greedily, and goes on alone under the gate.
 
     ``faults`` are by the number of verdicts given before, so that one can strike inside a solo run. A verdict takes
-    ``delay_s``.
+    ``delay_s``. It says that ``cached_tokens`` of its prompt were cached.
     """
 
     spec: SessionSpec
     model: FakeModel = FakeModel()
     delay_s: float = 0.0
+    cached_tokens: int = 0
     faults: dict[int, Fault] = field(default_factory=dict)
     requests: list[VerifyRequest] = field(default_factory=list)
     closed: bool = False
@@ -218,7 +219,7 @@ class FakeVerifier:
         return Verdict(
             request.round, num_accepted, own, confidence=confidence, solo=solo, last=not goes_on, finish_reason=reason,
             accepted_confidences=tuple(confidences[:num_accepted]), verify_us=100, forward_us=90, batch_sessions=1,
-            batch_rows=len(draft) + 1,
+            batch_rows=len(draft) + 1, cached_tokens=self.cached_tokens,
         )  # fmt: skip
 
     def expect(self, follow_ups: FollowUps) -> None:

@@ -287,6 +287,7 @@ class KnownModel:
         answers = []
         for sequence, num_rows, num_logits in batch:
             sequence.num_cached += num_rows
+            sequence.num_computed += num_rows
             ends = range(sequence.num_cached - num_logits + 1, sequence.num_cached + 1)
             rows = [self.logits(sequence.token_ids[:end]) for end in ends]
             answers.append(torch.stack(rows) if rows else torch.empty(0, self.vocab_size))

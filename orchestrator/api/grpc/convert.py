@@ -127,4 +127,5 @@ def stats_to_pb(stats: GenerationStats) -> pb.GenerationStats:
         accepted_by={str(method): count for method, count in stats.accepted_by.items()},
         drafter_failures=stats.drafter_failures,
         verifier_failovers=stats.verifier_failovers,
+        cached_tokens=stats.cached_tokens,
     )

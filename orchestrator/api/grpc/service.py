@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 
@@ -12,6 +13,7 @@ from orchestrator.api.choices import Choices, choices_of
 from orchestrator.api.grpc.authorization import KeyInterceptor
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
 from orchestrator.api.grpc.prompts import encoded_prompt
+from orchestrator.api.keys.client import ADDRESS
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
@@ -35,7 +37,7 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
         """Write the deltas as they are committed."""
-        choices = Choices(self._request_queue, await self._read(request))
+        choices = Choices(self._request_queue, await self._read(request, context))
         num_sent, pace = 0, self._request_queue.read_pace()
         async with aclosing(choices.deltas()) as deltas:
             try:
@@ -53,7 +55,7 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         """Answer when all is done."""
-        requests = await self._read(request)
+        requests = await self._read(request, context)
         choices = Choices(self._request_queue, requests)
         deltas: list[list[Delta]] = [[] for _ in requests]
         async for index, delta in choices.deltas():
@@ -61,8 +63,12 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         convert = partial(_answer, deltas, choices.stats)
         return await self._request_queue.beside(convert, sum(delta.size for own in deltas for delta in own))
 
-    async def _read(self, request: pb.GenerateStreamRequest | pb.GenerateRequest) -> list[GenerationRequest]:
+    async def _read(
+        self, request: pb.GenerateStreamRequest | pb.GenerateRequest, context: Any
+    ) -> list[GenerationRequest]:
         """Check what arrived, cheap things first, and encode the prompt; return a request for each choice."""
+        # gRPC runs each call in a task of its own, whose context ends with it.
+        ADDRESS.set(_address(context.peer()))
         n = num_choices(request.params)
         self._request_queue.check_room(n)
         generation_request = request_from_pb(request.params, self._request_queue.defaults)
@@ -72,6 +78,11 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
             max_tokens = self._request_queue.default_max_tokens(len(token_ids))
             generation_request = replace(generation_request, max_tokens=max_tokens)
         return choices_of([replace(generation_request, prompt_token_ids=token_ids, grammar=grammar)], n)
+
+
+def _address(peer: str) -> str:
+    """Return the IP address in gRPC's word for a peer, such as ``ipv4:127.0.0.1:9`` or ``ipv6:%5B::1%5D:9``."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def _answer(deltas: Sequence[Sequence[Delta]], stats: Sequence[GenerationStats]) -> pb.GenerateResponse:

@@ -36,6 +36,8 @@ class OpenAIAnswer:
         copies = [prompt for prompt in prompts for _ in range(params.num_copies)]
         self._choices = [self._new_choice(index, prompt) for index, prompt in enumerate(copies)]
         self._has_begun = False
+        self._cached_tokens = 0
+        """Of each prompt those that its first choice shares: another one may share what the first has computed."""
         self._root = {
             "id": self.id_prefix + secrets.token_hex(12),
             "created": int(time.time()),
@@ -53,11 +55,14 @@ class OpenAIAnswer:
     def whole(self, deltas: Sequence[Sequence[Delta]], metrics: Mapping[str, Any]) -> Body:
         """Return the answer in one piece; ``deltas`` are each choice's."""
         choices = [choice.whole(own) for choice, own in zip(self._choices, deltas, strict=True)]
+        self._cached_tokens = sum(own[0].cached_tokens for own in deltas[:: self._params.num_copies])
         body = self._body(self.whole_object, choices) | {"usage": self._usage(), "metrics": metrics}
         return self._with_prompts(body) | self._prompt_extras(deltas)
 
     def chunks(self, index: int, delta: Delta) -> Iterator[Body]:
         """Yield the chunks that a delta of choice ``index`` completes."""
+        if index % self._params.num_copies == 0:
+            self._cached_tokens += delta.cached_tokens
         for choice in self._choices[index].chunks(delta):
             body = self._body(self.chunk_object, [choice])
             if self._params.include_usage:
@@ -74,8 +79,8 @@ class OpenAIAnswer:
         """Return the event of an ``error`` in mid-stream."""
         return error
 
-    def _usage(self) -> dict[str, int]:
-        return usage(sum(len(token_ids) for token_ids, _ in self._prompts), self.num_sent)
+    def _usage(self) -> Body:
+        return usage(sum(len(token_ids) for token_ids, _ in self._prompts), self.num_sent, self._cached_tokens)
 
     def _body(self, kind: str, choices: list[Body]) -> Body:
         return {**self._root, "object": kind, "choices": choices}

@@ -1,10 +1,14 @@
-"""The id of every HTTP request: the client's ``x-request-id`` or a new one, in all logs of it and in its answer."""
+"""The id of every HTTP request: the client's ``x-request-id`` or a new one, in all logs of it and in its answer.
+
+And the address that it comes from.
+"""
 
 import logging
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from orchestrator.api.keys.client import ADDRESS
 from specgate.logs import REQUEST_ID
 from specgate.rpc.request_id import KEY, given_or_new
 
@@ -30,6 +34,7 @@ class RequestIdMiddleware:
         request_id = given_or_new(given)
         # It stays set: a server runs each request in a context of its own, and may log of it afterwards.
         REQUEST_ID.set(request_id)
+        ADDRESS.set(scope["client"][0] if scope.get("client") else "")
         outcome, start_s = "no answer", time.perf_counter()
 
         async def send_with_id(message: Message) -> None:

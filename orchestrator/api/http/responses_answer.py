@@ -21,6 +21,7 @@ class ResponsesAnswer:
         """Tokens in the events so far."""
         self._params = params
         self._num_prompt_tokens = len(prompt_token_ids)
+        self._num_cached_tokens = 0
         self._num_tokens = 0
         self._finish_reason: FinishReason | None = None
         self._text: list[str] = []
@@ -67,6 +68,7 @@ class ResponsesAnswer:
         yield self._of_part("response.content_part.added", part=_part(""))
 
     def _take(self, delta: Delta) -> None:
+        self._num_cached_tokens += delta.cached_tokens
         self._num_tokens += len(delta.token_ids)
         self._text.append(delta.text)
         self._finish_reason = delta.finish_reason
@@ -102,7 +104,8 @@ class ResponsesAnswer:
     def _usage(self) -> Body:
         return {
             "input_tokens": self._num_prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            # Nobody can ask for a prompt to be kept for some time, which is what OpenAI counts as written.
+            "input_tokens_details": {"cached_tokens": self._num_cached_tokens, "cache_write_tokens": 0},
             "output_tokens": self._num_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": self._num_prompt_tokens + self._num_tokens,

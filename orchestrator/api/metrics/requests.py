@@ -37,6 +37,9 @@ class RequestMetrics:
         self.num_prompt_tokens = histogram("request_prompt_tokens", "Tokens of each prompt.", TOKENS)
         self.num_tokens = histogram("request_generation_tokens", "Tokens of each answer.", TOKENS)
         self.prompt_tokens = counter("prompt_tokens", "Tokens of all prompts.").labels(model_name)
+        self.prompt_tokens_cached = counter(
+            "prompt_tokens_cached", "Tokens of all prompts that a verifier did not compute."
+        ).labels(model_name)
         self.generation_tokens = counter("generation_tokens", "Tokens emitted.").labels(model_name)
         self._ended = counter("request_success", "Requests that ended, by how.", "finished_reason")
         self._rejected = counter("requests_rejected", "Requests that were not let in, by reason.", "reason")
@@ -95,6 +98,7 @@ class RequestTimer:
         metrics.whole_s.observe(self._clock() - self._came_s)
         metrics.num_prompt_tokens.observe(stats.prompt_tokens)
         metrics.prompt_tokens.inc(stats.prompt_tokens)
+        metrics.prompt_tokens_cached.inc(stats.cached_tokens)
         metrics.num_tokens.observe(stats.completion_tokens)
         if self._first_s is not None:
             metrics.decoding_s.observe(self._last_s - self._first_s)

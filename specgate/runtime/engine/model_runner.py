@@ -109,6 +109,7 @@ class ModelRunner:
             self._tell(graph, batch)
         for sequence, num_rows, _ in batch:
             sequence.num_cached += num_rows
+            sequence.num_computed += num_rows
             self.pool.remember(sequence)
         return list(logits.split([rows.num_logits for rows in batch]))
 

@@ -75,6 +75,16 @@ def said_to(text: str, max_tokens: int) -> str:
     return TOKENIZER.decode(said(ids, max_tokens))
 
 
+def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
+    """What an answer says of its tokens."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
+
+
 class Telling(FakeVerifier):
     """Tells log-probabilities, also of the prompt: token 7 is always the likeliest, then the emitted one."""
 

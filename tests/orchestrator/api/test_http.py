@@ -25,6 +25,7 @@ from tests.orchestrator.api.http_serving import (
     Telling,
     open_site,
     said,
+    usage,
 )
 from tests.support.fakes import FakeModel
 
@@ -38,7 +39,7 @@ async def test_completion(site: Site) -> None:
     assert (answer["object"], answer["model"]) == ("text_completion", "fake")
     assert answer["created"] > 1_700_000_000
     assert answer["choices"] == [{"index": 0, "text": TEXT[:30], "logprobs": None, "finish_reason": "length"}]
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33}
+    assert answer["usage"] == usage(3, 30)
     assert site.room.verifier.sessions[0].spec.seed == 7
     await site.room.freed()
 

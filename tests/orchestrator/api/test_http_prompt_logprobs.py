@@ -16,6 +16,7 @@ from tests.orchestrator.api.http_serving import (
     open_site,
     said,
     said_to,
+    usage,
 )
 from tests.support.fakes import Fault
 
@@ -61,7 +62,7 @@ async def test_nothing_but_the_prompt(site: Site) -> None:
     (choice,) = answer["choices"]
     assert (choice["text"], choice["finish_reason"], choice["token_ids"]) == (PROMPT_TEXT, "length", [])
     assert choice["logprobs"]["token_logprobs"] == [None, -0.5, -1.5]
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+    assert answer["usage"] == usage(3, 0)
     chunks = (await site.stream(COMPLETIONS, **asked))[:-1]
     assert [chunk["choices"][0]["text"] for chunk in chunks] == [PROMPT_TEXT, ""]
     # No draft was asked for.

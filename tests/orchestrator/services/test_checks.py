@@ -85,6 +85,8 @@ GOOD = Verdict(1, 0, 5, confidence=0.5)
         {"solo": True},
         # It goes on unasked.
         {"follow_up": 1},
+        # The prompt has three tokens.
+        {"cached_tokens": 4},
     ],
     ids=str,
 )

@@ -1,9 +1,10 @@
 """Verifiers that die and hang: another one goes on where the last one stood, with no gap and no repeat."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -41,6 +42,18 @@ async def test_verifier_fails_and_another_goes_on(fault: Fault, at: int, gate: f
     assert second.spec.output_token_ids == tuple(first.committed[3 : len(second.spec.committed_token_ids)])
     assert one.session.stats.verifier_failovers == one.verifiers.num_failed == 1
     assert one.session.stats.drafter_failures == 0
+
+
+@pytest.mark.parametrize(("at", "cached_tokens"), [(0, 1), (5, 2)], ids=["before a token", "in mid-request"])
+async def test_what_is_cached_of_the_prompt_is_told_by_who_read_it(at: int, cached_tokens: int) -> None:
+    def make(cached_tokens: int, faults: dict[int, Fault]) -> Callable[[SessionSpec], FakeVerifier]:
+        return partial(FakeVerifier, cached_tokens=cached_tokens, faults=faults)
+
+    one = Run(FakeDialer(verifiers=(make(2, {at: Fault.DIE}), make(1, {}))))
+    deltas = await one()
+    assert one.session.stats.verifier_failovers == 1
+    assert one.session.stats.cached_tokens == cached_tokens
+    assert [delta.cached_tokens for delta in deltas] == [cached_tokens] + [0] * (len(deltas) - 1)
 
 
 async def test_the_target_alone_fails_over_inside_its_one_round() -> None:

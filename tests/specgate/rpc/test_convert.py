@@ -50,7 +50,7 @@ VERDICTS = [
     Verdict(2, token_id=4_000_000_000, confidence=1.0, solo=True, finish_reason=FinishReason.LENGTH),
     Verdict(3, num_accepted=1, batch_sessions=9, batch_rows=40, forward_us=66, finish_reason=FinishReason.STOP),
     Verdict(4, 1, token_id=9, logprobs=(TokenLogprobs(-0.5), TokenLogprobs(-1.5, ((3, -0.25), (9, -1.5))))),
-    Verdict(5, token_id=9, follow_up=2),
+    Verdict(5, token_id=9, follow_up=2, cached_tokens=48),
 ]
 LONG, SHORT = AnnouncedProposal((8, 9, 7), (1, 2, 3)), AnnouncedProposal((0,), (5,))
 COPIED = AnnouncedProposal((4,), (5, 6), DraftMethod.SUFFIX)

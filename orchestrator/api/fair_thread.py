@@ -1,0 +1,93 @@
+"""Work of many clients on one thread: who has used it the least lately is next, so no client holds up another one."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from specgate.errors import TooManySessions
+
+HALF_LIFE_S = 10.0
+"""Who keeps the thread busy stays behind others; who has used it a little is soon level with a newcomer again."""
+FORGOTTEN_S = 0.01
+"""Less used time than this makes no difference to anybody, and there is no end of addresses."""
+
+T = TypeVar("T")
+
+
+class _Waiting(NamedTuple):
+    client: str
+    work: Callable[[], Any]
+    answer: "asyncio.Future[Any]"
+
+
+class FairThread:
+    """Runs one piece of work at a time. Not for several event loops.
+
+    Args:
+        max_waiting_each: pieces of work of one client that wait.
+        max_waiting: of all clients. One that waits for nothing is let in all the same.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, name: str, max_waiting_each: int, max_waiting: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._max_waiting_each = max_waiting_each
+        self._max_waiting = max_waiting
+        self._clock = clock
+        self._waiting: list[_Waiting] = []
+        self._is_busy = False
+        self._used_s: dict[str, float] = {}
+        self._halved_at_s = 0.0
+
+    async def run(self, client: str, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, or raise what it raises. Of one client the first come first.
+
+        Raises:
+            TooManySessions: too much waits, of this client or of all.
+        """
+        num_own = sum(one.client == client for one in self._waiting)
+        if num_own >= self._max_waiting_each or (num_own and len(self._waiting) >= self._max_waiting):
+            raise TooManySessions(f"{num_own} of your requests wait to be checked; come back later")
+        waiting = _Waiting(client, work, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._begin()
+        try:
+            answer: T = await waiting.answer
+        finally:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+        return answer
+
+    def _begin(self) -> None:
+        if self._is_busy or not self._waiting:
+            return
+        self._halve()
+        chosen = min(self._waiting, key=lambda one: self._used_s.get(one.client, 0.0))
+        self._waiting.remove(chosen)
+        self._is_busy = True
+        start_s = self._clock()
+        running = asyncio.get_running_loop().run_in_executor(self._thread, chosen.work)
+        # Not where the client leaves: the thread works on, and that is the client's time.
+        running.add_done_callback(partial(self._end, chosen, start_s))
+
+    def _end(self, one: _Waiting, start_s: float, done: "asyncio.Future[Any]") -> None:
+        self._used_s[one.client] = self._used_s.get(one.client, 0.0) + self._clock() - start_s
+        self._is_busy = False
+        error = done.exception()
+        if one.answer.done():
+            pass
+        elif error is not None:
+            one.answer.set_exception(error)
+        else:
+            one.answer.set_result(done.result())
+        self._begin()
+
+    def _halve(self) -> None:
+        if (now_s := self._clock()) - self._halved_at_s > HALF_LIFE_S:
+            self._halved_at_s = now_s
+            self._used_s = {client: used_s / 2 for client, used_s in self._used_s.items() if used_s > FORGOTTEN_S}
