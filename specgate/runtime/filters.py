@@ -101,7 +101,7 @@ def _keep_top_p(
         sure *= mass
         possible *= mass + (num_possible - num_sure) * probs.gather(1, following)
     first_unsure, last_possible = torch.searchsorted(mass_before, sure), torch.searchsorted(mass_before, possible) - 1
-    # Only of a row of NaN none is possible, and an index of -1 would break the step for everybody.
+    # What a search finds in a row of NaN is not promised, and an index out of range would lose a GPU.
     edge = Edge(
         ordered.gather(1, first_unsure.clamp(max=end)).masked_fill_(first_unsure > end, -torch.inf) + bound,
         ordered.gather(1, last_possible.clamp(min=0)) - bound,
