@@ -38,8 +38,8 @@ from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import LOADING_S, Timeouts
 from specgate import tracing
-from specgate.collecting import leave_out_what_is_loaded
 from specgate.errors import ModelLoadError, ServiceUnavailable
+from specgate.garbage import freeze_loaded
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
 
@@ -102,7 +102,7 @@ class Gateway:
             await self._operations.start()
         await self._http.start()
         await self._grpc.start()
-        leave_out_what_is_loaded()
+        freeze_loaded()
 
     async def _targets(self) -> list[dict[str, object]]:
         gateway = self._settings.gateway

@@ -15,7 +15,7 @@ from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, Pla
 from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.progress import reporter
 from orchestrator.services.status import loads_of
-from specgate.collecting import leave_out_what_is_loaded
+from specgate.garbage import freeze_loaded
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
@@ -66,7 +66,7 @@ class ServiceReplica:
             tell(text, 0, 0)
 
         await self._replica.start(tell, on_notice)
-        leave_out_what_is_loaded()
+        freeze_loaded()
 
     async def lease(self) -> AsyncGenerator[tuple[str, str], None]:
         """Yield the endpoint and a one-time token; end with the session, or soon where none is opened."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from specgate.collecting import leave_out_what_is_loaded
 from specgate.errors import InvalidArgument, SpecgateError
+from specgate.garbage import freeze_loaded
 from specgate.logs import configure_logs
 from specgate.service.config import ServiceConfig, parse_flags
 from specgate.service.replica import Replica
@@ -70,7 +70,7 @@ async def _serve(role: str, config: ServiceConfig, adapt: Callable[[Any], None])
         await replica.start(_tell_json, _notice_json)
     else:
         await replica.start(_tell_human)
-    leave_out_what_is_loaded()
+    freeze_loaded()
     _say({"event": "ready", "endpoint": replica.endpoint, "role": role, "model": config.model})
     await replica.run()
 

@@ -25,7 +25,7 @@ from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET, De
 from orchestrator.bench.soak.processes import rss_mb
 from orchestrator.local.launch import Capacity, Pair, open_pair
 from orchestrator.terminal.model_options import ModelOptions
-from specgate.collecting import leave_out_what_is_loaded
+from specgate.garbage import freeze_loaded
 from tests.orchestrator.api.http_serving import serving_http
 from tests.orchestrator.api.queues import PATIENT
 from tests.support.at_rest import at_rest
@@ -124,7 +124,7 @@ async def _main(folder: Path) -> None:
         api = GrpcApi(queue, Listen(), drain_s=0.0)
         await api.start()
         async with serving_http(queue) as url:
-            leave_out_what_is_loaded()
+            freeze_loaded()
             print(json.dumps({"http": url, "grpc": api.endpoint}), flush=True)
             await _answer(pair, queue, clock)
         await api.drain()

@@ -3,7 +3,7 @@
 import gc
 
 
-def leave_out_what_is_loaded() -> None:
+def freeze_loaded() -> None:
     """Take all that is alive now out of later collections. For a process of its own, once it is ready to serve.
 
     A whole collection stops every thread, for 100 ms and more where it walks all modules, classes and functions.
