@@ -118,7 +118,6 @@ class GenerationStats:
 
     seed: int = 0
     prompt_tokens: int = 0
-    cached_tokens: int = 0
     completion_tokens: int = 0
     rounds: int = 0
     drafted: int = 0
@@ -129,6 +128,7 @@ class GenerationStats:
     drafter_failures: int = 0
     verifier_failovers: int = 0
     followed: int = 0
+    cached_tokens: int = 0
     accepted_by: Counter[DraftMethod] = field(default_factory=Counter)
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
     batch_widths: Counter[int] = field(default_factory=Counter)

@@ -67,7 +67,7 @@ def test_the_default_threshold_belongs_to_the_default_gate_and_a_configured_gamm
 def test_deltas_go_out_one_by_one_or_in_one_sum() -> None:
     sources = tuple(TokenSource)
     accepted_by = Counter({DraftMethod.SUFFIX: 4, DraftMethod.MODEL: 1})
-    stats = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, accepted_by)
+    stats = GenerationStats(2**63, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, accepted_by)
     logprobs = (TokenLogprobs(-0.5, ((1, -0.5), (3, -1.0))), TokenLogprobs(-2.0))
     deltas = (
         Delta((1, 2), sources[:2], "ab", logprobs),
@@ -84,4 +84,4 @@ def test_deltas_go_out_one_by_one_or_in_one_sum() -> None:
     assert first.finish_reason == types_pb2.FINISH_REASON_UNSPECIFIED
     assert (last.stats, last.finish_reason) == (whole.stats, types_pb2.FINISH_REASON_STOP)
     counts = [getattr(last.stats, field.name) for field in last.stats.DESCRIPTOR.fields]
-    assert counts == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11, {"suffix": 4, "model": 1}]
+    assert counts == [1, 2, 2**63, 3, 4, 5, 6, 7, 8, 9, 10, 11, {"suffix": 4, "model": 1}, 12]
