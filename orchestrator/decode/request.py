@@ -1,7 +1,8 @@
 """One request, its deltas and its statistics."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_GATE, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate, check_threshold
 from specgate.errors import InvalidArgument
@@ -211,6 +212,12 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     records: tuple[RoundRecord, ...] = ()
     cached_tokens: int = 0
+
+    def without_records(self) -> Self:
+        """Return what an answer needs that does not tell of rounds. Of a long one the records are most of the objects
+        that a garbage collection walks, and that stops every thread.
+        """
+        return replace(self, records=())
 
     @property
     def size(self) -> int:

@@ -59,7 +59,7 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
         choices = Choices(self._request_queue, requests)
         deltas: list[list[Delta]] = [[] for _ in requests]
         async for index, delta in choices.deltas():
-            deltas[index].append(delta)
+            deltas[index].append(delta.without_records())
         convert = partial(_answer, deltas, choices.stats)
         return await self._request_queue.beside(convert, sum(delta.size for own in deltas for delta in own))
 

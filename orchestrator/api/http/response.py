@@ -91,7 +91,7 @@ class GenerationResponse(Response):
         deltas: list[list[Delta]] = [[] for _ in self._requests]
         async for index, delta in self._choices.deltas():
             self._timing.delta()
-            deltas[index].append(delta)
+            deltas[index].append(delta if self._params.return_rounds else delta.without_records())
         size = sum(delta.size for own in deltas for delta in own)
         body = await self._request_queue.beside(partial(self._whole, deltas, size), size)
         await Response(body, media_type="application/json")(scope, receive, send)
