@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,7 +29,7 @@ class FairThread:
 
     Args:
         max_waiting_each: pieces of work of one client that wait.
-        max_waiting: of all clients. One that waits for nothing is let in all the same.
+        max_waiting: of all clients. Where they are taken, who has the most gives up its last one to who has fewer.
         clock: seconds.
     """
 
@@ -51,8 +52,10 @@ class FairThread:
             TooManySessions: too much waits, of this client or of all.
         """
         num_own = sum(one.client == client for one in self._waiting)
-        if num_own >= self._max_waiting_each or (num_own and len(self._waiting) >= self._max_waiting):
-            raise TooManySessions(f"{num_own} of your requests wait to be checked; come back later")
+        if num_own >= self._max_waiting_each:
+            raise _too_many(num_own)
+        if len(self._waiting) >= self._max_waiting:
+            self._make_room(num_own)
         waiting = _Waiting(client, work, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._begin()
@@ -62,6 +65,15 @@ class FairThread:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
         return answer
+
+    def _make_room(self, num_own: int) -> None:
+        counts = Counter(one.client for one in self._waiting)
+        client, most = counts.most_common(1)[0]
+        if most <= num_own + 1:
+            raise _too_many(num_own)
+        last = next(one for one in reversed(self._waiting) if one.client == client)
+        self._waiting.remove(last)
+        last.answer.set_exception(_too_many(most))
 
     def _begin(self) -> None:
         if self._is_busy or not self._waiting:
@@ -91,3 +103,7 @@ class FairThread:
         if (now_s := self._clock()) - self._halved_at_s > HALF_LIFE_S:
             self._halved_at_s = now_s
             self._used_s = {client: used_s / 2 for client, used_s in self._used_s.items() if used_s > FORGOTTEN_S}
+
+
+def _too_many(num_own: int) -> TooManySessions:
+    return TooManySessions(f"{num_own} of your requests wait to be checked, beside those of others; come back later")

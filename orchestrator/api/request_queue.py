@@ -26,10 +26,12 @@ from orchestrator.generation.orchestrator import Orchestrator
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError, TooManySessions
 from specgate.types import Grammar, ModelInfo
 
-SHORT = 4096
-"""Work on so many bytes, tokens or log-probabilities takes a few milliseconds."""
+MAX_SIZE_AT_ONCE = 4096
+"""Work on so many bytes, tokens or log-probabilities takes up to 10 ms."""
 MAX_TOKEN_BYTES = 256
 """No token in use is longer, so a request of more than this many bytes a token of context is refused unread."""
+OTHER_BYTES = 1 << 20
+"""Of a request beside its prompt: a grammar has up to 262,144 characters."""
 MAX_BESIDE = 2
 """Long pieces of work that are done at a time; others wait for their turn."""
 
@@ -100,26 +102,26 @@ class RequestQueue:
         room = self.target_info.context_length - num_prompt_tokens
         return max(1, min(self.defaults.max_tokens, room))
 
-    async def encode(self, encode: Callable[[TextTokenizer], T], num_bytes: int, field: str) -> T:
-        """Return the ids that ``encode`` makes with the target's tokenizer; see ``beside``.
+    async def read(self, work: Callable[[TextTokenizer], T], num_bytes: int, field: str) -> T:
+        """Return what ``work`` makes of a request's text with the target's tokenizer; see ``beside``.
 
         Args:
             num_bytes: of the request: messages, tools and their keys take as long to encode as text.
 
         Raises:
-            InvalidArgument: the prompt cannot fit the target's context, before it is encoded; names ``field``. Or
-                there is no tokenizer, or ``encode`` raised it.
+            InvalidArgument: the text cannot fit the target's context, before it is read; names ``field``. Or there is
+                no tokenizer, or ``work`` raised it.
         """
-        limit = self.target_info.context_length * MAX_TOKEN_BYTES
+        limit = self.target_info.context_length * MAX_TOKEN_BYTES + OTHER_BYTES
         if num_bytes > limit:
             raise InvalidArgument(field, f"comes in a request of {num_bytes} bytes; {limit} are the most")
-        return await self.beside(partial(encode, self.tokenizer), num_bytes)
+        return await self.beside(partial(work, self.tokenizer), num_bytes)
 
     async def beside(self, work: Callable[[], T], size: int) -> T:
-        """Return what ``work`` returns. Where it is on more than ``SHORT``, it is done beside the event loop: all
-        clients wait for that.
+        """Return what ``work`` returns. Where its size is above ``MAX_SIZE_AT_ONCE`` it is done beside the event loop,
+        for which all clients wait.
         """
-        if size <= SHORT:
+        if size <= MAX_SIZE_AT_ONCE:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._beside, work)
 

@@ -190,12 +190,14 @@ class IncrementalText:
         start, end = self._last_character(token_ids)
         self.num_prompt_read = (*last, len(prompt))[end]
         """How many of the prompt's tokens the prompt's own text has; that of the others is the completion's."""
+        self._begun = ""
+        """Text of the prompt's last tokens that is the completion's: it comes with the first of its own."""
         self._token_ids = token_ids[start:end]
         self._emitted = [self._decode(self._token_ids)]
         self._num_read = len(self._token_ids)
         self._stream: Any = None
         """Goes on behind the tokens that were read last. The first text has none: it is read behind the prompt's."""
-        self.step(token_ids[end:])
+        self._begun = self.step(token_ids[end:])
 
     def _last_character(self, token_ids: list[int]) -> tuple[int, int]:
         """Return where the last whole character begins and ends, as far as tokens tell. What follows is unfinished."""
@@ -214,7 +216,8 @@ class IncrementalText:
 
     def step(self, token_ids: Iterable[int]) -> str:
         """Return the text that became readable."""
-        return "".join(self._step(token_id) for token_id in token_ids if token_id not in self._skipped)
+        text = "".join(self._step(token_id) for token_id in token_ids if token_id not in self._skipped)
+        return self._with_begun(text)
 
     def _step(self, token_id: int) -> str:
         self._token_ids.append(token_id)
@@ -245,4 +248,8 @@ class IncrementalText:
 
     def flush(self) -> str:
         """Return what is left at the end of the completion; bytes that are no character read as U+FFFD."""
-        return "" if self._num_read == len(self._token_ids) else self._emit(self._rest())
+        return self._with_begun("" if self._num_read == len(self._token_ids) else self._emit(self._rest()))
+
+    def _with_begun(self, text: str) -> str:
+        text, self._begun = self._begun + text, ""
+        return text

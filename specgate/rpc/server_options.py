@@ -16,8 +16,9 @@ class ServerOptions:
     """Where and how a server listens. ``port`` 0 takes a free one.
 
     ``drain_s`` is how long running sessions may go on after a stop is asked for. An engine is taken for dead
-    after ``max_engine_age_s`` without a heartbeat. ``max_concurrent_streams`` holds for one connection. With
-    ``reuse_port`` other servers that say so too may share the port, and the kernel deals out the connections.
+    after ``max_engine_age_s`` without a heartbeat. ``max_concurrent_streams`` holds for one connection. A message of
+    more than ``max_request_bytes`` is refused unread, with RESOURCE_EXHAUSTED. With ``reuse_port`` other servers that
+    say so too may share the port, and the kernel deals out the connections.
 
     Raises:
         InvalidArgument: a value is outside its range, or the host is beyond loopback with neither ``tls`` nor
@@ -30,6 +31,7 @@ class ServerOptions:
     insecure: bool = False
     reuse_port: bool = False
     max_concurrent_streams: int = 1024
+    max_request_bytes: int = MAX_MESSAGE_BYTES
     drain_s: float = 30.0
     max_engine_age_s: float = 30.0
 
@@ -52,7 +54,7 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ("grpc.max_concurrent_streams", options.max_concurrent_streams),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", options.max_request_bytes),
         # gRPC's default is on: two servers could bind one port by accident, and each would get a part of the calls.
         ("grpc.so_reuseport", int(options.reuse_port)),
     )

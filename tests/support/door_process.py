@@ -97,9 +97,9 @@ async def _rest(pair: Pair, queue: RequestQueue) -> dict[str, Any]:
 
 async def _answer(pair: Pair, queue: RequestQueue, clock: LoopClock) -> None:
     while question := (await asyncio.to_thread(sys.stdin.readline)).strip():
-        answer = {"worst_ms": clock.read()} if question == "clock" else await _rest(pair, queue)
+        answer = {"worst_ms": await clock.read()} if question == "clock" else await _rest(pair, queue)
         # To look at what is alive stops the loop: no client's doing.
-        clock.read()
+        await clock.read()
         print(json.dumps(answer), flush=True)
 
 

@@ -14,8 +14,10 @@ class LoopClock:
     def __init__(self) -> None:
         self._worst_cpu_s = self._worst_wait_s = 0.0
 
-    def read(self) -> tuple[float, float]:
+    async def read(self) -> tuple[float, float]:
         """Return the longest stretch of CPU time and the longest wait, in milliseconds, and begin anew."""
+        # What runs now may be the end of a stretch, which the next beat counts.
+        await asyncio.sleep(10 * BEAT_S)
         worst = self._worst_cpu_s * 1e3, self._worst_wait_s * 1e3
         self._worst_cpu_s = self._worst_wait_s = 0.0
         return worst

@@ -40,14 +40,12 @@ async def encoded_prompt(
 async def _encoded_text(text: str, request_queue: RequestQueue) -> tuple[int, ...]:
     if not text:
         raise InvalidArgument("text", "is empty; at least 1 character is needed")
-    return await request_queue.encode(lambda tokenizer: tokenizer.encode(text), len(text.encode()), "text")
+    return await request_queue.read(lambda tokenizer: tokenizer.encode(text), len(text.encode()), "text")
 
 
 async def _encoded_chat(chat: pb.Chat, request_queue: RequestQueue) -> tuple[int, ...]:
     check_length("chat.messages", chat.messages, 1, MAX_MESSAGES)
-    turns = [_turn(index, message) for index, message in enumerate(chat.messages)]
-    encode = partial(_encode_turns, turns, continued=chat.continue_final_message)
-    return await request_queue.encode(encode, chat.ByteSize(), "chat")
+    return await request_queue.read(partial(_encode_turns, chat), chat.ByteSize(), "chat")
 
 
 def _turn(index: int, message: pb.ChatMessage) -> dict[str, str]:
@@ -58,7 +56,9 @@ def _turn(index: int, message: pb.ChatMessage) -> dict[str, str]:
     return turn(message.role, message.content, message.name)
 
 
-def _encode_turns(turns: list[dict[str, str]], tokenizer: TextTokenizer, *, continued: bool) -> tuple[int, ...]:
+def _encode_turns(chat: pb.Chat, tokenizer: TextTokenizer) -> tuple[int, ...]:
+    turns = [_turn(index, message) for index, message in enumerate(chat.messages)]
+    continued = chat.continue_final_message
     try:
         return tokenizer.encode_chat(turns, add_generation_prompt=not continued, continue_final_message=continued)
     except InvalidArgument as error:

@@ -15,10 +15,11 @@ from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices
 from orchestrator.api.grpc.prompts import encoded_prompt
 from orchestrator.api.keys.client import ADDRESS
 from orchestrator.api.keys.keyring import Keyring
-from orchestrator.api.request_queue import RequestQueue
+from orchestrator.api.request_queue import OTHER_BYTES, RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import SpecgateError
+from specgate.rpc.channel import MAX_MESSAGE_BYTES
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import for_client
@@ -27,6 +28,9 @@ from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc
 
 SERVICE = "specgate.v1.GenerationService"
+TOKEN_BYTES = 16
+"""Of a prompt, on the average: an id takes up to 5, a token of text seldom more than 8. The event loop reads a message
+in one go, and 2 MiB of the smallest fields keep it busy for 50 ms."""
 
 
 class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
@@ -120,7 +124,9 @@ class GrpcApi:
         drain_s: float = 30.0,
     ) -> None:
         checks = [] if keyring is None else [KeyInterceptor(SERVICE, keyring)]
-        self._server = Server(SERVICE, _options(listen, reuse_port=reuse_port, drain_s=drain_s), checks)
+        most = OTHER_BYTES + TOKEN_BYTES * request_queue.target_info.context_length
+        options = _options(listen, reuse_port=reuse_port, drain_s=drain_s)
+        self._server = Server(SERVICE, replace(options, max_request_bytes=min(most, MAX_MESSAGE_BYTES)), checks)
         servicer = GenerationServicer(request_queue)
         handlers: Any = self._server.handlers
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, handlers)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 from orchestrator.api.choices import check_num_choices, choices_of
 from orchestrator.api.http.chat import ChatRequest, Message
@@ -47,7 +48,11 @@ async def admissible(
         num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
         check_num_choices(num_prompts, params.num_copies)
         request_queue.check_room(num_prompts * params.num_copies)
-        grammar = await (request_queue.checked(params.grammar) if tool_use is None else tool_use.grammar())
+        if tool_use is None:
+            grammar = await request_queue.beside(lambda: params.grammar, params.num_bytes)
+            grammar = await request_queue.checked(grammar)
+        else:
+            grammar = await tool_use.grammar()
         prompts = await encode(params, request_queue)
         shown = frozenset[int]() if tool_use is None else tool_use.shown_token_ids
         requests = [_generation_request(params, prompt, grammar, shown, request_queue) for prompt in prompts]
@@ -70,19 +75,13 @@ async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, 
         InvalidArgument: see ``RequestQueue.encode``; or there is no chat template, or it refuses the messages.
     """
     if not isinstance(params, CompletionRequest):
-        encode = partial(
-            encode_chat,
-            params.messages,
-            params.offered_tools if isinstance(params, ChatRequest) else (),
-            add_generation_prompt=params.add_generation_prompt,
-            continue_final_message=params.continue_final_message,
-        )
-        return [await request_queue.encode(encode, params.num_bytes, params.prompt_field)]
+        tools = params.offered_tools if isinstance(params, ChatRequest) else ()
+        return [await request_queue.read(partial(encode_chat, params, tools), params.num_bytes, params.prompt_field)]
     texts = [prompt for prompt in params.prompt if isinstance(prompt, str)]
     lists = [prompt for prompt in params.prompt if not isinstance(prompt, str)]
     if texts:
         encode_all = partial(_encode_texts, texts, params.add_special_tokens is not False)
-        return await request_queue.encode(encode_all, params.num_bytes, "prompt")
+        return await request_queue.read(encode_all, params.num_bytes, "prompt")
     return await request_queue.beside(partial(_known_ids, lists, request_queue.target_info), params.num_bytes)
 
 
@@ -97,21 +96,26 @@ def _known_ids(lists: Sequence[Sequence[int]], target: ModelInfo) -> list[tuple[
     return [tuple(token_ids) for token_ids in lists]
 
 
-def encode_chat(
-    messages: Sequence[Message],
-    tools: Sequence[Tool],
-    tokenizer: TextTokenizer,
-    *,
-    add_generation_prompt: bool | None,
-    continue_final_message: bool | None,
-) -> tuple[int, ...]:
+class Chat(Protocol):
+    """What is asked about a conversation, whatever the endpoint."""
+
+    @property
+    def messages(self) -> Sequence[Message] | None: ...
+
+    @property
+    def add_generation_prompt(self) -> bool | None: ...
+
+    @property
+    def continue_final_message(self) -> bool | None: ...
+
+
+def encode_chat(chat: Chat, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
     """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
-    continued = bool(continue_final_message)
-    begin = not continued if add_generation_prompt is None else add_generation_prompt
+    continued = bool(chat.continue_final_message)
     return tokenizer.encode_chat(
-        [message.for_template() for message in messages],
+        [message.for_template() for message in chat.messages or ()],
         [tool.for_template() for tool in tools],
-        add_generation_prompt=begin,
+        add_generation_prompt=not continued if chat.add_generation_prompt is None else chat.add_generation_prompt,
         continue_final_message=continued,
     )
 

@@ -50,12 +50,9 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     if media_type != "application/json":
         raise ApiError(415, "the body must be sent with Content-Type: application/json")
     async with _Body(request) as body:
-        try:
-            if len(body) <= SMALL_BODY_BYTES:
-                return model.from_json(body)
-            return await asyncio.get_running_loop().run_in_executor(_PARSING, _parse, model, body)
-        except ValidationError as error:
-            raise _refusal(error) from None
+        if len(body) <= SMALL_BODY_BYTES:
+            return _parse(model, body)
+        return await asyncio.get_running_loop().run_in_executor(_PARSING, _parse, model, body)
 
 
 class _Body:
@@ -101,14 +98,17 @@ class _Body:
 
 
 def _parse(model: type[Model], body: bytes) -> Model:
-    """Return a long body as a ``model``; one of countless fields is refused unread.
+    """Return a body as a ``model``; one of countless fields is refused unread.
 
     To name all that is wrong with them would stop everybody else for seconds.
     """
     num_fields = sum(1 for _ in FIELD.finditer(body))
     if num_fields > MAX_FIELDS:
         raise ApiError(400, f"the body has {num_fields} fields; {MAX_FIELDS} are the most", code="invalid_value")
-    return model.from_json(body)
+    try:
+        return model.from_json(body)
+    except ValidationError as error:
+        raise _refusal(error) from None
 
 
 def _refusal(error: ValidationError) -> ApiError:

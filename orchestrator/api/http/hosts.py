@@ -32,7 +32,7 @@ class HostMiddleware:
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self._app = app
-        self._patterns = [*LOOPBACK, *(host.lower() for host in hosts)]
+        self._patterns = [*LOOPBACK, *(host.lower().removesuffix(".") for host in hosts)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""

@@ -16,7 +16,7 @@ from orchestrator.api.http.metrics import Timing, metrics, total
 from orchestrator.api.http.rendering import to_json, to_json_in_pieces
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.sse import EventWriter, ReaderLost, event_of, unless_reader_leaves
-from orchestrator.api.request_queue import SHORT, RequestQueue
+from orchestrator.api.request_queue import MAX_SIZE_AT_ONCE, RequestQueue
 from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import InvalidArgument, SpecgateError, reason_of
 
@@ -146,7 +146,7 @@ class GenerationResponse(Response):
 
 
 def _json_of(size: int) -> Callable[[Any], str]:
-    return to_json if size <= SHORT else to_json_in_pieces
+    return to_json if size <= MAX_SIZE_AT_ONCE else to_json_in_pieces
 
 
 def _events_of(chunks: Callable[[], Iterator[Body]], size: int) -> list[bytes]:

@@ -46,13 +46,18 @@ class EventWriter:
         self.started = False
         """Whether the status has been sent: what fails later must be told by an event."""
 
-    async def write(self, event: bytes, num_tokens: int = 0) -> None:
+    async def write(self, event: bytes, num_tokens: int = 0, *, more: bool = True) -> None:
         """Send ``event``, which carries so many tokens; returns once the connection has room for more.
 
         Raises:
             ReaderLost: it was not taken.
         """
-        await self._write(event, num_tokens)
+        try:
+            async with self._writing:
+                await self._pace.write(self._emit(event, more=more), num_tokens)
+        except (ReaderTooSlow, OSError) as error:
+            raise ReaderLost(str(error) or "the connection broke") from error
+        self._wrote_at_s = self._loop.time()
 
     async def done(self) -> None:
         """Say that the answer is complete, and end the response. Raises ReaderLost."""
@@ -71,15 +76,7 @@ class EventWriter:
 
     async def _end(self, body: bytes) -> None:
         await self._stop_heart()
-        await self._write(body, more=False)
-
-    async def _write(self, body: bytes, num_tokens: int = 0, *, more: bool = True) -> None:
-        try:
-            async with self._writing:
-                await self._pace.write(self._emit(body, more=more), num_tokens)
-        except (ReaderTooSlow, OSError) as error:
-            raise ReaderLost(str(error) or "the connection broke") from error
-        self._wrote_at_s = self._loop.time()
+        await self.write(body, more=False)
 
     async def _emit(self, body: bytes, *, more: bool) -> None:
         if not self.started:
@@ -96,7 +93,7 @@ class EventWriter:
                 if due_s > 0 or self._writing.locked():
                     await asyncio.sleep(max(due_s, HEARTBEAT_S / 10))
                 elif self.started:
-                    await self._write(b": waiting\n\n")
+                    await self.write(b": waiting\n\n")
                 else:
                     self._wrote_at_s = self._loop.time()
 

@@ -32,7 +32,7 @@ class StrictBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
-    _num_bytes: int = PrivateAttr(0)
+    _num_bytes: int = PrivateAttr()
 
     @classmethod
     def from_json(cls, body: bytes) -> Self:

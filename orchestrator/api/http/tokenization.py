@@ -70,14 +70,14 @@ def add_tokenization(app: FastAPI, request_queue: RequestQueue) -> None:
         encode = partial(_tokenized, params, request_queue.target_info.context_length)
         field = "prompt" if params.messages is None else "messages"
         charge_request()
-        return _json(await request_queue.encode(encode, params.num_bytes, field))
+        return _json(await request_queue.read(encode, params.num_bytes, field))
 
     @app.post("/detokenize")
     async def detokenize(request: Request) -> Response:
         params = await read_model(request, DetokenizeRequest)
         check_model(params.model, request_queue)
         charge_request()
-        return _json(await request_queue.encode(partial(_detokenized, params.tokens), params.num_bytes, "tokens"))
+        return _json(await request_queue.read(partial(_detokenized, params.tokens), params.num_bytes, "tokens"))
 
     @app.get("/tokenizer_info")
     async def tokenizer_info() -> Response:
@@ -95,13 +95,7 @@ def _detokenized(token_ids: Sequence[int], tokenizer: TextTokenizer) -> str:
 
 def _tokenized(params: TokenizeRequest, context_length: int, tokenizer: TextTokenizer) -> str:
     if params.messages is not None:
-        tokens = encode_chat(
-            params.messages,
-            params.tools or (),
-            tokenizer,
-            add_generation_prompt=params.add_generation_prompt,
-            continue_final_message=params.continue_final_message,
-        )
+        tokens = encode_chat(params, params.tools or (), tokenizer)
     else:
         tokens = tokenizer.encode(params.prompt or "", add_special_tokens=params.add_special_tokens is not False)
     return to_json_in_pieces(

@@ -76,18 +76,23 @@ async def test_places_are_each_clients_own(desk: Desk) -> None:
     with pytest.raises(TooManySessions, match="2 of your requests"):
         await (await desk.put("a"))
     waiting.append(await desk.put("b"))
-    # All places are taken; who has none gets one.
+    # All places are taken; who has none gets the last one of who has more.
     with pytest.raises(TooManySessions, match="1 of your requests"):
         await (await desk.put("b"))
     waiting.append(await desk.put("c"))
+    with pytest.raises(TooManySessions, match="2 of your requests"):
+        await waiting.pop(2)
+    # Nobody has more than one.
+    with pytest.raises(TooManySessions, match="0 of your requests"):
+        await (await desk.put("d"))
     # Who leaves gives its place back.
-    for left in waiting[1:3]:
-        left.cancel()
-        await asyncio.wait([left])
-    waiting = [waiting[0], *waiting[3:], await desk.put("a")]
+    left = waiting.pop(1)
+    left.cancel()
+    await asyncio.wait([left])
+    waiting.append(await desk.put("a"))
     desk.let_go()
-    assert await asyncio.gather(*waiting) == ["a1", "b5", "c7", "a8"]
-    assert desk.done == ["a1", "b5", "c7", "a8"]
+    assert await asyncio.gather(*waiting) == ["a1", "b5", "c7", "a9"]
+    assert desk.done == ["a1", "b5", "c7", "a9"]
 
 
 async def test_what_fails_fails_for_its_client(desk: Desk) -> None:

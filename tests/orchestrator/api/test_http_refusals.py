@@ -191,8 +191,8 @@ async def test_body_that_is_too_long(site: Site) -> None:
 @pytest.mark.parametrize(
     ("path", "prompt", "param"),
     [
-        (COMPLETIONS, {"prompt": "a" * 131_073}, "prompt"),
-        (CHAT, {"messages": [USER, USER | {"content": "a" * 131_072}]}, "messages"),
+        (COMPLETIONS, {"prompt": "a" * 1_179_649}, "prompt"),
+        (CHAT, {"messages": [USER, USER | {"content": "a" * 1_179_648}]}, "messages"),
     ],
     ids=["completion", "chat"],
 )
@@ -200,7 +200,7 @@ async def test_prompt_that_cannot_fit_is_refused_unread(path: str, prompt: dict[
     async with open_site(tokenizer=ascii_tokenizer(kind=Unused)) as site:
         error = await refused(site, path, {"model": "fake"} | prompt)
         assert (error["param"], error["code"]) == (param, "invalid_value")
-        assert "bytes; 131072 are the most" in error["message"]
+        assert "bytes; 1179648 are the most" in error["message"]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])

@@ -136,12 +136,12 @@ async def test_no_more_than_two_long_prompts_are_encoded_at_a_time(byte_level: T
         return (1,)
 
     async with open_room(tokenizer=byte_level) as room:
-        prompts = [asyncio.create_task(room.request_queue.encode(work, 5000, "text")) for _ in range(5)]
+        prompts = [asyncio.create_task(room.request_queue.read(work, 5000, "text")) for _ in range(5)]
         await eventually(lambda: running == 2)
         # A client that leaves makes no room for a third while its work goes on.
         prompts[0].cancel()
         # The event loop is free meanwhile, and short prompts pass by.
-        assert await room.request_queue.encode(lambda _: (2,), 7, "text") == (2,)
+        assert await room.request_queue.read(lambda _: (2,), 7, "text") == (2,)
         may_end.set()
         assert await asyncio.gather(*prompts[1:]) == [(1,)] * 4
         assert most == 2

@@ -176,7 +176,7 @@ async def door(pool: ServePool, handle: DeploymentHandle[Any]) -> AsyncIterator[
     async with await Orchestrator.connect(pool) as orchestrator:
         request_queue = RequestQueue(orchestrator, GatewaySettings(), Defaults(), "leases")
         app = make_app(request_queue, Replicas("verifier", handle).check)
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://door") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
             yield client
 
 

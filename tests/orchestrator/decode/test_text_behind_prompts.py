@@ -74,6 +74,9 @@ def test_prompt_and_completion_are_the_whole_text_wherever_it_is_cut(
         (["▁is", *FOX[:3]], ["▁Paris"], ["��� Paris", ""]),
         (["▁is", *FOX[:3]], [], ["���"]),
         ([*FOX * 5, *FOX[:2], TURN], FOX[2:], ["", "🦊", ""]),
+        # A byte behind it that is a character by itself, which its tokens do not tell from one that goes on.
+        ([*FOX, "<0x20>"], ["▁Paris"], ["  Paris", ""]),
+        ([*FOX, "<0x20>"], [], [" "]),
         # Bytes that are no character take back text; what follows goes on behind them.
         (["▁is"], ["日", "<0xFF>", "▁Paris", "▁is"], ["日", "", "� Paris", " is", ""]),
         ([*FOX], ["<0xFF>", "▁Paris", "▁is"], ["", "� Paris", " is", ""]),

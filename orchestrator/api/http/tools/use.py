@@ -37,6 +37,7 @@ class ToolUse:
     def __init__(self, params: ChatRequest, request_queue: RequestQueue) -> None:
         tokenizer = _tokenizer(request_queue)
         self._request_queue = request_queue
+        self._num_bytes = params.num_bytes
         self._choice = params.tool_choice
         self._functions = [tool.function for tool in params.offered_tools]
         self._parallel = params.parallel_tool_calls is not False
@@ -72,16 +73,17 @@ class ToolUse:
             raise ApiError(400, f"tools: take more than {MAX_CHECK_S:g} s to check", param="tools") from None
 
     async def _whole_grammar(self) -> Grammar | None:
-        for index, function in self._called:
-            await self._checked(
-                GrammarKind.JSON_SCHEMA,
-                json.dumps(function.schema_of_arguments),
-                f"tools[{index}].function.parameters",
-            )
-        parallel = self._parallel and self._choice == "required"
-        called = [function for _, function in self._called]
-        text = self._format.grammar(called, self._marker_ids, parallel=parallel)
+        schemas, text = await self._request_queue.beside(self._texts, self._num_bytes)
+        for (index, _), schema in zip(self._called, schemas, strict=True):
+            await self._checked(GrammarKind.JSON_SCHEMA, schema, f"tools[{index}].function.parameters")
         return await self._checked(GrammarKind.LARK, text, "tools")
+
+    def _texts(self) -> tuple[list[str], str]:
+        """Return the schema of each function that may be called, and the grammar of all of them."""
+        called = [function for _, function in self._called]
+        parallel = self._parallel and self._choice == "required"
+        schemas = [json.dumps(function.schema_of_arguments) for function in called]
+        return schemas, self._format.grammar(called, self._marker_ids, parallel=parallel)
 
     async def _checked(self, kind: GrammarKind, text: str, name: str) -> Grammar | None:
         try:

@@ -236,7 +236,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"tools": [tool(parameters={"not": {}})], "tool_choice": "required"}, "tools[0].function.parameters", "not"),
     ({"tools": [tool(description="x" * 300_000)], "max_tokens": 1}, "max_tokens", "context length"),
-    ({"tools": [tool(description="x" * 3_000_000)]}, "messages", "bytes; 1048576 are the most"),
+    ({"tools": [tool(description="x" * 3_000_000)]}, "messages", "bytes; 2097152 are the most"),
     ({"tool_choice": "required", "min_tokens": 2}, "min_tokens", "excludes a grammar"),
     (
         {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "type": "function", "function": NAMED}]}]},
