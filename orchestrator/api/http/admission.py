@@ -72,7 +72,7 @@ async def encode(params: Asked, request_queue: RequestQueue) -> list[tuple[int, 
     """Return each prompt's token ids.
 
     Raises:
-        InvalidArgument: see ``RequestQueue.encode``; or there is no chat template, or it refuses the messages.
+        InvalidArgument: see ``RequestQueue.read``; or there is no chat template, or it refuses the messages.
     """
     if not isinstance(params, CompletionRequest):
         tools = params.offered_tools if isinstance(params, ChatRequest) else ()
