@@ -21,6 +21,7 @@ from specgate.errors import (
     InternalError,
     InvalidArgument,
     NonFiniteLogits,
+    ResourceExhausted,
     ServiceUnavailable,
     SpecgateError,
     TooManySessions,
@@ -224,7 +225,6 @@ HELLO = ("user", "Hi")
         ("chat.messages[0].name (length)", pb.Chat(messages=[pb.ChatMessage(role="user", name="a" * 513)])),
         ("chat.messages", chat(("assistant", "I speak first"))),
         ("chat (tokens) (length)", chat(("user", "a" * 600))),
-        ("chat", chat(("user", "a" * 200_000))),
     ],
 )
 async def test_a_chat_that_is_none(field: str, asked: pb.Chat) -> None:
@@ -232,6 +232,13 @@ async def test_a_chat_that_is_none(field: str, asked: pb.Chat) -> None:
         error = await error_of(client.ask(chat=asked))
         assert isinstance(error, InvalidArgument)
         assert error.field == field
+        assert room.verifier.sessions == []
+
+
+async def test_a_call_of_more_bytes_than_a_context_needs_is_refused_unread() -> None:
+    async with entered(tokenizer=TOKENIZER) as (room, _, client):
+        assert isinstance(await error_of(client.ask(text="a" * 1_060_000)), ResourceExhausted)
+        assert isinstance(await error_of(client.ask(text="a" * 1_050_000)), InvalidArgument)
         assert room.verifier.sessions == []
 
 
