@@ -135,8 +135,8 @@ class GenerationResponse(Response):
         async with aclosing(self._choices.deltas()) as deltas:
             async for index, delta in deltas:
                 self._timing.delta()
-                chunks = partial(self._answer.chunks, index, delta)
-                for event in await self._request_queue.beside(partial(_events_of, chunks, delta.size), delta.size):
+                size, chunks = delta.size, partial(self._answer.chunks, index, delta)
+                for event in await self._request_queue.beside(partial(_events_of, chunks, size), size):
                     yield event
         for chunk in self._answer.closing(self._metrics()):
             yield event_of(chunk, to_json)
