@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +41,11 @@ CASES = {
 }
 REPEATING = (0, 1, 2, 0, 1)
 """A prompt that asks to be copied."""
+LEAST_P = 1e-3
 OTHER_SEEDS = 500_000
 """A text follows from its seed where little is drafted: each case has its own, so that their chances are their own."""
+RETRIES = 10_000_000
+"""Seeds from here on are of a second look."""
 SOURCES = ("suffix", "suffix+model", "layer-skip")
 RUNS = [
     pytest.param(1_200, id="quick"),
@@ -102,6 +105,22 @@ async def seeded(
         return await run_all(orchestrator, [replace(base, seed=seed) for seed in seeds], concurrency)
 
 
+async def drawn(
+    draw: Callable[[range], Awaitable[list[Generation]]], law: dict[Text, float], seeds: range
+) -> tuple[float, list[Generation]]:
+    """Return the p-value of the texts of these seeds, and the generations.
+
+    Where it is small, four times as many other seeds decide. Of thirty tests a run, each at one in a thousand, one
+    fails in thirty runs by chance; twice in a row is one in a million, and a law that is another one fails the more.
+    """
+    generations = [one for start in seeds[::500] for one in await draw(range(start, min(seeds.stop, start + 500)))]
+    p = p_value(Counter(g.token_ids for g in generations), law)
+    if p > LEAST_P or seeds.start >= RETRIES:
+        return p, generations
+    print(f"p = {p:.1e} of {len(seeds)} runs, so others decide")
+    return await drawn(draw, law, range(RETRIES + seeds.start, RETRIES + seeds.start + 4 * len(seeds)))
+
+
 @pytest.mark.parametrize("num_runs", RUNS)
 @pytest.mark.parametrize("case", CASES)
 async def test_joint_law_of_four_tokens(
@@ -109,18 +128,18 @@ async def test_joint_law_of_four_tokens(
 ) -> None:
     # Where a drafter is busy it guesses little.
     concurrency = 4 if case == "run-ahead" else 32
-    counts, seen = Counter[Text](), Counter[str]()
-    for start in range(0, num_runs, 500):
-        generations = await seeded(services, CASES[case], range(start, min(num_runs, start + 500)), concurrency)
-        counts.update(g.token_ids for g in generations)
-        seen["prepared"] += num_prepared(generations)
-        for name in ("rounds", "accepted", "drafted", "drafter_failures"):
-            seen[name] += sum(getattr(g.stats, name) for g in generations)
-    p = p_value(counts, joint_law(pair[1], CASES[case]))
-    print(f"{case}: {num_runs} runs, {dict(seen)}, p = {p:.3f}")
+
+    async def draw(seeds: range) -> list[Generation]:
+        return await seeded(services, CASES[case], seeds, concurrency)
+
+    p, generations = await drawn(draw, joint_law(pair[1], CASES[case]), range(num_runs))
+    names = ("rounds", "accepted", "drafted", "drafter_failures")
+    seen = {name: sum(getattr(g.stats, name) for g in generations) for name in names}
+    seen["prepared"] = num_prepared(generations)
+    print(f"{case}: {num_runs} runs, {seen}, p = {p:.3f}")
     assert 0 < seen["accepted"] < seen["drafted"]
     assert seen["drafter_failures"] == 0
-    assert p > 1e-3
+    assert p > LEAST_P
     assert seen["prepared"] > 0 or case != "run-ahead"
 
 
@@ -154,19 +173,18 @@ async def test_the_law_is_the_same_with_every_source(
     num_runs: int,
 ) -> None:
     base = replace(UNGATED, prompt_token_ids=REPEATING, gate=gate, gamma=3)
-    counts, accepted = Counter[Text](), 0
-    for start in range(0, num_runs, 500):
-        both = sources[method], services[1]
-        first = OTHER_SEEDS + 50_000 * (2 * SOURCES.index(method) + (gate is Gate.AUTO)) + start
-        generations = await seeded(both, base, range(first, first + min(500, num_runs - start)))
-        counts.update(g.token_ids for g in generations)
-        accepted += sum(g.stats.accepted for g in generations)
-    p = p_value(counts, joint_law(pair[1], base))
+    first = OTHER_SEEDS + 50_000 * (2 * SOURCES.index(method) + (gate is Gate.AUTO))
+
+    async def draw(seeds: range) -> list[Generation]:
+        return await seeded((sources[method], services[1]), base, seeds)
+
+    p, generations = await drawn(draw, joint_law(pair[1], base), range(first, first + num_runs))
+    accepted = sum(g.stats.accepted for g in generations)
     print(f"{method}, {gate}: {num_runs} runs, {accepted} accepted, p = {p:.3f}")
     # Four tokens are over before the drafter that copies under auto has begun. The law of what it would announce is in
     # tests/verifier_svc/test_follow_ups.py.
     assert accepted > num_runs // 20 or (method, gate) == ("suffix", Gate.AUTO)
-    assert p > 1e-3
+    assert p > LEAST_P
 
 
 async def test_the_law_is_the_same_where_drafters_are_lost_in_mid_stream(
@@ -175,11 +193,14 @@ async def test_the_law_is_the_same_where_drafters_are_lost_in_mid_stream(
     """Most texts are begun with a draft and finished without one, or with that of another session."""
     flags = (*FLAGS, "--run-ahead", "64")
     with running("drafter", pair[0], *flags, module=("tests.support.leaving_drafter",)) as leaving:
-        generations = await seeded((leaving, services[1]), CASES["gate none"], range(1_200))
+        p, generations = await drawn(
+            lambda seeds: seeded((leaving, services[1]), CASES["gate none"], seeds),
+            joint_law(pair[1], CASES["gate none"]),
+            range(1_200),
+        )
     lost = [g.stats for g in generations if g.stats.drafter_failures > 0 and g.stats.rounds > 0]
     num_accepted = sum(stats.accepted for stats in lost)
-    p = p_value(Counter(g.token_ids for g in generations), joint_law(pair[1], CASES["gate none"]))
     print(f"{len(lost)} texts lost a drafter behind a round of it, {num_accepted} tokens accepted there, p = {p:.3f}")
     assert len(lost) > 300
     assert num_accepted > 30
-    assert p > 1e-3
+    assert p > LEAST_P
