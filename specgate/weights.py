@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from specgate.errors import ModelLoadError
 
@@ -30,6 +31,21 @@ def fingerprint(name: str) -> str:
                 file.seek(8 + header + max(size - 8 - header - _BLOCK_BYTES, 0) * block // (_BLOCKS - 1))
                 digest.update(file.read(_BLOCK_BYTES))
     return digest.hexdigest()
+
+
+def stored_dtypes(name: str) -> set[str]:
+    """Return the number formats of a model's weights as safetensors call them, such as "BF16".
+
+    Raises:
+        ModelLoadError: there are no safetensors.
+    """
+    return {tensor["dtype"] for path in _weight_files(name) for tensor in _tensors(path)}
+
+
+def _tensors(path: Path) -> list[dict[str, Any]]:
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return [tensor for name, tensor in header.items() if name != "__metadata__"]
 
 
 def _weight_files(name: str) -> list[Path]:

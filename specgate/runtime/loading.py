@@ -11,8 +11,10 @@ from transformers.utils import logging as transformers_logging
 
 from specgate.errors import ModelLoadError, SpecgateError
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
+from specgate.runtime.stored_weights import keep_short
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
+from specgate.weights import stored_dtypes
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _UNKNOWN_CONTEXT_LENGTH = 2048
@@ -55,12 +57,20 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load(
-    name: str, device: torch.device, dtype: torch.dtype, progress: Progress, skip: str | None = None
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress,
+    skip: str | None = None,
+    *,
+    keeps_stored: bool = False,
 ) -> LoadedModel:
     """Load ``name``, a folder or a hub id, with its own eager attention.
 
     Args:
         skip: file of the blocks to leave out, see ``layer_skip``.
+        keeps_stored: where the files are in bfloat16 and ``dtype`` is float32, keep the weights as they are: the
+            numbers are the same, and take half the memory.
 
     Raises:
         InvalidArgument: the file of blocks is not for this model, or cannot be.
@@ -71,7 +81,7 @@ def load(
     tokenizer = _from_files(lambda: load_tokenizer(name), name)
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
     progress("weights", 0, 1)
-    weights = _from_files(lambda: _load_weights(name, config, dtype, blocks), name)
+    weights = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, keeps_stored), name)
     model = weights.to(device).eval().requires_grad_(False)
     progress("weights", 1, 1)
     width = int(config.get_text_config().vocab_size)
@@ -99,6 +109,16 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
     except Exception as error:
         first_line = (str(error).strip().splitlines() or [""])[0]
         raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
+
+
+def _stored_or_wide(
+    name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None, keeps_stored: bool
+) -> Any:
+    if keeps_stored and dtype is torch.float32 and stored_dtypes(name) == {"BF16"}:
+        model = _load_weights(name, config, torch.bfloat16, blocks)
+        if keep_short(model):
+            return model
+    return _load_weights(name, config, dtype, blocks)
 
 
 def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None) -> Any:

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from specgate import tracing
+from specgate import cpu_library, tracing
+from specgate.cpu_library import InstructionSet
 from specgate.errors import EngineFailed
 from specgate.rpc.server import Server, ServerOptions
 from specgate.rpc.tls import TlsFiles
 from specgate.service.config import ServiceConfig
 from specgate.service.leases import LeaseBook
 from specgate.service.text import ServedText
-from specgate.types import ModelInfo
+from specgate.types import Attention, Dtype, ModelInfo
 
 AddServicer = Callable[[Any, Any], None]
 """Puts a servicer for a ServedModel into a server's handlers."""
@@ -182,11 +183,15 @@ def load_served(
         torch.set_num_threads(config.threads)
     device = pick_device(config.device)
     dtype = pick_dtype(config.dtype, device)
-    loaded = load(config.model, device, dtype, on_loading, config.skip_file)
+    packs = _packs_on(config, device)
+    keeps_stored = packs and config.dtype == Dtype.AUTO
+    loaded = load(config.model, device, dtype, on_loading, config.skip_file, keeps_stored=keeps_stored)
     runner = _build(role, loaded, config, on_loading)
     adapt(runner)
     if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
         on_notice(slow)
+    if device.type == "cpu" and config.attention is Attention.AUTO and not packs:
+        on_notice(f"SLOW: products by torch on {device}: {cpu_library.why_not()}")
     forward_costs = measure_forwards(runner)
     engine = Engine(runner, _limits(config, device.type), chains=device.type == "cuda", on_failure=on_failure)
     engine.start()
@@ -228,12 +233,19 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         max_guesses=config.run_ahead_rows,
         capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
         cpu_graphs=config.cpu_graphs,
+        packs=_packs_on(config, loaded.device),
         progress=on_loading,
     )
     if on_cuda:
         kernel = runner.kernel
         on_loading(f"attention by {kernel.name} ({kernel.why}), {len(runner.buckets)} CUDA graphs", 1, 1)
     return runner
+
+
+def _packs_on(config: ServiceConfig, device: Any) -> bool:
+    """Return whether weights may be packed: on a processor that there are kernels for, unless torch's are wanted."""
+    wanted = config.attention is Attention.AUTO and device.type == "cpu"
+    return wanted and cpu_library.instruction_set() is not InstructionSet.NONE
 
 
 def _cpu_page_size(config: ServiceConfig, context_length: int) -> int:

@@ -132,8 +132,8 @@ def speed_up_narrow_rows(model: nn.Module) -> None:
 def products_of(model: nn.Module) -> Products:
     """Return what ``speed_up_narrow_rows`` gave a model's layers."""
     forwards = (layer.forward for layer in model.modules() if type(layer) is nn.Linear)
-    given = (forward.keywords["products"] for forward in forwards if isinstance(forward, partial))
-    return next(given, Products({}))
+    ours = (forward for forward in forwards if isinstance(forward, partial) and forward.func is narrow_linear)
+    return next((forward.keywords["products"] for forward in ours), Products({}))
 
 
 def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: int) -> float:
@@ -149,7 +149,7 @@ def seconds(product: Product | None, weights: Sequence[torch.Tensor], num_rows: 
 @torch.inference_mode()
 def fastest(weights: Sequence[torch.Tensor], timer: Timer = seconds) -> dict[int, Product]:
     """Return the other product by the number of rows, where it is clearly faster than torch's own."""
-    some = list(_some_of(weights))
+    some = list(some_of(weights))
     if not some:
         return {}
     dtype = some[0].dtype
@@ -165,7 +165,7 @@ def other(num_rows: int, dtype: torch.dtype) -> Product:
     return twin if num_rows == 1 else turned
 
 
-def _some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+def some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Yield weights of every shape, about as many numbers of each as of any other; of a large one its first rows."""
     shapes: dict[torch.Size, list[torch.Tensor]] = {}
     for weight in weights:

@@ -10,6 +10,7 @@ import time
 import torch
 from torch import nn
 
+from specgate.runtime.cpu.packing import panels_of
 from specgate.runtime.loading import Progress
 
 MOST_ROWS = 32
@@ -21,7 +22,11 @@ BUDGET_S = 2.0
 @torch.inference_mode()
 def warm_up(model: nn.Module, progress: Progress, budget_s: float = BUDGET_S) -> None:
     """Run one plain linear layer of every shape on 1 to ``MOST_ROWS`` rows; those on other devices are left alone."""
-    plain = [layer for layer in model.modules() if type(layer) is nn.Linear and layer.weight.device.type == "cpu"]
+    plain = [
+        layer
+        for layer in model.modules()
+        if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and panels_of(layer) is None
+    ]
     layers = {(layer.weight.shape, layer.weight.dtype, layer.bias is not None): layer for layer in plain}
     progress("warm-up", 0, 1)
     end_s = time.monotonic() + budget_s

@@ -9,6 +9,7 @@ from specgate.runtime.attention.interface import Batch, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
@@ -38,7 +39,7 @@ class ModelRunner:
         self.vocab_size = loaded.vocab_size
         self.device = loaded.device
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
-        self._call = ModelCall(loaded)
+        self._call = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
         self._graphs: Graphs | None = None
         self.why_no_graphs = ""
         self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))

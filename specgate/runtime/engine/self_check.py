@@ -15,8 +15,11 @@ from specgate.runtime.attention import interface
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.batch_sampler import check_finite
-from specgate.runtime.cpu.linear import speed_up_narrow_rows
+from specgate.runtime.cpu.decoder import DecoderKernel
+from specgate.runtime.cpu.linear import is_float32_on_cpu, speed_up_narrow_rows
+from specgate.runtime.cpu.packing import pack_layers, panels_serve
 from specgate.runtime.cuda.fused_layers import fuse_layers
+from specgate.runtime.decoder_form import NotOfThisForm
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel, Progress
@@ -36,12 +39,19 @@ _FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexErr
 
 
 def prepare(
-    loaded: LoadedModel, kv_tokens: int, page_size: int, progress: Progress, kernels: Sequence[Kernel] | None = None
+    loaded: LoadedModel,
+    kv_tokens: int,
+    page_size: int,
+    progress: Progress,
+    kernels: Sequence[Kernel] | None = None,
+    *,
+    packs: bool = True,
 ) -> ModelRunner:
     """Return a runner whose logits were compared with the model's own.
 
     Args:
         kernels: ways to compute attention, the most wanted first; the first one that passes serves.
+        packs: on the CPU in float32, pack the weights, and run a decoder of Llama's form in one call.
 
     Raises:
         UnsupportedArchitecture: the paged attention does not compute what the model asks for.
@@ -52,10 +62,12 @@ def prepare(
     rows = _token_ids(loaded, _lengths(loaded, kv_tokens, page_size))
     expected = [_eager_logits(loaded, ids) for ids in rows]
     _switch_attention(loaded)
-    speed_up_narrow_rows(loaded.model)
+    one_call = _packed(loaded) if packs else []
+    if not panels_serve(loaded.model):
+        speed_up_narrow_rows(loaded.model)
     fuse_norms(loaded.model)
     fuse_layers(loaded.model)
-    *wanted, last = kernels or [PagedSdpaKernel()]
+    *wanted, last = [*one_call, *(kernels or [PagedSdpaKernel()])]
     for kernel in wanted:
         try:
             runner = _checked(ModelRunner(loaded, kv_tokens, page_size, kernel), rows, expected)
@@ -67,6 +79,17 @@ def prepare(
         runner = _checked(ModelRunner(loaded, kv_tokens, page_size, last), rows, expected)
     progress("self-check", 1, 1)
     return runner
+
+
+def _packed(loaded: LoadedModel) -> list[Kernel]:
+    """Pack a model's weights where that is the way here; return what runs all its layers in one call, if it does."""
+    if not is_float32_on_cpu(loaded.model) or not pack_layers(loaded.model):
+        return []
+    try:
+        return [DecoderKernel(loaded)]
+    except NotOfThisForm as reason:
+        _log.info("%s runs layer by layer: %s", loaded.architecture, reason)
+        return []
 
 
 def _checked(runner: ModelRunner, rows: Sequence[list[int]], expected: Sequence[torch.Tensor]) -> ModelRunner:

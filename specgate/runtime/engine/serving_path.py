@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.warm_up import warm_up
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.engine.graph_check import add_cpu_graphs, add_graphs
@@ -24,6 +25,7 @@ def build(
     max_guesses: int = 0,
     capturer: Capturer | None,
     cpu_graphs: bool = True,
+    packs: bool = True,
     progress: Progress,
 ) -> ModelRunner:
     """Bring a model onto its serving path.
@@ -35,6 +37,7 @@ def build(
         max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
         capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
         cpu_graphs: record forwards of few rows, on the CPU.
+        packs: see ``self_check.prepare``.
 
     Raises:
         UnsupportedArchitecture, ModelLoadError: see ``self_check.prepare``.
@@ -42,12 +45,13 @@ def build(
     """
     # Until the check has told how much memory a page takes.
     to_check = kv_tokens_to_check(loaded, page_size)
-    runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels)
+    runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels, packs=packs)
     warm_up(loaded.model, progress)
     runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions, memory_share))
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
-    if cpu_graphs and loaded.device.type == "cpu":
+    # Where all layers are one call there is no interpreter between them.
+    if cpu_graphs and loaded.device.type == "cpu" and not isinstance(runner.kernel, DecoderKernel):
         add_cpu_graphs(runner, progress)
     return runner
 

@@ -1,0 +1,59 @@
+/* What Python hands over; specgate/runtime/cpu/native_types.py has the same structures. No Python, no torch. */
+#ifndef SPECGATE_NATIVE_H
+#define SPECGATE_NATIVE_H
+
+#include <stdint.h>
+
+enum { LANES = 16 }; /* Outputs of a panel. */
+
+/* A weight [out, in], packed in panels of 16 outputs: float32 [panels][in][16], or bfloat16 [panels][(in + 1) / 2][16][2],
+   whose pairs are two numbers of one output. The last panel is filled up with zeros, and so is an odd input. */
+typedef struct {
+    const void *panels;
+    const float *bias; /* [panels * 16], or NULL. */
+    int64_t out, in;
+    int64_t is_bfloat16;
+} Matrix;
+
+typedef struct {
+    Matrix query, key, value, attention_out, gate, up, down;
+    const float *attention_norm, *mlp_norm; /* [width] */
+    const float *query_norm, *key_norm;     /* [head_dim], or NULL. */
+    float *key_pages;                       /* [num_pages][kv_heads][page_panels][head_dim][16] */
+    float *value_pages;                     /* [num_pages][kv_heads][page_size][head_stride] */
+    int64_t window;                         /* How many tokens a row sees, itself among them; 0 is all. */
+    int64_t has_attention, has_mlp;
+} Layer;
+
+typedef struct {
+    const Layer *layers;
+    int64_t num_layers, vocabulary, width, heads, kv_heads, head_dim, mlp_width, page_size;
+    float scale, epsilon;
+    const void *embedding; /* [vocabulary, width]; NULL: it is the head's own matrix. */
+    int64_t embedding_is_bfloat16;
+    const float *final_norm;
+    Matrix head;
+} Decoder;
+
+typedef void Range(int64_t begin, int64_t end, void *context);
+/* torch_parallel_for of torch's stable C interface; 0 where it went well. */
+typedef int32_t ParallelFor(int64_t begin, int64_t end, int64_t grain, Range *range, void *context);
+
+typedef struct {
+    int64_t first_row, num_rows, start; /* Rows of the batch, and the position of the first one. */
+    int64_t first_page;                 /* Where in the batch's pages its own begin, in order. */
+} Sequence;
+
+typedef struct {
+    const int64_t *token_ids, *positions; /* [num_rows] */
+    const int64_t *keep;                  /* [num_kept] rows whose logits are wanted; NULL: all. */
+    const Sequence *sequences;
+    const int64_t *pages;
+    int64_t num_rows, num_kept, num_sequences, num_positions;
+    const float *cosines, *sines; /* [num_positions][head_dim / 2] */
+    float *scratch;               /* As many as specgate_scratch_floats says. */
+    float *logits;                /* [num_kept][panels of the head * 16] */
+    ParallelFor *parallel_for;    /* NULL: one thread. */
+} Batch;
+
+#endif

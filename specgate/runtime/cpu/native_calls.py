@@ -1,0 +1,103 @@
+"""The C library as Python calls it: the structures of ``native/native.h``, and torch's own threads for its loops."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from specgate import cpu_library
+from specgate.cpu_library import InstructionSet
+from specgate.errors import InternalError
+
+LANES = 16
+"""Outputs of a panel."""
+_CHOICES = {InstructionSet.AVX2: 1, InstructionSet.AVX512: 2, InstructionSet.NEON: 3}
+_FAILURES = {
+    1: "it got no memory",
+    2: "it has no such kernels",
+    3: "torch's threads did not run it",
+    4: "a token or a place is out of range",
+}
+
+
+class Matrix(Structure):
+    _fields_ = [
+        ("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64), ("is_bfloat16", c_int64),
+    ]  # fmt: skip
+
+
+class Layer(Structure):
+    _fields_ = [
+        *((name, Matrix) for name in ("query", "key", "value", "attention_out", "gate", "up", "down")),
+        *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
+        ("key_pages", c_void_p), ("value_pages", c_void_p),
+        ("window", c_int64), ("has_attention", c_int64), ("has_mlp", c_int64),
+    ]  # fmt: skip
+
+
+class Decoder(Structure):
+    _fields_ = [
+        ("layers", POINTER(Layer)),
+        *((name, c_int64) for name in ("num_layers", "vocabulary", "width", "heads", "kv_heads", "head_dim", "mlp_width",
+                                       "page_size")),
+        ("scale", c_float), ("epsilon", c_float),
+        ("embedding", c_void_p), ("embedding_is_bfloat16", c_int64), ("final_norm", c_void_p), ("head", Matrix),
+    ]  # fmt: skip
+
+
+class Batch(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("token_ids", "positions", "keep", "sequences", "pages")),
+        *((name, c_int64) for name in ("num_rows", "num_kept", "num_sequences", "num_positions")),
+        *((name, c_void_p) for name in ("cosines", "sines", "scratch", "logits", "parallel_for")),
+    ]  # fmt: skip
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = cpu_library.load()
+    if library is None:
+        raise InternalError(cpu_library.why_not())
+    library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(Batch)]
+    library.specgate_product.argtypes = [c_int, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]
+    library.specgate_scratch_floats.argtypes = [POINTER(Decoder), c_int64, c_int64]
+    library.specgate_scratch_floats.restype = c_int64
+    return library
+
+
+@cache
+def _kernels() -> int:
+    return _CHOICES[cpu_library.instruction_set()]
+
+
+@cache
+def _parallel_for() -> int | None:
+    folder = Path(torch.__file__).parent / "lib"
+    return ctypes.cast(ctypes.CDLL(str(next(folder.glob("libtorch_cpu.*")))).torch_parallel_for, c_void_p).value
+
+
+def threads() -> int | None:
+    """Return the address by which torch runs a loop on its threads; None where it has but one."""
+    return _parallel_for() if torch.get_num_threads() > 1 else None
+
+
+def product(matrix: Matrix, rows: torch.Tensor, out: torch.Tensor) -> None:
+    """Multiply contiguous rows [rows, in] with a matrix, into ``out`` [rows, panels * LANES]."""
+    _check(_library().specgate_product(_kernels(), matrix, rows.data_ptr(), len(rows), out.data_ptr(), threads()))
+
+
+def scratch_floats(decoder: Decoder, num_rows: int, num_kept: int) -> int:
+    """Return how many float32 numbers a forward writes beside its results."""
+    return int(_library().specgate_scratch_floats(decoder, num_rows, num_kept))
+
+
+def forward(decoder: Decoder, batch: Batch) -> None:
+    """Run all layers. The interpreter is free meanwhile."""
+    _check(_library().specgate_forward(_kernels(), decoder, batch))
+
+
+def _check(failure: int) -> None:
+    if failure:
+        raise MemoryError(_FAILURES[failure]) if failure == 1 else RuntimeError(_FAILURES[failure])

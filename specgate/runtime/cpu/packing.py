@@ -1,0 +1,115 @@
+"""A loaded model's plain products over panels: packed once, and what the weights took before is given back."""
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from specgate import cpu_library
+from specgate.cpu_library import InstructionSet
+from specgate.runtime.cpu import panels
+from specgate.runtime.cpu.linear import GAIN, some_of
+from specgate.runtime.cpu.panels import Panels, pack
+from specgate.runtime.stored_weights import put_away, stand_in, weight_of
+from specgate.runtime.timing import is_clearly_faster
+
+COMPARED_ROWS = (1, 2, 4, 8)
+"""A token alone, and a verification: what a forward's cost must not grow with."""
+_DTYPES = (torch.float32, torch.bfloat16)
+_log = logging.getLogger(__name__)
+
+
+def pack_layers(model: nn.Module) -> bool:
+    """Pack the plain linear layers of a model on the CPU; False: torch's own ways serve.
+
+    That is where there is no library for this processor, or where torch's product is faster for a row and for several.
+    """
+    layers = [layer for layer in model.modules() if _is_plain(layer)]
+    if cpu_library.instruction_set() is InstructionSet.NONE or not layers:
+        return False
+    if is_torch_faster([weight_of(layer) for layer in layers]):
+        _log.info("torch's own products serve: they are the faster ones on this processor")
+        return False
+    before = bytes_of(model)
+    packed: dict[int, tuple[Panels, nn.Parameter]] = {}
+    for layer in layers:
+        _pack(layer, packed)
+    for module in model.modules():
+        if type(module) is nn.Embedding and (shared := packed.get(weight_of(module).data_ptr())):
+            put_away(module, None, shared[1])
+            setattr(module, "forward", partial(_looked_up, shared[0]))  # noqa: B010
+            module.panels = shared[0]  # type: ignore[assignment]
+    _log.info("weights are packed: %.0f MB, %.0f before", bytes_of(model) / 1e6, before / 1e6)
+    return True
+
+
+def panels_serve(model: nn.Module) -> bool:
+    """Return whether a model's products are packed."""
+    return any(panels_of(layer) for layer in model.modules())
+
+
+def panels_of(layer: nn.Module) -> Panels | None:
+    """Return what a layer was packed into; None: it was not."""
+    found: Panels | None = vars(layer).get("panels")
+    return found
+
+
+def bytes_of(model: nn.Module) -> int:
+    """Return how many bytes the weights take in memory; those that several share count once."""
+    held: dict[int, int] = {}
+    for module in model.modules():
+        own = [*module.parameters(recurse=False), vars(module).get("stored_weight"), *(panels_of(module) or ())[:2]]
+        for tensor in own:
+            if isinstance(tensor, torch.Tensor):
+                held[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+    return sum(held.values())
+
+
+@torch.inference_mode()
+def is_torch_faster(weights: Sequence[torch.Tensor]) -> bool:
+    """Return whether torch multiplies so much faster by some of these weights that panels would lose at every width."""
+    some = [weight.float() for weight in some_of(weights)]
+    packed = [pack(weight) for weight in some]
+    return all(_loses(some, packed, num_rows) for num_rows in COMPARED_ROWS)
+
+
+def _loses(weights: Sequence[torch.Tensor], packed: Sequence[Panels], num_rows: int) -> bool:
+    def torchs() -> float:
+        return _seconds([partial(F.linear, weight=weight) for weight in weights], packed, num_rows)
+
+    return is_clearly_faster(
+        torchs, lambda: _seconds([partial(panels.linear, one) for one in packed], packed, num_rows), GAIN
+    )
+
+
+def _seconds(products: Sequence[Any], packed: Sequence[Panels], num_rows: int) -> float:
+    rows = {one.in_features: torch.ones(num_rows, one.in_features) for one in packed}
+    start_s = time.perf_counter()
+    for product, one in zip(products, packed, strict=True):
+        product(rows[one.in_features])
+    return time.perf_counter() - start_s
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    if type(layer) is not nn.Linear or layer.weight.device.type != "cpu":
+        return False
+    return layer.weight.dtype is torch.float32 and weight_of(layer).dtype in _DTYPES
+
+
+def _pack(layer: Any, packed: dict[int, tuple[Panels, nn.Parameter]]) -> None:
+    weight, bias = weight_of(layer), layer.bias
+    key = weight.data_ptr()
+    if key not in packed or bias is not None:
+        packed[key] = pack(weight, bias), stand_in(weight)
+    layer.panels = packed[key][0]
+    put_away(layer, None, packed[key][1])
+    layer.forward = partial(panels.linear, layer.panels)
+
+
+def _looked_up(shared: Panels, token_ids: torch.Tensor) -> torch.Tensor:
+    return panels.looked_up(shared.numbers, token_ids)[..., : shared.in_features]

@@ -1,0 +1,181 @@
+"""What a decoder of Llama's form is, and where its weights are: the one place that faster ways to run one look into.
+
+A layer of this form norms, attends with rotated queries and keys, adds, norms, gates an MLP by SiLU, and adds. Modules
+are known by their names and kinds; what a name cannot tell, such as a factor on the residual stream, shows when a
+forward is compared with the model's own, which whoever relies on this does.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from specgate.runtime.layer_skip import NoAttention, NoMlp
+
+T = TypeVar("T")
+_EPSILONS = ("variance_epsilon", "eps")
+
+
+class NotOfThisForm(Exception):
+    """Says what about a model is another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A root-mean-square norm with a weight."""
+
+    weight: torch.Tensor
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionForm:
+    """``window`` is how many tokens a row sees, itself among them; 0 is all. Norms of each head, or none."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    out: nn.Linear
+    query_norm: Norm | None
+    key_norm: Norm | None
+    head_dim: int
+    scale: float
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class MlpForm:
+    gate: nn.Linear
+    up: nn.Linear
+    down: nn.Linear
+
+
+@dataclass(frozen=True, slots=True)
+class LayerForm:
+    """None stands for a block that was left out."""
+
+    attention_norm: Norm
+    attention: AttentionForm | None
+    mlp_norm: Norm
+    mlp: MlpForm | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderForm:
+    """A whole decoder. ``rotary`` is called as HuggingFace's, with something like the rows and with positions."""
+
+    embedding: nn.Embedding
+    layers: tuple[LayerForm, ...]
+    final_norm: Norm
+    head: nn.Linear
+    rotary: nn.Module
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    epsilon: float
+
+
+def form_of(model: Any) -> DecoderForm:
+    """Return the form of a HuggingFace causal language model.
+
+    Raises:
+        NotOfThisForm: it has another one.
+    """
+    base = getattr(model, "model", None)
+    parts = _parts(base, {"embed_tokens", "layers", "norm", "rotary_emb"}, set())
+    layers = tuple(_layer(layer) for layer in parts["layers"].children())
+    attentions = [layer.attention for layer in layers if layer.attention]
+    if not attentions:
+        raise NotOfThisForm("no layer has attention")
+    norms = [norm for layer in layers for norm in (layer.attention_norm, layer.mlp_norm)]
+    norms += [norm for one in attentions for norm in (one.query_norm, one.key_norm) if norm]
+    norms.append(_norm(parts["norm"]))
+    head_dim = _alike((one.head_dim for one in attentions), "sizes of heads")
+    return DecoderForm(
+        embedding=_plain(parts["embed_tokens"], nn.Embedding),
+        layers=layers,
+        final_norm=norms[-1],
+        head=_plain(model.get_output_embeddings(), nn.Linear),
+        rotary=parts["rotary_emb"],
+        heads=_alike((one.query.out_features // head_dim for one in attentions), "numbers of heads"),
+        kv_heads=_alike((one.key.out_features // head_dim for one in attentions), "numbers of heads of keys"),
+        head_dim=head_dim,
+        scale=_alike((one.scale for one in attentions), "scales"),
+        epsilon=_alike((norm.epsilon for norm in norms), "epsilons"),
+    )
+
+
+def _layer(layer: nn.Module) -> LayerForm:
+    parts = _parts(layer, {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}, set())
+    return LayerForm(
+        attention_norm=_norm(parts["input_layernorm"]),
+        attention=None if type(parts["self_attn"]) is NoAttention else _attention(parts["self_attn"]),
+        mlp_norm=_norm(parts["post_attention_layernorm"]),
+        mlp=None if type(parts["mlp"]) is NoMlp else _mlp(parts["mlp"]),
+    )
+
+
+def _attention(module: Any) -> AttentionForm:
+    parts = _parts(module, {"q_proj", "k_proj", "v_proj", "o_proj"}, {"q_norm", "k_norm"})
+    head_dim = module.head_dim
+    norms = [_norm(parts[name], head_dim) if name in parts else None for name in ("q_norm", "k_norm")]
+    if getattr(module, "use_rope", True) in (False, 0):
+        raise NotOfThisForm("a layer does not rotate")
+    if head_dim % 2:
+        raise NotOfThisForm(f"heads have {head_dim} numbers, which are no two halves")
+    query, key, value, out = (_plain(parts[name], nn.Linear) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
+    window = getattr(module, "sliding_window", None) or 0
+    return AttentionForm(query, key, value, out, norms[0], norms[1], head_dim, float(module.scaling), window)
+
+
+def _mlp(module: Any) -> MlpForm:
+    parts = _parts(module, {"gate_proj", "up_proj", "down_proj"}, {"act_fn"})
+    numbers = torch.linspace(-4, 4, 9)
+    if not torch.allclose(module.act_fn(numbers), F.silu(numbers)):
+        raise NotOfThisForm("its MLP gates by another function than SiLU")
+    gate, up, down = (_plain(parts[name], nn.Linear) for name in ("gate_proj", "up_proj", "down_proj"))
+    return MlpForm(gate, up, down)
+
+
+def _norm(module: nn.Module, width: int | None = None) -> Norm:
+    epsilon = next((getattr(module, name) for name in _EPSILONS if hasattr(module, name)), None)
+    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+    if names != ["weight"] or not isinstance(epsilon, float):
+        raise NotOfThisForm(f"{type(module).__name__} is no norm with a weight and an epsilon alone")
+    weight = cast(torch.Tensor, module.weight)
+    if width is not None and len(weight) != width:
+        raise NotOfThisForm("it norms all heads together")
+    return Norm(weight, epsilon)
+
+
+def _parts(module: nn.Module | None, needed: set[str], possible: set[str]) -> dict[str, nn.Module]:
+    """Return a module's children, if they are those that it needs, and nothing but what is possible beside them."""
+    if not isinstance(module, nn.Module):
+        raise NotOfThisForm("it is built in another way")
+    parts = dict(module.named_children())
+    own = [name for name, _ in module.named_parameters(recurse=False)]
+    if missing := sorted(needed - parts.keys()):
+        raise NotOfThisForm(f"{type(module).__name__} has no {', '.join(missing)}")
+    if others := sorted(parts.keys() - needed - possible) + own:
+        raise NotOfThisForm(f"{type(module).__name__} has {', '.join(others)}")
+    return parts
+
+
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+def _plain(module: object, kind: Callable[..., Kind]) -> Kind:
+    if type(module) is not kind:
+        raise NotOfThisForm(f"{type(module).__name__} is no plain {kind.__name__}")
+    return cast(Kind, module)
+
+
+def _alike(values: Iterable[T], what: str) -> T:
+    one, *others = dict.fromkeys(values)
+    if others:
+        raise NotOfThisForm(f"its {what} differ")
+    return one
