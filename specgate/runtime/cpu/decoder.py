@@ -1,4 +1,4 @@
-"""A decoder of Llama's form on the CPU: all its layers in one call of C, over pages that lie as that call reads them."""
+"""A decoder of Llama's form on the CPU: all its layers in one call of C, and pages that lie as that call reads them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ class DecoderKernel:
         return DecoderPages(num_pages, page_size, len(form.layers), form.kv_heads, form.head_dim)
 
     def inputs(self, batch: Sequence[Rows], pages: KVPages, device: torch.device) -> Inputs:
-        """Return all integers of a forward as views of one tensor: tokens, positions, rows to keep, sequences, pages."""
+        """Return the integers of a forward, all in one tensor: tokens, positions, rows to keep, sequences, pages."""
         token_ids: list[int] = []
         positions: list[int] = []
         keep: list[int] = []

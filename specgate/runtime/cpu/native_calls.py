@@ -40,8 +40,8 @@ class Layer(Structure):
 class Decoder(Structure):
     _fields_ = [
         ("layers", POINTER(Layer)),
-        *((name, c_int64) for name in ("num_layers", "vocabulary", "width", "heads", "kv_heads", "head_dim", "mlp_width",
-                                       "page_size")),
+        *((name, c_int64) for name in ("num_layers", "vocabulary", "width", "heads", "kv_heads", "head_dim",
+                                       "mlp_width", "page_size")),
         ("scale", c_float), ("epsilon", c_float),
         ("embedding", c_void_p), ("embedding_is_bfloat16", c_int64), ("final_norm", c_void_p), ("head", Matrix),
     ]  # fmt: skip

@@ -5,12 +5,10 @@ torch takes two to three times as long for 4 rows as for one, although what is r
 stays that in memory and is widened on its way into a register: the numbers are those of float32, at half the bytes.
 """
 
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.native_calls import LANES, Matrix
