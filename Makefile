@@ -50,8 +50,10 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 clean: ## remove environments, caches and what was built
 	rm -rf .venv .venv-protos .venv-clients-* .triton node_modules build dist site *.egg-info
 	rm -rf clients/node/node_modules clients/cpp/build tests/clients/node/node_modules
+	rm -f specgate/runtime/cpu/libspecgate_cpu.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/.installed: pyproject.toml constraints.txt scripts/install
+# The sources of the C library: what is installed has it built.
+.venv/.installed: pyproject.toml setup.py constraints.txt scripts/install $(wildcard specgate/runtime/cpu/native/*.[ch])
 	scripts/install

@@ -11,7 +11,7 @@ import typer
 from orchestrator.api.settings.settings import load_settings
 from orchestrator.cli.exposure import exposure
 from orchestrator.cli.findings import Finding, FindingsReport, Status
-from orchestrator.cli.machine import check_machine, check_memory, look_around
+from orchestrator.cli.machine import check_library, check_machine, check_memory, look_around
 from orchestrator.cli.model_checks import (
     check_architecture,
     check_end,
@@ -64,9 +64,10 @@ def _examine(models: ModelOptions) -> Iterator[Finding]:
         yield from check_pair(target.facts, draft.facts)
     here = [side.facts for side in (target, draft) if side.is_local and side.facts]
     if here:
-        machine = look_around()
-        yield from check_machine(machine, models.service.value("device"))
-        yield from check_memory(machine, here, models.service.value("dtype"), models.service.value("device"))
+        machine, device = look_around(), models.service.value("device")
+        yield from check_machine(machine, device)
+        yield check_library(machine, device)
+        yield from check_memory(machine, here, models.service.value("dtype"), device)
 
 
 class _Side:

@@ -1,4 +1,4 @@
-"""The machine's cores, memory and GPUs, and whether the pair fits."""
+"""The machine's cores, memory, GPUs and C library, and whether the pair fits."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,6 +9,8 @@ from orchestrator.cli.findings import Finding, Status
 from orchestrator.cli.model_checks import in_short
 from orchestrator.cli.model_facts import ModelFacts
 from orchestrator.terminal.cores import num_usable_cores
+from specgate.cpu_library import InstructionSet, instruction_set, why_not
+from specgate.errors import InvalidArgument
 from specgate.types import dtype_on
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -79,9 +81,25 @@ def _device(machine: Machine, device: str) -> Finding:
     return Finding("machine", "device", Status.OK, names or "CPU")
 
 
+def check_library(machine: Machine, device: str) -> Finding:
+    """Tell what a CPU computes with: our C library and its instruction set, or torch and why. A GPU needs neither."""
+    try:
+        chosen, why = instruction_set(), why_not()
+    except InvalidArgument as error:
+        return Finding("machine", "C library", Status.PROBLEM, str(error), "unset it to take the processor's best")
+    if chosen is not InstructionSet.NONE:
+        return Finding("machine", "C library", Status.OK, f"computes on the CPU, with {chosen}")
+    status = Status.OK if _on_gpu(machine, device) else Status.WARNING
+    return Finding("machine", "C library", status, f"torch computes, more slowly: {why}")
+
+
+def _on_gpu(machine: Machine, device: str) -> bool:
+    return bool(machine.gpus) and device != "cpu"
+
+
 def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, device: str) -> Iterator[Finding]:
     """Compare what weights and KV pages need with what is free where they go."""
-    on_gpu = bool(machine.gpus) and device != "cpu"
+    on_gpu = _on_gpu(machine, device)
     dtype = dtype_on(dtype, "cuda" if on_gpu else "cpu")
     needed = sum(_needed_bytes(facts, BYTES[dtype]) for facts in models)
     index = int(device.partition(":")[2] or 0)

@@ -82,6 +82,21 @@ def test_all_packages_of_the_project_are_in_the_image() -> None:
     assert "'.[ray,otel]'" in install
 
 
+def test_the_c_library_is_built_and_its_compiler_left_behind() -> None:
+    build, image = DOCKERFILE.read_text().split("\nFROM ")[1:]
+    assert re.search(r"(?s)\binstall [^\n]* gcc libc6-dev\n.*\nCOPY [^\n]* setup\.py .*\bpip install\b", build)
+    assert "COPY --from=build /installed /usr/local" in image
+    (compiler,) = (line for line in instructions("RUN") if "gcc" in line and "$DEVICE" in line)
+    assert compiler.startswith('if [ "$DEVICE" = cuda ]')
+    assert image.count("gcc") == 1
+
+
+def test_no_library_of_this_machine_is_sent() -> None:
+    """The image has its own; one that was built here may need another glibc."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert lines.index("**/*.so") > lines.index("!specgate")
+
+
 def test_its_commands_are_programs_that_it_has() -> None:
     commands = [re.findall(r'"([^"]+)"', line.partition("CMD")[2]) for line in instructions("HEALTHCHECK")]
     commands += [re.findall(r'"([^"]+)"', line) for line in instructions("CMD")]

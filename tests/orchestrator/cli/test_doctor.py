@@ -1,19 +1,23 @@
 """The doctor names what is wrong with a pair, and what to do."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import AutoConfig
 
 from orchestrator.cli.findings import Finding, Status
-from orchestrator.cli.machine import Gpu, Machine, check_machine, check_memory
+from orchestrator.cli.machine import Gpu, Machine, check_library, check_machine, check_memory
 from orchestrator.cli.model_checks import check_architecture, check_pair, check_tokenizer
 from orchestrator.cli.model_facts import ModelFacts, count_parameters
 from orchestrator.cli.service_checks import ask_services
+from specgate import cpu_library
+from specgate.cpu_library import VARIABLE
 from tests.support.fake_services import model_info, serving
 from tests.support.models import TOKENIZER_SIZE, rewrite_json, write_llama
 from tests.support.orchestrating import Cli
@@ -175,6 +179,38 @@ def test_memory() -> None:
 def test_one_core_and_an_unusable_gpu_are_warnings() -> None:
     cores, device = check_machine(Machine(1, None, has_driver=True), "auto")
     assert (cores.status, device.status) == (Status.WARNING, Status.WARNING)
+
+
+def test_the_library_that_computes_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_library, "load", lambda: SimpleNamespace(specgate_cpu_best=lambda: 2))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    best = check_library(Machine(2, None), "auto")
+    assert (best.status, best.message) == (Status.OK, "computes on the CPU, with avx512")
+    monkeypatch.setenv(VARIABLE, "neon")
+    wrong = check_library(Machine(2, None), "auto")
+    assert wrong.status is Status.PROBLEM
+    assert f"{VARIABLE}: this processor lacks 'neon'" in wrong.message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "device", "status"),
+    [((), "auto", Status.WARNING), ((Gpu("g", 1),), "cpu", Status.WARNING), ((Gpu("g", 1),), "auto", Status.OK)],
+)
+def test_without_the_library_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: tuple[Gpu, ...], device: str, status: Status
+) -> None:
+    """It is a warning where a CPU computes."""
+    monkeypatch.setattr(cpu_library, "library_path", lambda: tmp_path / "nowhere")
+    monkeypatch.setattr(cpu_library, "load", lambda: None)
+    finding = check_library(Machine(2, None, gpus), device)
+    assert finding.status is status
+    assert "torch computes" in finding.message
+    assert "install a C compiler" in finding.message
+
+
+def test_the_report_has_a_line_of_the_library(pair: Path, orchestrator: Cli) -> None:
+    _, shown, _ = orchestrator("doctor", "--target", str(pair / "target"), "--draft", str(pair / "draft"))
+    assert re.search(r"machine +C library +(computes on the CPU, with|torch computes, more slowly: )", shown)
 
 
 async def test_running_services_are_asked() -> None:
