@@ -33,13 +33,13 @@ def fingerprint(name: str) -> str:
     return digest.hexdigest()
 
 
-def stored_dtypes(name: str) -> set[str]:
-    """Return the number formats of a model's weights as safetensors call them, such as "BF16".
+def are_bfloat16(name: str) -> bool:
+    """Return whether all of a model's weights are stored in bfloat16.
 
     Raises:
         ModelLoadError: there are no safetensors.
     """
-    return {tensor["dtype"] for path in _weight_files(name) for tensor in _tensors(path)}
+    return {tensor["dtype"] for path in _weight_files(name) for tensor in _tensors(path)} == {"BF16"}
 
 
 def _tensors(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from orchestrator.cli.model_facts import ModelFacts
 from orchestrator.terminal.cores import num_usable_cores
 from specgate.cpu_library import InstructionSet, instruction_set, why_not
 from specgate.errors import InvalidArgument
-from specgate.types import dtype_on
+from specgate.types import Dtype, dtype_on
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 KV_TOKENS = 32_768
@@ -100,8 +100,9 @@ def _on_gpu(machine: Machine, device: str) -> bool:
 def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, device: str) -> Iterator[Finding]:
     """Compare what weights and KV pages need with what is free where they go."""
     on_gpu = _on_gpu(machine, device)
+    stay_short = dtype == Dtype.AUTO and not on_gpu and _has_library()
     dtype = dtype_on(dtype, "cuda" if on_gpu else "cpu")
-    needed = sum(_needed_bytes(facts, BYTES[dtype]) for facts in models)
+    needed = sum(_needed_bytes(facts, BYTES[dtype], stay_short) for facts in models)
     index = int(device.partition(":")[2] or 0)
     free = machine.gpus[index].free_bytes if on_gpu and index < len(machine.gpus) else machine.free_bytes
     if not needed or free is None:
@@ -113,9 +114,18 @@ def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, dev
     if needed <= free:
         yield Finding("machine", "memory", Status.OK, told)
     else:
-        advice = "take --dtype bfloat16, fewer --kv-tokens at the services, or smaller models"
+        advice = "take fewer --kv-tokens at the services, or smaller models"
         yield Finding("machine", "memory", Status.PROBLEM, told, advice)
 
 
-def _needed_bytes(facts: ModelFacts, bytes_each: int) -> int:
-    return ((facts.num_parameters or 0) + KV_TOKENS * (facts.kv_numbers_per_token or 0)) * bytes_each
+def _has_library() -> bool:
+    try:
+        return instruction_set() is not InstructionSet.NONE
+    except InvalidArgument:
+        return False
+
+
+def _needed_bytes(facts: ModelFacts, bytes_each: int, stay_short: bool) -> int:
+    """``stay_short``: weights that are stored in bfloat16 are that in memory."""
+    of_weight = BYTES[Dtype.BFLOAT16] if stay_short and facts.are_weights_short else bytes_each
+    return (facts.num_parameters or 0) * of_weight + KV_TOKENS * (facts.kv_numbers_per_token or 0) * bytes_each

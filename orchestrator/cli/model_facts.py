@@ -11,6 +11,7 @@ from typing import Any, Self
 from specgate.errors import ModelLoadError
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import ModelInfo
+from specgate.weights import are_bfloat16
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _MAX_HEADER_BYTES = 100 << 20
@@ -30,6 +31,7 @@ class ModelFacts:
     tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
     eos_token_ids: tuple[int, ...] = ()
     num_parameters: int | None = None
+    are_weights_short: bool = False
     kv_numbers_per_token: int | None = None
 
     @classmethod
@@ -62,6 +64,7 @@ class ModelFacts:
             tokenizer_fingerprint=digests,
             eos_token_ids=_eos_token_ids(folder, text),
             num_parameters=count_parameters(folder),
+            are_weights_short=_are_short(folder),
             kv_numbers_per_token=_kv_numbers(text),
         )
 
@@ -89,6 +92,13 @@ def count_parameters(folder: Path) -> int | None:
         return sum(prod(shape) for file in files for shape in _shapes(file)) if files else None
     except (OSError, ValueError, KeyError, struct.error):
         return None
+
+
+def _are_short(folder: Path) -> bool:
+    try:
+        return are_bfloat16(str(folder))
+    except (ModelLoadError, OSError, ValueError, KeyError):
+        return False
 
 
 def _shapes(file: Path) -> Iterator[list[int]]:

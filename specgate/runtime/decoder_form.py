@@ -93,7 +93,7 @@ def form_of(model: Any) -> DecoderForm:
         raise NotOfThisForm("no layer has attention")
     norms = [norm for layer in layers for norm in (layer.attention_norm, layer.mlp_norm)]
     norms += [norm for one in attentions for norm in (one.query_norm, one.key_norm) if norm]
-    norms.append(_norm(parts["norm"]))
+    norms.append(norm_of(parts["norm"]))
     head_dim = _alike((one.head_dim for one in attentions), "sizes of heads")
     return DecoderForm(
         embedding=_plain(parts["embed_tokens"], nn.Embedding),
@@ -112,9 +112,9 @@ def form_of(model: Any) -> DecoderForm:
 def _layer(layer: nn.Module) -> LayerForm:
     parts = _parts(layer, {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}, set())
     return LayerForm(
-        attention_norm=_norm(parts["input_layernorm"]),
+        attention_norm=norm_of(parts["input_layernorm"]),
         attention=None if type(parts["self_attn"]) is NoAttention else _attention(parts["self_attn"]),
-        mlp_norm=_norm(parts["post_attention_layernorm"]),
+        mlp_norm=norm_of(parts["post_attention_layernorm"]),
         mlp=None if type(parts["mlp"]) is NoMlp else _mlp(parts["mlp"]),
     )
 
@@ -122,7 +122,7 @@ def _layer(layer: nn.Module) -> LayerForm:
 def _attention(module: Any) -> AttentionForm:
     parts = _parts(module, {"q_proj", "k_proj", "v_proj", "o_proj"}, {"q_norm", "k_norm"})
     head_dim = module.head_dim
-    norms = [_norm(parts[name], head_dim) if name in parts else None for name in ("q_norm", "k_norm")]
+    norms = [_head_norm(parts[name], head_dim) if name in parts else None for name in ("q_norm", "k_norm")]
     if getattr(module, "use_rope", True) in (False, 0):
         raise NotOfThisForm("a layer does not rotate")
     if head_dim % 2:
@@ -141,15 +141,30 @@ def _mlp(module: Any) -> MlpForm:
     return MlpForm(gate, up, down)
 
 
-def _norm(module: nn.Module, width: int | None = None) -> Norm:
+def norm_of(module: nn.Module) -> Norm:
+    """Return a module that has one weight and an epsilon, as a root-mean-square norm has.
+
+    Raises:
+        NotOfThisForm: it has more, or less.
+    """
     epsilon = next((getattr(module, name) for name in _EPSILONS if hasattr(module, name)), None)
-    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
-    if names != ["weight"] or not isinstance(epsilon, float):
+    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers(), *module.named_children())]
+    weight = getattr(module, "weight", None)
+    if (
+        names != ["weight"]
+        or not isinstance(weight, nn.Parameter)
+        or weight.ndim != 1
+        or not isinstance(epsilon, float)
+    ):
         raise NotOfThisForm(f"{type(module).__name__} is no norm with a weight and an epsilon alone")
-    weight = cast(torch.Tensor, module.weight)
-    if width is not None and len(weight) != width:
-        raise NotOfThisForm("it norms all heads together")
     return Norm(weight, epsilon)
+
+
+def _head_norm(module: nn.Module, head_dim: int) -> Norm:
+    norm = norm_of(module)
+    if len(norm.weight) != head_dim:
+        raise NotOfThisForm("it norms all heads together")
+    return norm
 
 
 def _parts(module: nn.Module | None, needed: set[str], possible: set[str]) -> dict[str, nn.Module]:

@@ -14,7 +14,7 @@ from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, loa
 from specgate.runtime.stored_weights import keep_short
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
-from specgate.weights import stored_dtypes
+from specgate.weights import are_bfloat16
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _UNKNOWN_CONTEXT_LENGTH = 2048
@@ -114,7 +114,7 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
 def _stored_or_wide(
     name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None, keeps_stored: bool
 ) -> Any:
-    if keeps_stored and dtype is torch.float32 and stored_dtypes(name) == {"BF16"}:
+    if keeps_stored and dtype is torch.float32 and are_bfloat16(name):
         model = _load_weights(name, config, torch.bfloat16, blocks)
         if keep_short(model):
             return model

@@ -18,12 +18,12 @@ from torch import nn
 
 from specgate.errors import reason_of
 from specgate.runtime.cpu.linear import is_float32_on_cpu
+from specgate.runtime.decoder_form import NotOfThisForm, norm_of
 
 _log = logging.getLogger(__name__)
 
 TOLERANCE = 1e-6
 """Relative: float32 rounds to 6e-8. Shorter formats have two roundings: models round once more than torch does."""
-_EPSILONS = ("variance_epsilon", "eps")
 _SCALES = (1e-6, 1e-3, 1.0, 1e3)
 
 
@@ -39,14 +39,13 @@ def fuse_norms(model: nn.Module) -> None:
 
 def _fused(module: nn.Module) -> "partial[torch.Tensor] | None":
     """Return torch's norm in place of one that has a weight and an epsilon and nothing else; None for other modules."""
-    epsilon = next((getattr(module, name) for name in _EPSILONS if hasattr(module, name)), None)
-    names = [name for name, _ in (*module.named_parameters(), *module.named_buffers(), *module.named_children())]
-    weight = getattr(module, "weight", None)
-    if not isinstance(epsilon, float) or names != ["weight"] or not isinstance(weight, nn.Parameter):
+    try:
+        norm = norm_of(module)
+    except NotOfThisForm:
         return None
-    if weight.ndim != 1 or len(inspect.signature(module.forward).parameters) != 1:
+    if len(inspect.signature(module.forward).parameters) != 1:
         return None
-    return partial(F.rms_norm, normalized_shape=list(weight.shape), weight=weight, eps=epsilon)
+    return partial(F.rms_norm, normalized_shape=list(norm.weight.shape), weight=norm.weight, eps=norm.epsilon)
 
 
 @torch.inference_mode()

@@ -24,7 +24,9 @@ class ModelSettings(BaseModel):
     model: str = Field("", description="Folder or hub id of a HuggingFace causal language model.")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     dtype: Dtype = Field(
-        Dtype.AUTO, description="Type of weights and forward passes; auto is bfloat16 on CUDA and float32 on the CPU."
+        Dtype.AUTO,
+        description="Type of weights and forward passes; auto is bfloat16 on CUDA; on the CPU float32, with bfloat16 "
+        "weights kept as stored.",
     )
     attention: Attention = Field(
         Attention.AUTO, description="varlen is one fused call, on CUDA only; sdpa runs everywhere."

@@ -23,7 +23,7 @@ class Dtype(StrEnum):
 def dtype_on(dtype: str, device: str) -> str:
     """Return the number format that ``dtype`` means on a device, "cpu", "cuda" or "cuda:N": never "auto".
 
-    Whatever the model's own files say: bfloat16 on CUDA, float32 on the CPU.
+    Whatever the model's own files say: bfloat16 on CUDA, float32 on the CPU (where weights may stay as stored).
 
     Raises:
         InvalidArgument: there is no such format.

@@ -6,7 +6,7 @@ what the pages hold up to themselves. How that is computed is a ``Kernel``'s mat
 not computed here are refused, because a model with random or small weights can pass a numerical check without them.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, cast
 
@@ -126,6 +126,10 @@ class Inputs(NamedTuple):
             self.token_ids.copy_(token_ids)
         else:
             self.token_ids.index_copy_(0, self.keep, token_ids)
+
+
+Forward = Callable[[Inputs], torch.Tensor]
+"""Of one ragged batch: the logits of the rows to keep, [rows, vocabulary], in the model's dtype."""
 
 
 class Kernel(Protocol):

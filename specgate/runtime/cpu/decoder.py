@@ -132,7 +132,8 @@ class DecoderKernel:
         angles = self._angles.up_to(batch.pages.num_pages * batch.pages.page_size)
         native_calls.forward(self._decoder, native_calls.Batch(
             first, first + 8 * num_rows, keep, sequences, sequences + 8 * 4 * batch.num_sequences,
-            num_rows, num_kept, batch.num_sequences, *angles, self._scratch.data_ptr(), logits.data_ptr(), native_calls.threads(),
+            num_rows, num_kept, batch.num_sequences, *angles, self._scratch.data_ptr(), logits.data_ptr(),
+            native_calls.threads(),
         ))  # fmt: skip
         return logits[:, : self._vocab_size]
 
@@ -157,8 +158,8 @@ class DecoderKernel:
         if len(mlp_widths) > 1:
             raise NotOfThisForm("its MLPs are of several widths")
         return Decoder(
-            self._layers, len(form.layers), form.embedding.num_embeddings, form.embedding.embedding_dim, form.heads, form.kv_heads, form.head_dim,
-            mlp_widths.pop(), 0, form.scale, form.epsilon, None if embedding is None else embedding.data_ptr(),
+            self._layers, len(form.layers), form.embedding.num_embeddings, form.embedding.embedding_dim, form.heads,
+            form.kv_heads, form.head_dim, mlp_widths.pop(), 0, form.scale, form.epsilon, None if embedding is None else embedding.data_ptr(),
             embedding is not None and embedding.dtype is torch.bfloat16, self._norm(form.final_norm),
             self._matrix(form.head),
         )  # fmt: skip

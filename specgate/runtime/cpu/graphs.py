@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from specgate.errors import UnsupportedArchitecture
-from specgate.runtime.attention.interface import Batch, Inputs
-from specgate.runtime.attention.model_call import ModelCall
+from specgate.runtime.attention.interface import Batch, Forward, Inputs
 from specgate.runtime.cpu.linear import Product, Products
 from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
@@ -103,7 +102,7 @@ class CpuGraphs:
         products: by which the model's layers multiply.
     """
 
-    def __init__(self, call: ModelCall, products: Products) -> None:
+    def __init__(self, call: Forward, products: Products) -> None:
         self._call = call
         self._products = products
         self._caller = next(_callers)

@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from specgate.runtime.attention.interface import KVPages
-from specgate.runtime.attention.model_call import ModelCall
+from specgate.runtime.attention.interface import Forward, KVPages
 from specgate.runtime.attention.packing import Layout
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.loading import Progress
@@ -121,7 +120,7 @@ class Graph:
     """
 
     def __init__(
-        self, bucket: Bucket, kernel: VarlenKernel, call: ModelCall, pages: KVPages, logits: torch.Tensor
+        self, bucket: Bucket, kernel: VarlenKernel, call: Forward, pages: KVPages, logits: torch.Tensor
     ) -> None:
         self.bucket = bucket
         self._kernel, self._call, self._pages = kernel, call, pages
@@ -194,7 +193,7 @@ class Graphs:
 def capture(
     buckets: Sequence[Bucket],
     kernel: VarlenKernel,
-    call: ModelCall,
+    call: Forward,
     pages: KVPages,
     logits: torch.Tensor,
     capturer: Capturer,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from specgate.errors import ResourceExhausted
-from specgate.runtime.attention.interface import Batch, Kernel
+from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
@@ -39,7 +39,7 @@ class ModelRunner:
         self.vocab_size = loaded.vocab_size
         self.device = loaded.device
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
-        self._call = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
+        self._call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
         self._graphs: Graphs | None = None
         self.why_no_graphs = ""
         self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))

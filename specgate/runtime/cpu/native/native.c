@@ -100,6 +100,11 @@ EXPORT int specgate_cpu_best(void) {
     return NONE;
 }
 
+/* Whether Python's structures are those of native.h. */
+EXPORT int specgate_agrees(int64_t matrix, int64_t layer, int64_t decoder, int64_t batch) {
+    return matrix == sizeof(Matrix) && layer == sizeof(Layer) && decoder == sizeof(Decoder) && batch == sizeof(Batch);
+}
+
 /* rows [num_rows][in] times a matrix, plus its bias: out [num_rows][panels * 16]. */
 EXPORT int specgate_product(
     int kernels, const Matrix *matrix, const float *rows, int64_t num_rows, float *out, ParallelFor *parallel_for) {
