@@ -84,6 +84,9 @@ class DecoderKernel:
         self._decoder = self._whole()
         self._angles = Angles(self._form, loaded.context_length)
         self._scratch = torch.empty(0)
+        self._floats_a_row, self._floats_a_kept = (
+            native_calls.scratch_floats(self._decoder, *n) for n in ((1, 0), (0, 1))
+        )
         self._pages: DecoderPages | None = None
         attentions = [layer.attention for layer in self._form.layers if layer.attention]
         self._num_calls, self._num_windows = len(attentions), sum(one.window > 0 for one in attentions)
@@ -138,7 +141,7 @@ class DecoderKernel:
         return logits[:, : self._vocab_size]
 
     def _grow_scratch(self, num_rows: int, num_kept: int) -> None:
-        needed = native_calls.scratch_floats(self._decoder, num_rows, num_kept)
+        needed = num_rows * self._floats_a_row + num_kept * self._floats_a_kept
         if needed > len(self._scratch):
             self._scratch = torch.empty(needed)
 

@@ -123,7 +123,8 @@ class CpuGraphs:
     def fit(self, inputs: Inputs) -> bool:
         """Return whether there is a graph for these rows, all of whose logits are wanted."""
         num_rows = len(inputs.token_ids)
-        return inputs.keep is None and num_rows <= MOST_ROWS and self.kind(num_rows) in self._replays
+        is_few = inputs.keep is None and num_rows <= MOST_ROWS
+        return bool(self._replays) and is_few and self.kind(num_rows) in self._replays
 
     def __call__(self, inputs: Inputs) -> torch.Tensor:
         """Return the logits of all rows, [rows, vocabulary], in the model's dtype."""
