@@ -1,0 +1,196 @@
+/* Rows times weights in panels. Included by kernels.h for each instruction set. */
+
+/* How a part of a product lies in memory. Steps are in float32 numbers, or in pairs of bfloat16 ones. */
+typedef struct {
+    const float *rows;
+    int64_t row_step;
+    const uint32_t *weights;
+    int64_t input_step, panel_step;
+    float *out;
+    int64_t out_step;
+    int64_t num_inputs;
+} NAME(Tile);
+#define TILE const NAME(Tile) *tile
+
+INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
+
+/* Sums of rows x panels: 0, or what is there already. */
+INLINE void NAME(begin)(const int rows, const int panels, VEC sums[rows][panels][VECTORS], TILE, int adds) {
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                sums[r][p][v] = adds ? NAME(load)(tile->out + r * tile->out_step + p * LANES + v * LANES_OF) : (VEC){0};
+}
+
+INLINE void NAME(end)(const int rows, const int panels, VEC sums[rows][panels][VECTORS], TILE) {
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                *(VEC *)(tile->out + r * tile->out_step + p * LANES + v * LANES_OF) = sums[r][p][v];
+}
+
+/* One input more: each row's number times the panels' weights of that input. */
+INLINE void NAME(step)(
+    const int rows, const int panels, VEC sums[rows][panels][VECTORS], VEC weights[panels][VECTORS], TILE, int64_t k) {
+    UNROLL for (int r = 0; r < rows; r++) {
+        float x = tile->rows[r * tile->row_step + k];
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++) sums[r][p][v] = weights[p][v] * x + sums[r][p][v];
+    }
+}
+
+INLINE void NAME(tile_float32)(const int rows, const int panels, TILE, int adds) {
+    VEC sums[rows][panels][VECTORS], weights[panels][VECTORS];
+    NAME(begin)(rows, panels, sums, tile, adds);
+    for (int64_t k = 0; k < tile->num_inputs; k++) {
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                weights[p][v] = NAME(load)(
+                    (const float *)tile->weights + p * tile->panel_step + k * tile->input_step + v * LANES_OF);
+        NAME(step)(rows, panels, sums, weights, tile, k);
+    }
+    NAME(end)(rows, panels, sums, tile);
+}
+
+INLINE void NAME(tile_bfloat16)(const int rows, const int panels, TILE) {
+    VEC sums[rows][panels][VECTORS], weights[panels][VECTORS];
+    NAME(begin)(rows, panels, sums, tile, 0);
+    for (int64_t k = 0; k < tile->num_inputs; k++) {
+        const uint32_t *pair = tile->weights + k / 2 * tile->input_step;
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                weights[p][v] = (VEC)(*(const WORDS *)(pair + p * tile->panel_step + v * LANES_OF) << 16);
+        NAME(step)(rows, panels, sums, weights, tile, k);
+        if (++k == tile->num_inputs) break;
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                weights[p][v] = (VEC)(*(const WORDS *)(pair + p * tile->panel_step + v * LANES_OF) & 0xffff0000u);
+        NAME(step)(rows, panels, sums, weights, tile, k);
+    }
+    NAME(end)(rows, panels, sums, tile);
+}
+
+#define TILES(rows) \
+    static void NAME(few_##rows)(TILE, int adds) { NAME(tile_float32)(rows, PANELS(rows), tile, adds); } \
+    static void NAME(one_##rows)(TILE, int adds) { NAME(tile_float32)(rows, 1, tile, adds); } \
+    static void NAME(few_short_##rows)(TILE) { NAME(tile_bfloat16)(rows, PANELS(rows), tile); } \
+    static void NAME(one_short_##rows)(TILE) { NAME(tile_bfloat16)(rows, 1, tile); }
+TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
+#if MOST_ROWS > 6
+TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
+#endif
+#undef TILES
+
+#if MOST_ROWS > 6
+#define OF_ROWS(name) \
+    {0, NAME(name##1), NAME(name##2), NAME(name##3), NAME(name##4), NAME(name##5), NAME(name##6), NAME(name##7), \
+     NAME(name##8), NAME(name##9), NAME(name##10), NAME(name##11), NAME(name##12)}
+#else
+#define OF_ROWS(name) \
+    {0, NAME(name##1), NAME(name##2), NAME(name##3), NAME(name##4), NAME(name##5), NAME(name##6)}
+#endif
+
+/* At most MOST_ROWS rows times so many panels. */
+static void NAME(tiles)(NAME(Tile) tile, int64_t rows, int64_t panels, int is_bfloat16, int adds) {
+    static void (*const few[])(TILE, int) = OF_ROWS(few_), (*const one[])(TILE, int) = OF_ROWS(one_);
+    static void (*const few_short[])(TILE) = OF_ROWS(few_short_), (*const one_short[])(TILE) = OF_ROWS(one_short_);
+    while (panels > 0) {
+        int64_t count = panels >= PANELS(rows) ? PANELS(rows) : 1;
+        int is_one = count < PANELS(rows);
+        if (is_bfloat16)
+            (is_one ? one_short : few_short)[rows](&tile);
+        else
+            (is_one ? one : few)[rows](&tile, adds);
+        tile.weights += count * tile.panel_step;
+        tile.out += count * LANES;
+        panels -= count;
+    }
+}
+
+/* Into how many rows to cut what is left, so that no group is much smaller than the others. */
+static int64_t NAME(group)(int64_t left) {
+    int64_t groups = (left + MOST_ROWS - 1) / MOST_ROWS;
+    return (left + groups - 1) / groups;
+}
+
+/* Matrices with the same inputs, their outputs side by side. */
+typedef struct {
+    const Matrix *const *matrices;
+    int64_t num_matrices;
+    const float *rows;
+    int64_t row_step, num_rows;
+    float *out;
+    int64_t out_step;
+    int adds; /* To what is in out: a residual. */
+} NAME(Product);
+
+/* Sums of a group of rows, with a bias perhaps, to where they belong. */
+INLINE void NAME(hand_out)(
+    const NAME(Product) *job, const float *sums, const float *bias, int64_t rows, int64_t width, float *out) {
+    for (int64_t r = 0; r < rows; r++, sums += width, out += job->out_step)
+        for (int64_t i = 0; i < width; i++) {
+            float total = bias ? sums[i] + bias[i] : sums[i];
+            out[i] = job->adds ? out[i] + total : total;
+        }
+}
+
+/* Numbers of rows that are read again for every panel: they should stay in a core's own cache. */
+enum { NAME(BLOCK) = 1 << 16 };
+
+/* Panels begin to end of one matrix, times all rows; out is its first panel's. */
+static void NAME(panels_times)(
+    const NAME(Product) *job, const Matrix *matrix, int64_t begin, int64_t end, float *out) {
+    int64_t panel_step = (matrix->is_bfloat16 ? (matrix->in + 1) / 2 : matrix->in) * LANES;
+    int64_t block = most(NAME(BLOCK) / most(matrix->in, 1) / MOST_ROWS, 1) * MOST_ROWS;
+    float sums[MOST_ROWS * PANELS(1) * LANES];
+    for (int64_t first = 0; first < job->num_rows; first += block) {
+        int64_t stop = least(first + block, job->num_rows);
+        for (int64_t p = begin, count; p < end; p += count) {
+            count = least(PANELS(1), end - p);
+            for (int64_t row = first, rows; row < stop; row += rows) {
+                rows = NAME(group)(stop - row);
+                NAME(tiles)((NAME(Tile)){
+                    .rows = job->rows + row * job->row_step, .row_step = job->row_step,
+                    .weights = (const uint32_t *)matrix->panels + p * panel_step,
+                    .input_step = LANES, .panel_step = panel_step,
+                    .out = sums, .out_step = count * LANES, .num_inputs = matrix->in,
+                }, rows, count, (int)matrix->is_bfloat16, 0);
+                const float *bias = matrix->bias ? matrix->bias + p * LANES : 0;
+                NAME(hand_out)(job, sums, bias, rows, count * LANES, out + row * job->out_step + p * LANES);
+            }
+        }
+    }
+}
+
+/* Panels begin to end, counted through all matrices. */
+static void NAME(multiply)(int64_t begin, int64_t end, void *context) {
+    const NAME(Product) *job = context;
+    float *out = job->out;
+    for (int64_t i = 0; i < job->num_matrices; i++) {
+        int64_t panels = num_panels(job->matrices[i]);
+        if (begin < panels && end > 0)
+            NAME(panels_times)(job, job->matrices[i], most(begin, 0), least(end, panels), out);
+        begin -= panels;
+        end -= panels;
+        out += panels * LANES;
+    }
+}
+
+/* Multiply-adds that are worth a thread of their own. */
+enum { NAME(WORTH) = 1 << 16 };
+
+static int NAME(in_parallel)(ParallelFor *parallel_for, int64_t count, int64_t work_each, Range *range, void *context) {
+    int64_t grain = most(1, NAME(WORTH) / most(work_each, 1));
+    if (parallel_for && count > grain) return parallel_for(0, count, grain, range, context) ? FAILED_TO_RUN : 0;
+    range(0, count, context);
+    return 0;
+}
+
+static int NAME(product)(
+    ParallelFor *parallel_for, const Matrix *const *matrices, int64_t num_matrices, const float *rows, int64_t row_step,
+    int64_t num_rows, float *out, int64_t out_step, int adds) {
+    NAME(Product) job = {matrices, num_matrices, rows, row_step, num_rows, out, out_step, adds};
+    int64_t panels = 0;
+    for (int64_t i = 0; i < num_matrices; i++) panels += num_panels(matrices[i]);
+    return NAME(in_parallel)(parallel_for, panels, LANES * matrices[0]->in * num_rows, NAME(multiply), &job);
+}
