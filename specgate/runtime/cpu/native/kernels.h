@@ -1,4 +1,4 @@
-/* Included by native.c once for each instruction set, with NAME, VECTOR_BYTES, VECTORS, MOST_ROWS and PANELS defined. */
+/* Included by native.c for each instruction set, with NAME, VECTOR_BYTES, VECTORS, MOST_ROWS and PANELS defined. */
 
 #define LANES_OF (VECTOR_BYTES / 4)
 #define INLINE static inline __attribute__((always_inline))
