@@ -5,13 +5,9 @@ its key and value and to cut the page to length takes 20 more, most of it the in
 share a forward on the CPU, this function is compiled by ``torch.jit.script``: eight lone rows take 14.6 instead of 16.1
 ms, sixteen 24.9 instead of 28.1. The operations are the same, and so are the numbers. (torch calls that deprecated.
 Where it is gone, the function runs as it is written.)
-
-In bfloat16 torch may take longer for a lone row than for two (100 against 45 microseconds there, behind 200 tokens, and
-530 against 170 behind 1,000). Where that is so, a lone row brings a copy of itself along.
 """
 
 import logging
-import time
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -20,11 +16,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from specgate.runtime.timing import is_clearly_faster
 from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
-GAIN = 1.2
-"""How much faster two rows must be than a lone one."""
 _log = logging.getLogger(__name__)
 
 Attend = Callable[..., torch.Tensor]
@@ -53,7 +46,6 @@ def attend_in_turn(
     masks: list[torch.Tensor | None],
     scale: float | None,
     is_grouped: bool,
-    has_twins: bool,
 ) -> torch.Tensor:
     """Write keys and values into the pages, and attend.
 
@@ -62,7 +54,6 @@ def attend_in_turn(
         key_pages, value_pages: [num_pages, kv_heads, page_size, head_dim].
         places: ``PageSpan`` of each sequence, in the order of its rows.
         masks: of each, additive, [num_rows, start + num_rows]; None: its rows see everything.
-        has_twins: a lone row that sees everything is run together with a copy of itself.
 
     Returns:
         [1, heads, total_rows, head_dim].
@@ -79,11 +70,9 @@ def attend_in_turn(
         keys.narrow(2, start, num_rows).copy_(new_keys)
         values.narrow(2, start, num_rows).copy_(new_values)
         keys, values = keys.narrow(2, 0, start + num_rows), values.narrow(2, 0, start + num_rows)
-        is_twin = has_twins and num_rows == 1 and mask is None
-        if is_twin:
-            rows = torch.cat((rows, rows), 2)
-        out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
-        outputs.append(out.narrow(2, 0, 1) if is_twin else out)
+        outputs.append(
+            F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
+        )
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
 
 
@@ -109,25 +98,4 @@ def _try_out(attend: Attend) -> None:
     rows, pages = torch.ones(1, 2, 3, 8), torch.ones(2, 2, 4, 8)
     places, masks = [PageSpan(0, 1, 0, 0), PageSpan(1, 2, 1, 1)], [None, torch.zeros(2, 3)]
     for _ in range(3):
-        attend(rows, rows, rows, pages, pages, places, masks, None, False, False)
-
-
-def lone_row_seconds(num_rows: int, dtype: torch.dtype) -> float:
-    """Return what attention over 256 tokens takes on the CPU for a lone row, or for two, of four heads of 64."""
-    query, keys = torch.ones(1, 4, num_rows, 64, dtype=dtype), torch.ones(1, 4, 256, 64, dtype=dtype)
-    start_s = time.perf_counter()
-    F.scaled_dot_product_attention(query, keys, keys)
-    return time.perf_counter() - start_s
-
-
-@torch.inference_mode()
-def twins_are_faster(
-    device: torch.device, dtype: torch.dtype, timer: Callable[[int, torch.dtype], float] = lone_row_seconds
-) -> bool:
-    """Return whether lone rows are best run with copies of themselves: in bfloat16 on the CPU, where two are faster.
-
-    Not in float32, whose texts are compared token for token with other loops', and where one row is the faster.
-    """
-    if device.type != "cpu" or dtype is not torch.bfloat16:
-        return False
-    return is_clearly_faster(lambda: timer(2, dtype), lambda: timer(1, dtype), GAIN)
+        attend(rows, rows, rows, pages, pages, places, masks, None, False)

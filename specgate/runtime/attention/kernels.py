@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 
 from specgate.errors import InvalidArgument, reason_of
-from specgate.runtime.attention.compiled import twins_are_faster
 from specgate.runtime.attention.interface import Kernel, wait_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.probe import TIMED, Probe, errors_of, kernel_us
@@ -55,7 +54,7 @@ def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel
     Raises:
         InvalidArgument: "varlen" where it cannot be had.
     """
-    spans = PagedSdpaKernel(has_twins=twins_are_faster(loaded.device, loaded.dtype))
+    spans = PagedSdpaKernel()
     if attention == "sdpa" or (attention == "auto" and loaded.device.type == "cpu"):
         spans.why = "--attention sdpa" if attention == "sdpa" else "the CPU's own"
         return [spans]

@@ -34,14 +34,10 @@ class Span:
 
 @dataclass(slots=True)
 class PagedSdpaBatch:
-    """A batch as spans of rows, see ``attention.Batch``.
-
-    ``has_twins``: lone rows that see all of a page are run together with a copy of themselves.
-    """
+    """A batch as spans of rows, see ``attention.Batch``."""
 
     spans: list[Span]
     pages: KVPages
-    has_twins: bool = False
     num_calls: int = 0
     num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
@@ -75,7 +71,7 @@ class PagedSdpaBatch:
             # Compiled it loses which error was raised, by which a lost device or too little memory of a GPU is known.
             compiles = len(self.spans) > 1 and query.device.type == "cpu"
             attend: Attend = compiled_attend() if compiles else attend_in_turn
-            out = attend(query, key, value, *pages, self.places, masks, scale, is_grouped, self.has_twins)
+            out = attend(query, key, value, *pages, self.places, masks, scale, is_grouped)
             return out.transpose(1, 2)
         outputs = []
         for span, mask in zip(self.spans, masks, strict=True):
@@ -97,7 +93,7 @@ class PagedSdpaBatch:
         """Attend for one span's ``rows``, of query, key and value: [1, heads, num_rows, head_dim]."""
         if softcap is None and self._is_in_one_page(span):
             attend: Attend = attend_in_turn
-            return attend(*rows, *pages, [span.place], [mask], scale, is_grouped, self.has_twins)
+            return attend(*rows, *pages, [span.place], [mask], scale, is_grouped)
         query, *new = rows
         keys, values = (self._extend(page, span, one) for page, one in zip(pages, new, strict=True))
         return attend_with(softcap)(query, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
@@ -144,13 +140,12 @@ def _write(pages: torch.Tensor, span: Span, rows: torch.Tensor) -> None:
 
 
 class PagedSdpaKernel:
-    """See ``attention.Kernel``; ``has_twins`` as of ``PagedSdpaBatch``."""
+    """See ``attention.Kernel``."""
 
     name = "sdpa"
     pages = staticmethod(KVPages)
 
-    def __init__(self, *, has_twins: bool = False, why: str = "") -> None:
-        self.has_twins = has_twins
+    def __init__(self, why: str = "") -> None:
         self.why = why
 
     def inputs(self, batch: Sequence[Rows], pages: KVPages, device: torch.device) -> Inputs:
@@ -171,5 +166,5 @@ class PagedSdpaKernel:
             token_ids=values[:num_rows],
             positions=values[num_rows : 2 * num_rows],
             keep=None if everything else values[2 * num_rows :],
-            ragged=PagedSdpaBatch(spans, pages, self.has_twins),
+            ragged=PagedSdpaBatch(spans, pages),
         )

@@ -7,9 +7,7 @@ bundled target's matrices take 6.5 ms by rows times weight and 4.1 ms by weight 
 every call; some wait for memory where others read ahead.) So both are timed when a model is loaded. Weights stay as
 they are, the numbers are the same up to rounding, and the self-check that ends every load looks at this very path.
 
-In bfloat16 the other way is to widen the weights, a part at a time, and to multiply in float32. On that EPYC, which has
-no instructions for bfloat16, torch multiplies row by row: a row takes 2.7 ms, 4 take 8.8 and 64 take 130, and 4.2, 5.5
-and 19 with widened weights. The more rows, the more that is, so there the largest number that is timed speaks for all.
+This serves where weights are not packed (``packing.py``): without the C library, or where torch is faster than it.
 """
 
 import time
@@ -25,12 +23,9 @@ from torch import nn
 from specgate.runtime.timing import is_clearly_faster
 
 TIMED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)
-"""Numbers of rows that are timed; one between two of them does as the larger one, one above them as torch does in
-float32 and as the largest in bfloat16."""
+"""Numbers of rows that are timed; one between two of them does as the larger one, one above them as torch does."""
 TIMED_NUMBERS = 16 << 20
 """How many of a model's weights are multiplied: more than a core's own cache holds."""
-WIDENED_NUMBERS = 1 << 22
-"""How many of a weight's numbers are float32 at a time."""
 GAIN = 1.05
 """How much faster than torch's own another product must be, so that noise seldom decides."""
 
@@ -45,18 +40,15 @@ class Products:
 
     Args:
         by_rows: where it is another one.
-        of_many: of more rows than are timed.
     """
 
-    def __init__(self, by_rows: Mapping[int, Product], of_many: Product | None = None) -> None:
+    def __init__(self, by_rows: Mapping[int, Product]) -> None:
         self._by_rows = by_rows
-        self._of_many = of_many
         self._recorded_rows: int | None = None
 
     def of(self, num_rows: int) -> Product | None:
         """Return the product of so many rows, a number or what torch makes of one while it records."""
-        count = num_rows if self._recorded_rows is None else self._recorded_rows
-        return self._of_many if count > TIMED_ROWS[-1] else self._by_rows.get(count)
+        return self._by_rows.get(num_rows if self._recorded_rows is None else self._recorded_rows)
 
     @contextmanager
     def recorded_for(self, num_rows: int) -> Iterator[None]:
@@ -80,24 +72,6 @@ def twin(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = N
     return turned(weight, torch.cat((rows, rows)), bias)[:1]
 
 
-def widened(weight: torch.Tensor, rows: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Rows times a contiguous weight in float32, plus the bias, rounded once to the weight's dtype."""
-    wide = rows.float()
-    # By bytes and strides: while a forward is recorded a shape is no number, nor is numel().
-    if weight.nbytes <= WIDENED_NUMBERS * weight.itemsize:
-        return _widened(weight, wide, bias)
-    num_rows = max(1, WIDENED_NUMBERS // weight.stride(0))
-    parts = weight.split(num_rows)
-    biases = [None] * len(parts) if bias is None else bias.split(num_rows)
-    return torch.cat([_widened(part, wide, more) for part, more in zip(parts, biases, strict=True)], dim=-1)
-
-
-def _widened(weight: torch.Tensor, wide: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Multiply rows that are wide already with as much of a weight as is widened at a time."""
-    # Not float(): where nothing but the weight decides, torch keeps the result with a recorded forward, for good.
-    return F.linear(wide, weight.type_as(wide), None if bias is None else bias.type_as(wide)).to(weight.dtype)
-
-
 def narrow_linear(
     weight: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, products: Products
 ) -> torch.Tensor:
@@ -116,14 +90,13 @@ def is_float32_on_cpu(model: nn.Module) -> bool:
 
 
 def speed_up_narrow_rows(model: nn.Module) -> None:
-    """Let plain linear layers on the CPU, in float32 or bfloat16, take the faster product; others are left alone."""
-    first = next(model.parameters())
-    if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.bfloat16):
+    """Let plain linear layers on the CPU, in float32, take the faster product; others are left alone."""
+    if not is_float32_on_cpu(model):
         return
-    plain = [layer for layer in model.modules() if type(layer) is nn.Linear and layer.weight.dtype is first.dtype]
+    plain = [layer for layer in model.modules() if type(layer) is nn.Linear and layer.weight.dtype is torch.float32]
     layers = [layer for layer in plain if layer.weight.is_contiguous()]
     by_rows = fastest([layer.weight for layer in layers])
-    products = Products(by_rows, by_rows.get(TIMED_ROWS[-1]) if first.dtype is torch.bfloat16 else None)
+    products = Products(by_rows)
     # Where none is faster nothing stands between a layer and torch.
     for layer in layers if by_rows else ():
         layer.forward = partial(narrow_linear, layer.weight, layer.bias, products=products)  # type: ignore[method-assign]
@@ -152,16 +125,13 @@ def fastest(weights: Sequence[torch.Tensor], timer: Timer = seconds) -> dict[int
     some = list(some_of(weights))
     if not some:
         return {}
-    dtype = some[0].dtype
     faster = {num_rows for num_rows in TIMED_ROWS if _gains(num_rows, some, timer)}
     counts = range(1, TIMED_ROWS[-1] + 1)
-    return {count: other(count, dtype) for count in counts if TIMED_ROWS[bisect_left(TIMED_ROWS, count)] in faster}
+    return {count: other(count) for count in counts if TIMED_ROWS[bisect_left(TIMED_ROWS, count)] in faster}
 
 
-def other(num_rows: int, dtype: torch.dtype) -> Product:
-    """Return what may be faster than torch's own product, for weights of a dtype."""
-    if dtype is torch.bfloat16:
-        return widened
+def other(num_rows: int) -> Product:
+    """Return what may be faster than torch's own product."""
     return twin if num_rows == 1 else turned
 
 
@@ -181,5 +151,5 @@ def some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _gains(num_rows: int, weights: Sequence[torch.Tensor], timer: Timer) -> bool:
-    one = other(num_rows, weights[0].dtype)
+    one = other(num_rows)
     return is_clearly_faster(lambda: timer(one, weights, num_rows), lambda: timer(None, weights, num_rows), GAIN)

@@ -1,4 +1,4 @@
-"""Attention without Python between sequences: the same bits, in company or alone; copies of rows where they pay."""
+"""Attention without Python between sequences: the same bits, in company or alone."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,6 @@ from specgate.runtime.attention.compiled import (
     PageSpan,
     attend_in_turn,
     compiled_attend,
-    lone_row_seconds,
-    twins_are_faster,
 )
 from specgate.runtime.attention.interface import KVPages
 from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch, Span
@@ -41,19 +39,19 @@ class Case:
         batch = PagedSdpaBatch(SPANS, KVPages(4, PAGE))
         self.masks = [batch.mask(span, window, self.rows[0]) for span in SPANS]
 
-    def run(self, attend: Attend, *, has_twins: bool = False) -> list[torch.Tensor]:
+    def run(self, attend: Attend) -> list[torch.Tensor]:
         """Return what comes out, and the pages behind it."""
         pages = [one.clone() for one in self.pages]
-        return [attend(*self.rows, *pages, PLACES, self.masks, 0.3, self.is_grouped, has_twins), *pages]
+        return [attend(*self.rows, *pages, PLACES, self.masks, 0.3, self.is_grouped), *pages]
 
-    def alone(self, index: int, *, has_twins: bool = False) -> torch.Tensor:
+    def alone(self, index: int) -> torch.Tensor:
         """Return what one of the sequences gets without the others."""
         first_row, num_rows, start, page = PLACES[index]
         rows = [one[:, :, first_row : first_row + num_rows] for one in self.rows]
         pages = [one.clone() for one in self.pages]
         attend: Attend = attend_in_turn
         place = PageSpan(0, num_rows, start, page)
-        return attend(*rows, *pages, [place], [self.masks[index]], 0.3, self.is_grouped, has_twins)
+        return attend(*rows, *pages, [place], [self.masks[index]], 0.3, self.is_grouped)
 
 
 @pytest.mark.parametrize("window", [0, 3])
@@ -70,13 +68,13 @@ def test_compiled_it_gives_the_same_bits(kv_heads: int, dtype: torch.dtype, wind
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize(("dtype", "has_twins"), [(FLOAT32, False), (BFLOAT16, False), (BFLOAT16, True)])
-def test_company_changes_nothing(dtype: torch.dtype, has_twins: bool) -> None:
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+def test_company_changes_nothing(dtype: torch.dtype) -> None:
     case = Case(KV_HEADS, dtype)
-    together, *pages = case.run(compiled_attend(), has_twins=has_twins)
+    together, *pages = case.run(compiled_attend())
     for index, (first_row, num_rows, _, _) in enumerate(PLACES):
         own = together[:, :, first_row : first_row + num_rows]
-        assert torch.equal(own, case.alone(index, has_twins=has_twins))
+        assert torch.equal(own, case.alone(index))
     for page, was, new in zip(pages, case.pages, case.rows[1:], strict=True):
         expected = was.clone()
         for first_row, num_rows, start, number in PLACES:
@@ -85,53 +83,16 @@ def test_company_changes_nothing(dtype: torch.dtype, has_twins: bool) -> None:
 
 
 def test_nor_does_a_longer_one_that_spans_pages() -> None:
-    """Then what lies in a page runs as it does alone, copies of lone rows and all."""
+    """Then what lies in a page runs as it does alone."""
     case = Case(KV_HEADS, BFLOAT16)
     short = [Span(0, 1, 7, (2,)), Span(1, 3, 11, (3,))]
     outs = []
     for together, rows in ((short, [0, 2, 3, 4]), ([*short, Span(4, 2, PAGE - 1, (1, 0))], [0, 2, 3, 4, 1, 1])):
         pages = KVPages(4, PAGE, {0: (case.pages[0].clone(), case.pages[1].clone())})
-        batch = PagedSdpaBatch(together, pages, has_twins=True)
+        batch = PagedSdpaBatch(together, pages)
         query, key, value = (one[:, :, rows] for one in case.rows)
         outs.append(batch.attend(0, query, key, value, scale=0.3, window=0, softcap=None))
     assert torch.equal(outs[0], outs[1][:, :4])
-
-
-def test_a_lone_row_may_bring_a_copy_of_itself_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many rows torch is given is not to be seen in what it answers."""
-    widths: list[int] = []
-    real = torch.nn.functional.scaled_dot_product_attention
-
-    def spy(query: torch.Tensor, *others: torch.Tensor, **options: object) -> torch.Tensor:
-        widths.append(query.shape[2])
-        return real(query, *others, **options)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", spy)
-    twins, plain, _ = (
-        Case(KV_HEADS, BFLOAT16, window).run(attend_in_turn, has_twins=has_twins)
-        for window, has_twins in ((0, True), (0, False), (3, True))
-    )
-    assert widths == [2, 2, 3, 1, 1, 3, 1, 1, 3]
-    assert all(torch.allclose(one.float(), other.float(), atol=1e-2) for one, other in zip(twins, plain, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("device", "dtype", "two_s", "expected"),
-    [
-        ("cpu", BFLOAT16, 5.0, True),
-        ("cpu", BFLOAT16, 9.0, False),
-        ("cpu", FLOAT32, 0.1, False),
-        ("cuda", BFLOAT16, 0.1, False),
-    ],
-)
-def test_copies_are_brought_where_two_rows_are_clearly_faster(
-    device: str, dtype: torch.dtype, two_s: float, expected: bool
-) -> None:
-    def timer(num_rows: int, of: torch.dtype) -> float:
-        return {1: 10.0, 2: two_s}[num_rows]
-
-    assert twins_are_faster(torch.device(device), dtype, timer) is expected
-    assert lone_row_seconds(2, dtype) > 0
 
 
 def gone(*_: object) -> torch.Tensor:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from specgate.errors import InvalidArgument
-from specgate.runtime.attention import kernels
 from specgate.runtime.attention.kernels import (
     NoFusedAttention,
     Way,
@@ -20,13 +19,10 @@ from specgate.runtime.attention.kernels import (
     torch_varlen,
     ways_to_call,
 )
-from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch
 from specgate.runtime.attention.probe import Probe
 from specgate.runtime.attention.varlen import VarlenAttention
 from specgate.runtime.attention.varlen_reference import varlen_attention
-from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel
-from specgate.runtime.scheduler import Rows
 from tests.support.models import load_float32, skip_without_varlen, write_llama
 
 CPU = torch.device("cpu")
@@ -72,18 +68,6 @@ def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel) -> None:
     told = [(kernel.name, kernel.why) for kernel in kernels_for("auto", loaded_on_cuda(loaded), find)]
     assert told == [("varlen", "a kernel"), ("sdpa", "")]
     assert [kernel.name for kernel in kernels_for("varlen", loaded_on_cuda(loaded), find)] == ["varlen"]
-
-
-def test_what_is_faster_at_load_is_what_batches_do(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured depends on the machine."""
-    sequence = KVSequence([1, 2])
-    sequence.block_table = [0]
-    for has_twins in (False, True):
-        monkeypatch.setattr(kernels, "twins_are_faster", lambda device, dtype, answer=has_twins: answer)
-        (kernel,) = kernels_for("auto", loaded)
-        batch = kernel.inputs([Rows(sequence, 2, 1)], kernel.pages(2, 64), CPU).ragged
-        assert isinstance(batch, PagedSdpaBatch)
-        assert batch.has_twins is has_twins
 
 
 # What torch has, by version: signatures as released, numbers by the reference.

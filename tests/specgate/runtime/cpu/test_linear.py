@@ -1,8 +1,6 @@
 """Every product is torch's own, for every number of rows, and the faster one is taken."""
 
-import warnings
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,11 +14,9 @@ from specgate.runtime.cpu.linear import (
     Timer,
     fastest,
     narrow_linear,
-    products_of,
     speed_up_narrow_rows,
     turned,
     twin,
-    widened,
 )
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -109,52 +105,8 @@ def test_every_linear_layer_takes_what_was_faster(
     assert calls == ([(4, 8, 1), (3, 4, 1), (4, 8, 2), (3, 4, 2)] if products else [])
 
 
-@pytest.mark.parametrize(("numbers", "parts"), [(1, [1] * 10), (24 * 4, [4, 4, 2]), (linear.WIDENED_NUMBERS, [10])])
-@pytest.mark.parametrize("bias", [None, torch.full((10,), 64.0).bfloat16()])
-@pytest.mark.parametrize("num_rows", [1, 40])
-def test_bfloat16_is_widened_a_part_at_a_time(
-    num_rows: int, bias: torch.Tensor | None, numbers: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-
-    def counted(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        seen.append(len(weight))
-        return F.linear(rows, weight, bias)
-
-    monkeypatch.setattr(linear, "WIDENED_NUMBERS", numbers)
-    monkeypatch.setattr(linear, "F", SimpleNamespace(linear=counted))
-    weight, rows = torch.randn(10, 24).bfloat16(), torch.randn(num_rows, 24).bfloat16()
-    out = widened(weight, rows, bias)
-    assert seen == parts
-    # Rounded once: no number is farther from the exact one than half a unit in the last place, and a bit.
-    exact = rows.double() @ weight.double().t() + (0 if bias is None else bias.double())
-    assert out.dtype is torch.bfloat16
-    assert bool(((out.double() - exact).abs() <= exact.abs() / 256 * 1.01 + 1e-6).all())
-
-
-def test_no_recorded_forward_keeps_what_was_widened() -> None:
-    weight = torch.randn(64, 32).bfloat16()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        recorded = torch.jit.trace(lambda rows: widened(weight, rows), torch.randn(4, 32).bfloat16())
-    for _ in range(3):
-        recorded(torch.randn(4, 32).bfloat16())
-    graph = str(torch.jit.last_executed_optimized_graph())  # type: ignore[attr-defined]
-    assert "aten::type_as" in graph
-    assert "Float(64, 32" not in graph
-
-
-def test_in_bfloat16_more_rows_than_are_timed_go_as_the_most_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fastest([torch.randn(8, 4).bfloat16()], timer({16: 50.0})) == dict.fromkeys(range(13, 17), widened)
-    for dtype, product in ((torch.bfloat16, widened), (torch.float32, None)):
-        model = nn.Sequential(nn.Linear(8, 4)).to(dtype)
-        monkeypatch.setattr(linear, "fastest", lambda weights: fastest(weights, timer({16: 50.0})))
-        speed_up_narrow_rows(model)
-        assert [products_of(model).of(count) for count in (12, 17, 512)] == [None, product, product]
-        assert model(torch.randn(1, 40, 8, dtype=dtype)).shape == (1, 40, 4)
-
-
-def test_other_dtypes_are_left_alone() -> None:
-    model = nn.Sequential(nn.Linear(8, 4)).half()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_other_dtypes_are_left_alone(dtype: torch.dtype) -> None:
+    model = nn.Sequential(nn.Linear(8, 4)).to(dtype)
     speed_up_narrow_rows(model)
     assert "forward" not in vars(model[0])
