@@ -5,6 +5,7 @@ are known by their names and kinds; what a name cannot tell, such as a factor on
 forward is compared with the model's own, which whoever relies on this does.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -95,7 +96,7 @@ def form_of(model: Any) -> DecoderForm:
     norms += [norm for one in attentions for norm in (one.query_norm, one.key_norm) if norm]
     norms.append(norm_of(parts["norm"]))
     head_dim = _alike((one.head_dim for one in attentions), "sizes of heads")
-    return DecoderForm(
+    form = DecoderForm(
         embedding=_plain(parts["embed_tokens"], nn.Embedding),
         layers=layers,
         final_norm=norms[-1],
@@ -107,6 +108,25 @@ def form_of(model: Any) -> DecoderForm:
         scale=_alike((one.scale for one in attentions), "scales"),
         epsilon=_alike((norm.epsilon for norm in norms), "epsilons"),
     )
+    if not _fits_together(form):
+        raise NotOfThisForm("its matrices do not fit together as those of this form")
+    return form
+
+
+def _fits_together(form: DecoderForm) -> bool:
+    """Return whether each weight has the shape that its neighbours ask for: who computes with them looks no further."""
+    width, queries, keys = form.embedding.embedding_dim, form.heads * form.head_dim, form.kv_heads * form.head_dim
+    shapes = [(form.head.weight, (form.embedding.num_embeddings, width)), (form.final_norm.weight, (width,))]
+    for layer in form.layers:
+        shapes += [(norm.weight, (width,)) for norm in (layer.attention_norm, layer.mlp_norm)]
+        if attention := layer.attention:
+            shapes += [(attention.query.weight, (queries, width)), (attention.out.weight, (width, queries))]
+            shapes += [(one.weight, (keys, width)) for one in (attention.key, attention.value)]
+        if mlp := layer.mlp:
+            inner = mlp.gate.out_features
+            shapes += [(one.weight, (inner, width)) for one in (mlp.gate, mlp.up)]
+            shapes.append((mlp.down.weight, (width, inner)))
+    return 0 < form.kv_heads and form.heads % form.kv_heads == 0 and all(one.shape == shape for one, shape in shapes)
 
 
 def _layer(layer: nn.Module) -> LayerForm:
@@ -123,12 +143,16 @@ def _attention(module: Any) -> AttentionForm:
     parts = _parts(module, {"q_proj", "k_proj", "v_proj", "o_proj"}, {"q_norm", "k_norm"})
     head_dim = module.head_dim
     norms = [_head_norm(parts[name], head_dim) if name in parts else None for name in ("q_norm", "k_norm")]
+    if "position_ids" in inspect.signature(module.forward).parameters:
+        # Perhaps only at those that are far behind what a check compares, as Ministral 3 does.
+        raise NotOfThisForm("its attention looks at positions by itself")
     if getattr(module, "use_rope", True) in (False, 0):
         raise NotOfThisForm("a layer does not rotate")
     if head_dim % 2:
         raise NotOfThisForm(f"heads have {head_dim} numbers, which are no two halves")
     query, key, value, out = (_plain(parts[name], nn.Linear) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
-    window = getattr(module, "sliding_window", None) or 0
+    # Some architectures pass their configuration's window to attention, of others each layer has its own or None.
+    window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None)) or 0
     return AttentionForm(query, key, value, out, norms[0], norms[1], head_dim, float(module.scaling), window)
 
 

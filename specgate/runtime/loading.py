@@ -118,6 +118,7 @@ def _stored_or_wide(
         model = _load_weights(name, config, torch.bfloat16, blocks)
         if keep_short(model):
             return model
+        del model
     return _load_weights(name, config, dtype, blocks)
 
 

@@ -37,8 +37,8 @@ def keep_short(model: nn.Module) -> bool:
 
 
 def stand_in(weight: torch.Tensor) -> nn.Parameter:
-    """Return a weight of the same shape for whoever looks: float32, and without any numbers of its own."""
-    return nn.Parameter(torch.zeros((), device=weight.device).expand(weight.shape), requires_grad=False)
+    """Return a weight of the same shape for whoever looks: float32, and not a number, so that who computes with it fails."""
+    return nn.Parameter(torch.full((), torch.nan, device=weight.device).expand(weight.shape), requires_grad=False)
 
 
 def put_away(layer: Any, weight: torch.Tensor | None, stand_in: nn.Parameter) -> None:

@@ -39,8 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner_of(folder: Path, attention: str = "sdpa") -> ModelRunner:
     loaded = load_float32(folder)
     if attention == "sdpa":
-        return prepare(loaded, 4096, 64, quiet, [PagedSdpaKernel()])
-    runner = prepare(loaded, 4096, 64, quiet, [VarlenKernel(one_operation, loaded.context_length)])
+        return prepare(loaded, 4096, 64, quiet, [PagedSdpaKernel()], packs=False)
+    runner = prepare(loaded, 4096, 64, quiet, [VarlenKernel(one_operation, loaded.context_length)], packs=False)
     if attention == "graphs":
         runner.capture(buckets_for(4), TapeCapturer(), quiet)
     return runner

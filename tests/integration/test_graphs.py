@@ -31,10 +31,10 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pair, Pair, list[Ta
     draft = write_llama(folder / "draft", VOCAB_SIZE, seed=2, mix=Mix(1, 0.99))
     plain, recorded, tapes = [], list[ModelRunner](), []
     for path in (target, draft):
-        plain.append(make_runner(path, KV_TOKENS, PAGE_SIZE))
+        plain.append(make_runner(path, KV_TOKENS, PAGE_SIZE, packs=False))
         loaded = load_float32(path)
         kernel = VarlenKernel(one_operation, loaded.context_length)
-        recorded.append(prepare(loaded, KV_TOKENS, PAGE_SIZE, quiet, [kernel]))
+        recorded.append(prepare(loaded, KV_TOKENS, PAGE_SIZE, quiet, [kernel], packs=False))
         tapes.append(TapeCapturer())
         recorded[-1].capture(BUCKETS, tapes[-1], quiet)
     return Pair(*plain), Pair(*recorded), tapes

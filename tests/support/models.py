@@ -175,9 +175,9 @@ def load_float32(folder: Path) -> LoadedModel:
     return load(str(folder), torch.device("cpu"), torch.float32, quiet)
 
 
-def make_runner(folder: Path, kv_tokens: int = 4096, page_size: int = 512) -> ModelRunner:
+def make_runner(folder: Path, kv_tokens: int = 4096, page_size: int = 512, *, packs: bool = True) -> ModelRunner:
     """Load a model and bring it onto its serving path, self-check included."""
-    return prepare(load_float32(folder), kv_tokens, page_size, quiet)
+    return prepare(load_float32(folder), kv_tokens, page_size, quiet, packs=packs)
 
 
 def eager_model(folder: Path) -> Any:

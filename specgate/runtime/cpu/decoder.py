@@ -25,7 +25,7 @@ class DecoderPages(KVPages):
     """Keys in panels of 16 tokens, so that scores are a product like any other, and values token by token.
 
     Keys are [layers, num_pages, kv_heads, panels, head_dim, 16], values [layers, num_pages, kv_heads, page_size,
-    head_dim rounded up to 16].
+    head_dim rounded up to 16], of the layers that attend.
     """
 
     def __init__(self, num_pages: int, page_size: int, num_layers: int, kv_heads: int, head_dim: int) -> None:
@@ -93,7 +93,7 @@ class DecoderKernel:
 
     def pages(self, num_pages: int, page_size: int) -> DecoderPages:
         form = self._form
-        return DecoderPages(num_pages, page_size, len(form.layers), form.kv_heads, form.head_dim)
+        return DecoderPages(num_pages, page_size, self._num_calls, form.kv_heads, form.head_dim)
 
     def inputs(self, batch: Sequence[Rows], pages: KVPages, device: torch.device) -> Inputs:
         """Return the integers of a forward, all in one tensor: tokens, positions, rows to keep, sequences, pages."""
@@ -104,6 +104,8 @@ class DecoderKernel:
         tables: list[int] = []
         for sequence, num_rows, num_logits in batch:
             start = sequence.num_cached
+            if start + num_rows > min(len(sequence), len(sequence.block_table) * pages.page_size):
+                raise IndexError(f"rows up to {start + num_rows} of {len(sequence)} on {len(sequence.block_table)} pages")
             sequences += (len(token_ids), num_rows, start, len(tables))
             token_ids += sequence.token_ids[start : start + num_rows]
             positions += range(start, start + num_rows)
@@ -149,7 +151,8 @@ class DecoderKernel:
         """Tell C where the pages are."""
         self._pages = pages
         self._decoder.page_size = pages.page_size
-        for layer, keys, values in zip(self._layers, pages.keys, pages.values, strict=True):
+        attending = [layer for layer in self._layers if layer.has_attention]
+        for layer, keys, values in zip(attending, pages.keys, pages.values, strict=True):
             layer.key_pages, layer.value_pages = keys.data_ptr(), values.data_ptr()
 
     def _whole(self) -> Decoder:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,14 @@ from specgate.runtime.timing import is_clearly_faster
 
 COMPARED_ROWS = (1, 2, 4, 8)
 """A token alone, and a verification: what a forward's cost must not grow with."""
+TIMED_NUMBERS = 1 << 16
+"""Of the smallest weight that is timed. A smaller one takes as long as calling what multiplies, and the fewest calls
+are those over panels: one for all layers."""
 _DTYPES = (torch.float32, torch.bfloat16)
 _log = logging.getLogger(__name__)
+
+Timer = Callable[[bool, int], float]
+"""Seconds that some products take, by torch or over panels, for so many rows."""
 
 
 def pack_layers(model: nn.Module) -> bool:
@@ -32,7 +38,9 @@ def pack_layers(model: nn.Module) -> bool:
     layers = [layer for layer in model.modules() if _is_plain(layer)]
     if cpu_library.instruction_set() is InstructionSet.NONE or not layers:
         return False
-    if is_torch_faster([weight_of(layer) for layer in layers]):
+    weights = [weight_of(layer) for layer in layers]
+    # torch would have to widen what is kept short in every call.
+    if all(weight.dtype is torch.float32 for weight in weights) and is_torch_faster(weights):
         _log.info("torch's own products serve: they are the faster ones on this processor")
         return False
     before = bytes_of(model)
@@ -71,27 +79,26 @@ def bytes_of(model: nn.Module) -> int:
 
 
 @torch.inference_mode()
-def is_torch_faster(weights: Sequence[torch.Tensor]) -> bool:
+def is_torch_faster(weights: Sequence[torch.Tensor], timer: Timer | None = None) -> bool:
     """Return whether torch multiplies so much faster by some of these weights that panels would lose at every width."""
-    some = [weight.float() for weight in some_of(weights)]
-    packed = [pack(weight) for weight in some]
-    return all(_loses(some, packed, num_rows) for num_rows in COMPARED_ROWS)
-
-
-def _loses(weights: Sequence[torch.Tensor], packed: Sequence[Panels], num_rows: int) -> bool:
-    def torchs() -> float:
-        return _seconds([partial(F.linear, weight=weight) for weight in weights], packed, num_rows)
-
-    return is_clearly_faster(
-        torchs, lambda: _seconds([partial(panels.linear, one) for one in packed], packed, num_rows), GAIN
+    some = [weight.float() for weight in some_of([weight for weight in weights if weight.numel() >= TIMED_NUMBERS])]
+    if not some:
+        return False
+    time_it = timer or partial(_seconds, some, [pack(weight) for weight in some])
+    return all(
+        is_clearly_faster(partial(time_it, True, num_rows), partial(time_it, False, num_rows), GAIN)
+        for num_rows in COMPARED_ROWS
     )
 
 
-def _seconds(products: Sequence[Any], packed: Sequence[Panels], num_rows: int) -> float:
+def _seconds(weights: Sequence[torch.Tensor], packed: Sequence[Panels], is_torch: bool, num_rows: int) -> float:
     rows = {one.in_features: torch.ones(num_rows, one.in_features) for one in packed}
     start_s = time.perf_counter()
-    for product, one in zip(products, packed, strict=True):
-        product(rows[one.in_features])
+    for weight, one in zip(weights, packed, strict=True):
+        if is_torch:
+            F.linear(rows[one.in_features], weight)
+        else:
+            panels.linear(one, rows[one.in_features])
     return time.perf_counter() - start_s
 
 

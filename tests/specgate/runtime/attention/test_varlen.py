@@ -50,7 +50,7 @@ def make(folder_of: Callable[[str], Path]) -> Make:
         model_type: str = "llama", page_size: int = 16, attention: VarlenAttention = one_operation
     ) -> ModelRunner:
         loaded = load_float32(folder_of(model_type))
-        return prepare(loaded, 4096, page_size, quiet, [VarlenKernel(attention, loaded.context_length)])
+        return prepare(loaded, 4096, page_size, quiet, [VarlenKernel(attention, loaded.context_length)], packs=False)
 
     return runner
 
@@ -178,7 +178,7 @@ def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
     kernels = [VarlenKernel(one_operation, loaded.context_length), PagedSdpaKernel()]
     told: list[tuple[str, int, int]] = []
     runner = build(
-        loaded, kernels, kv_tokens=None, page_size=256, max_sessions=2, capturer=TapeCapturer(),
+        loaded, kernels, kv_tokens=None, page_size=256, max_sessions=2, capturer=TapeCapturer(), packs=False,
         progress=lambda *stage: told.append(stage),
     )  # fmt: skip
     assert runner.kernel.name == "varlen"
@@ -190,7 +190,8 @@ def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
 
 
 def load_with_varlen(folder: Path, attention: VarlenAttention = one_operation, kv_tokens: int = 4096) -> ModelRunner:
-    return prepare(load_float32(folder), kv_tokens, 256, quiet, [VarlenKernel(attention, 512), PagedSdpaKernel()])
+    kernels = [VarlenKernel(attention, 512), PagedSdpaKernel()]
+    return prepare(load_float32(folder), kv_tokens, 256, quiet, kernels, packs=False)
 
 
 def wrong(*arguments: Any, **options: Any) -> torch.Tensor:
@@ -249,7 +250,7 @@ def test_where_graphs_cannot_be_recorded_or_give_something_else_it_serves_withou
 
 
 def test_other_attention_cannot_be_recorded(tmp_path: Path, caplog: Any) -> None:
-    runner = prepare(load_float32(write_llama(tmp_path)), 1024, 256, quiet)
+    runner = prepare(load_float32(write_llama(tmp_path)), 1024, 256, quiet, packs=False)
     assert not add_graphs(runner, TapeCapturer(), 2, quiet)
     assert "attention by sdpa reads numbers that a graph would freeze" in caplog.text
 

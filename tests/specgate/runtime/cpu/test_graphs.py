@@ -31,7 +31,7 @@ NOT_RECORDED = {"GPT-2", "OPT", "OPT-350m"}
 
 @pytest.fixture
 def runner(tmp_path: Path) -> ModelRunner:
-    return make_runner(write_llama(tmp_path))
+    return make_runner(write_llama(tmp_path), packs=False)
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def both_ways(runner: ModelRunner, widths: tuple[int, ...], seed: int) -> tuple[
 @pytest.mark.parametrize("case", SERVED, ids=lambda case: case.name)
 def test_the_same_bits(case: Case, tmp_path: Path) -> None:
     """Whatever is recorded holds for other tokens, positions and batches than those it was recorded from."""
-    runner = make_runner(write_case(case, tmp_path))
+    runner = make_runner(write_case(case, tmp_path), packs=False)
     is_recorded = add_cpu_graphs(runner, quiet)
     assert is_recorded == (case.name not in NOT_RECORDED)
     for seed, widths in enumerate(SHAPES):
@@ -143,7 +143,7 @@ def test_a_replay_that_differs_is_not_used(runner: ModelRunner) -> None:
 
 def test_two_models_in_two_threads(tmp_path: Path) -> None:
     """As draft and target are where both run in one process: each asks its own pages."""
-    runners = [make_runner(write_llama(tmp_path / str(seed), seed=seed)) for seed in (1, 2)]
+    runners = [make_runner(write_llama(tmp_path / str(seed), seed=seed), packs=False) for seed in (1, 2)]
     assert all(add_cpu_graphs(one, quiet) for one in runners)
     same: list[bool] = []
 
@@ -182,7 +182,7 @@ def test_attention_may_be_compiled_in_a_recording(runner: ModelRunner) -> None:
 
 
 def test_a_single_page_is_enough(tmp_path: Path) -> None:
-    runner = make_runner(write_llama(tmp_path), kv_tokens=128, page_size=128)
+    runner = make_runner(write_llama(tmp_path), kv_tokens=128, page_size=128, packs=False)
     assert runner.pool.num_pages == 1
     assert add_cpu_graphs(runner, quiet)
 

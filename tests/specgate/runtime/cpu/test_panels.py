@@ -1,0 +1,105 @@
+"""A product over panels is torch's own, for every shape, and a row's bits do not depend on who shares its call."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specgate.runtime.cpu.packing import panels_serve
+from specgate.runtime.cpu.panels import linear, looked_up, pack
+from specgate.runtime.engine.graph_check import add_cpu_graphs
+from specgate.runtime.scheduler import Rows
+from tests.support.models import make_runner, quiet, write_model
+
+INPUTS, OUTPUTS, ROWS = (1, 2, 37), (1, 15, 16, 17, 129), (0, 1, 5, 12, 13, 17, 64, 300)
+LARGE = (1030, 257)
+"""Enough multiply-adds for several threads; whole blocks of rows and panels, and parts of one."""
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(math.prod(shape))).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("in_features", INPUTS)
+@pytest.mark.parametrize("out_features", OUTPUTS)
+def test_equals_the_plain_product(out_features: int, in_features: int, has_bias: bool, dtype: torch.dtype) -> None:
+    weight = drawn(out_features, in_features, dtype=dtype)
+    bias = 10 * drawn(out_features, dtype=dtype) if has_bias else None
+    packed = pack(weight, bias)
+    for num_rows in ROWS:
+        rows = drawn(num_rows, in_features)
+        expected = F.linear(rows.double(), weight.double(), None if bias is None else bias.double())
+        torch.testing.assert_close(linear(packed, rows).double(), expected, rtol=1e-6, atol=1e-6 * in_features)
+
+
+def test_bfloat16_gives_the_bits_of_the_same_numbers_in_float32() -> None:
+    for out_features in OUTPUTS:
+        for in_features in INPUTS:
+            weight, rows = drawn(out_features, in_features, dtype=torch.bfloat16), drawn(13, in_features)
+            assert torch.equal(linear(pack(weight), rows), linear(pack(weight.float()), rows))
+
+
+def test_a_rows_bits_are_its_own() -> None:
+    packed, rows = pack(drawn(*LARGE), drawn(LARGE[0])), drawn(300, LARGE[1])
+    together = linear(packed, rows)
+    for count in (*range(1, 26), 64):
+        assert torch.equal(linear(packed, rows[:count]), together[:count]), count
+
+
+def test_two_threads_give_the_bits_of_one() -> None:
+    packed, rows = pack(drawn(*LARGE), drawn(LARGE[0])), drawn(300, LARGE[1])
+    found = []
+    for count in (1, 2):
+        with threads(count):
+            found.append(linear(packed, rows))
+    assert torch.equal(*found)
+    torch.testing.assert_close(found[0], F.linear(rows, drawn(*LARGE), drawn(LARGE[0])), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_and_weights_may_lie_anyhow() -> None:
+    weight, rows = drawn(6, 20).t(), drawn(6, 2, 5).transpose(0, 2)
+    assert not rows.is_contiguous()
+    out = linear(pack(weight), rows)
+    assert out.shape == (5, 2, 20)
+    torch.testing.assert_close(out, F.linear(rows, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [24, 37])
+def test_an_embedding_that_shares_panels_is_looked_up(width: int, dtype: torch.dtype) -> None:
+    weight = drawn(61, width, dtype=dtype)
+    token_ids = torch.tensor([[0, 15, 16], [17, 60, 5]])
+    found = looked_up(pack(weight).numbers, token_ids)[..., :width]
+    assert found.dtype is torch.float32
+    assert torch.equal(found, F.embedding(token_ids, weight.float()))
+
+
+def test_a_recorded_forward_holds_products_and_looks_up(tmp_path: Path) -> None:
+    """Gemma is of another form than Llama's: its layers run one by one."""
+    runner = make_runner(write_model(tmp_path, "gemma", tie_word_embeddings=True), 1024, 64)
+    assert panels_serve(runner.loaded.model)
+    assert add_cpu_graphs(runner, quiet)
+    sequence = runner.pool.open([7, 60, 3, 9, 16, 33], 6)
+    runner.pool.extend(sequence, 6)
+    found = []
+    for use_graphs in (False, True):
+        for start, num_rows in ((0, 3), (3, 2), (5, 1)):
+            sequence.num_cached = start
+            found += runner.forward([Rows(sequence, num_rows, num_rows)], use_graphs=use_graphs)
+    assert all(torch.equal(plain, replayed) for plain, replayed in zip(found[:3], found[3:], strict=True))
