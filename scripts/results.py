@@ -23,6 +23,7 @@ TOPICS = (
     "Draft sources",
     "Tuning",
     "Gates",
+    "Forwards on a CPU",
     "On a GPU",
     "Reliability",
 )
@@ -105,7 +106,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _topic(result: Mapping[str, Any]) -> str:
-    for key, topic in (("prompt_sets", "Draft sources"), ("advice", "Tuning"), ("steps", "On a GPU")):
+    kinds = {"prompt_sets": "Draft sources", "advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
+    for key, topic in kinds.items():
         if key in result:
             return topic
     columns = result["rows"][0]
@@ -125,6 +127,9 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     for prompts, own in result.get("prompt_sets", {}).items():
         yield f"Prompts of the set `{prompts}`:\n"
         yield from _measured(own["rows"], own)
+    for title, rows in result.get("tables", {}).items():
+        yield f"{title}:\n"
+        yield from _table(rows, all_columns=True)
     for step in result.get("steps", []):
         if step["rows"]:
             yield f"#### {step['name']}\n"

@@ -1,10 +1,17 @@
-"""Scripts that take a round apart, and that write prompts of tests."""
+"""Scripts that take a round apart, that time forwards on a CPU, and that write prompts of tests."""
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from specgate.cpu_library import InstructionSet, instruction_set
+from tests.support.services import PAIR
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,6 +21,26 @@ def test_every_part_of_a_round_is_timed() -> None:
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     for part in ("messages of a round", "the event loop", "the engine's thread", "another process"):
         assert part in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux keeps a process on some cores")
+def test_both_ways_of_a_forward_are_timed_and_agree(script: Callable[[str], Any], tmp_path: Path) -> None:
+    report = tmp_path / "cpu-forwards.json"
+    command = [sys.executable, str(ROOT / "scripts" / "measure_cpu.py"), str(PAIR / "draft"), "--cores", "1"]
+    subprocess.run([*command, "--turns", "1", "--json", str(report)], check=True, timeout=110, capture_output=True)
+    told = json.loads(report.read_text("utf-8"))
+    forwards, prompts, weights = told["tables"].values()
+    assert [row["rows"] for row in forwards] == [1, 2, 4, 6, 8, 17]
+    assert [row["prompt tokens"] for row in prompts] == [512, 1000]
+    is_packed = instruction_set() is not InstructionSet.NONE
+    (row,) = weights
+    assert (row["before by"], row["after by"].startswith("decoder")) == ("sdpa", is_packed)
+    sizes = row["before, MB"], row["after, MB"], row["a forward reads, MB"]
+    assert sizes == pytest.approx((3.8, 1.9, 1.9) if is_packed else (3.8, 3.8, 3.8), rel=0.02)
+    assert float(row["logits apart"]) < 1e-4
+    page = script("results").page({report.stem: told})
+    assert "## Forwards on a CPU" in page
+    assert page.count("| bundled draft | 1 |") == 6 + 2 + 1
 
 
 def test_every_snippet_of_the_prompts_begins_with_a_definition(script: Callable[[str], Any]) -> None:
