@@ -147,6 +147,7 @@ class PagedSdpaKernel:
     """See ``attention.Kernel``; ``has_twins`` as of ``PagedSdpaBatch``."""
 
     name = "sdpa"
+    batch_invariant = False
     pages = staticmethod(KVPages)
 
     def __init__(self, *, has_twins: bool = False, why: str = "") -> None:

@@ -74,6 +74,7 @@ class DecoderKernel:
     """
 
     name = "decoder"
+    batch_invariant = True
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.why = "one call for all layers"
