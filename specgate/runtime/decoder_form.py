@@ -128,7 +128,8 @@ def _attention(module: Any) -> AttentionForm:
     if head_dim % 2:
         raise NotOfThisForm(f"heads have {head_dim} numbers, which are no two halves")
     query, key, value, out = (_plain(parts[name], nn.Linear) for name in ("q_proj", "k_proj", "v_proj", "o_proj"))
-    window = getattr(module, "sliding_window", None) or 0
+    # Some architectures pass their configuration's window to attention, of others each layer has its own or None.
+    window = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None)) or 0
     return AttentionForm(query, key, value, out, norms[0], norms[1], head_dim, float(module.scaling), window)
 
 
