@@ -157,6 +157,7 @@ def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace) -> ModelR
         capturer=CudaCapturer(loaded.device) if on_cuda else EagerCapturer(),
         # Where CUDA graphs are mimicked, no others take their place.
         cpu_graphs=not arguments.tiny,
+        packs=not arguments.tiny,
         progress=lambda *stage: None,
     )
 

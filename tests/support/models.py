@@ -177,7 +177,7 @@ def load_float32(folder: Path) -> LoadedModel:
 
 def make_runner(folder: Path, kv_tokens: int = 4096, page_size: int = 512) -> ModelRunner:
     """Load a model and bring it onto its serving path, self-check included."""
-    return prepare(load_float32(folder), kv_tokens, page_size, quiet)
+    return prepare(load_float32(folder), kv_tokens, page_size, quiet, packs=True)
 
 
 def eager_model(folder: Path) -> Any:

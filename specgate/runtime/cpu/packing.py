@@ -20,6 +20,9 @@ from specgate.runtime.timing import is_clearly_faster
 
 COMPARED_ROWS = (1, 2, 4, 8)
 """A token alone, and a verification: what a forward's cost must not grow with."""
+LEAST_TIMED_NUMBERS = 1 << 18
+"""Of a weight that products are timed with: by a smaller one a call takes longer than its numbers, and a whole forward
+is one call. A choice by that would be another one at every load."""
 _DTYPES = (torch.float32, torch.bfloat16)
 _log = logging.getLogger(__name__)
 
@@ -72,10 +75,13 @@ def bytes_of(model: nn.Module) -> int:
 
 @torch.inference_mode()
 def is_torch_faster(weights: Sequence[torch.Tensor]) -> bool:
-    """Return whether torch multiplies so much faster by some of these weights that panels would lose at every width."""
-    some = [weight.float() for weight in some_of(weights)]
+    """Return whether torch multiplies so much faster by some of these weights that panels would lose at every width.
+
+    Where all of them are small, it does not.
+    """
+    some = [weight.float() for weight in some_of([one for one in weights if one.numel() >= LEAST_TIMED_NUMBERS])]
     packed = [pack(weight) for weight in some]
-    return all(_loses(some, packed, num_rows) for num_rows in COMPARED_ROWS)
+    return bool(some) and all(_loses(some, packed, num_rows) for num_rows in COMPARED_ROWS)
 
 
 def _loses(weights: Sequence[torch.Tensor], packed: Sequence[Panels], num_rows: int) -> bool:

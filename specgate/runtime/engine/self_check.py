@@ -45,7 +45,7 @@ def prepare(
     progress: Progress,
     kernels: Sequence[Kernel] | None = None,
     *,
-    packs: bool = True,
+    packs: bool = False,
 ) -> ModelRunner:
     """Return a runner whose logits were compared with the model's own.
 

@@ -25,7 +25,7 @@ def build(
     max_guesses: int = 0,
     capturer: Capturer | None,
     cpu_graphs: bool = True,
-    packs: bool = True,
+    packs: bool = False,
     progress: Progress,
 ) -> ModelRunner:
     """Bring a model onto its serving path.
