@@ -51,10 +51,11 @@ def _unreachable(subject: str, endpoint: str, error: SpecgateError) -> Finding:
 
 
 def _service(subject: str, endpoint: str, info: ModelInfo, *, serving: bool) -> Finding:
+    invariant = ", batch-invariant" if info.batch_invariant else ""
     told = (
         f"{endpoint}: {info.model} ({info.architecture}, {in_short(info.num_parameters)} parameters) in {info.dtype} "
-        f"on {info.device}, context {info.context_length}, {info.active_sessions} of {info.max_sessions} sessions, "
-        f"{info.free_kv_tokens} of {info.kv_tokens} KV tokens free"
+        f"on {info.device}{invariant}, context {info.context_length}, {info.active_sessions} of {info.max_sessions} "
+        f"sessions, {info.free_kv_tokens} of {info.kv_tokens} KV tokens free"
     )
     if serving:
         return Finding(subject, "service", Status.OK, told)

@@ -52,6 +52,7 @@ _INFO_FIELDS = (
     "active_sessions",
     "free_kv_tokens",
     "uptime_s",
+    "batch_invariant",
 )
 MAX_EOS_TOKEN_IDS = 256
 MAX_FORWARD_COSTS = 64

@@ -115,6 +115,7 @@ class ServedModel:
             forward_costs=self.forward_costs,
             draft_method=self.draft_method,
             uptime_s=int(time.monotonic() - self._loaded_at_s),
+            batch_invariant=self.engine.runner.kernel.batch_invariant,
         )
 
     @asynccontextmanager

@@ -69,7 +69,8 @@ class ModelInfo:
     """What a service says of itself; ``boot_id`` changes with every start.
 
     ``forward_costs`` come with rising numbers of rows; empty where the service does not tell. ``draft_method`` is of a
-    drafter.
+    drafter. ``batch_invariant``: a row's logits are the same to the bit whoever shares its forward, so that no near tie
+    parts texts of this service's own.
     """
 
     model: str
@@ -91,3 +92,4 @@ class ModelInfo:
     forward_costs: tuple[ForwardCost, ...] = ()
     draft_method: DraftMethod = DraftMethod.MODEL
     uptime_s: int = 0
+    batch_invariant: bool = False

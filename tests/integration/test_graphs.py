@@ -60,5 +60,6 @@ async def test_every_text_is_what_it_is_without_graphs(pairs: tuple[Pair, Pair, 
     opened = asyncio.Barrier(len(mixed))
     async with served(*recorded, LIMITS) as pair:
         generations = await asyncio.gather(*(decode_on(pair, *request, opened) for request in mixed))
-    expect_same("replayed forwards", generations, expected)
+    # Another kernel computes what is replayed.
+    expect_same("replayed forwards", generations, expected, most_excused=1)
     assert min(tape.num_replays for tape in tapes) > 20

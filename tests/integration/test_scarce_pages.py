@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.loading import LoadedModel
 from specgate.runtime.scheduler import Limits
 from specgate.types import SessionSpec, Verification
 from tests.support.engines import CountingPool, Counts, ServedPair, counting_runner, decode_on, expect_same, served
@@ -26,11 +25,11 @@ Request = tuple[SessionSpec, Plan]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> list[LoadedModel]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[ModelRunner]:
     folder = tmp_path_factory.mktemp("pair")
     target = write_llama(folder / "target", VOCAB_SIZE, seed=1)
     draft = write_llama(folder / "draft", VOCAB_SIZE, seed=2, mix=Mix(1, 0.99))
-    return [make_runner(path).loaded for path in (target, draft)]
+    return [make_runner(path) for path in (target, draft)]
 
 
 def requests(seed: int) -> list[Request]:
@@ -56,9 +55,9 @@ def requests(seed: int) -> list[Request]:
     ]
 
 
-def alone(models: list[LoadedModel], mixed: list[Request], page_size: int) -> list[Generation]:
+def alone(models: list[ModelRunner], mixed: list[Request], page_size: int) -> list[Generation]:
     """Run one after the other over plenty of pages, and none of what another one left behind."""
-    runners = [counting_runner(loaded, 100, page_size) for loaded in models]
+    runners = [counting_runner(model, 100, page_size) for model in models]
     generations = []
     for index, (spec, plan) in enumerate(mixed):
         generations += run_all([decode(Pair(*runners), replace(spec, cache_salt=f"alone {index}"), plan)])
@@ -85,10 +84,10 @@ async def together(pair: ServedPair, mixed: list[Request]) -> list[Generation]:
 
 
 @pytest.mark.parametrize(("seed", "page_size"), [(1, 16), (2, 24), (3, 24)])
-async def test_every_text_is_what_it_is_alone(models: list[LoadedModel], seed: int, page_size: int) -> None:
+async def test_every_text_is_what_it_is_alone(models: list[ModelRunner], seed: int, page_size: int) -> None:
     mixed = requests(seed)
     expected = alone(models, mixed, page_size)
-    target, draft = (counting_runner(loaded, -(-LONGEST // page_size), page_size) for loaded in models)
+    target, draft = (counting_runner(model, -(-LONGEST // page_size), page_size) for model in models)
     async with served(target, draft, SCARCE) as pair:
         generations = await together(pair, mixed)
     expect_same(f"seed {seed}, pages of {page_size}", generations, expected)

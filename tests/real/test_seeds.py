@@ -36,7 +36,7 @@ async def test_the_same_seed_gives_the_same_text_and_another_one_another(service
         for gate in GATES:
             drafted = [replace(request, gamma=4, gate=gate) for request in requests]
             generations = await run_all(orchestrator, drafted, AT_ONCE)
-            expect_texts(f"{sampling}, {gate}", generations, expected, most_excused=1)
+            expect_texts(f"{sampling}, {gate}", generations, expected)
             assert gate is Gate.AUTO or sum(one.stats.accepted for one in generations) > 0
 
 

@@ -142,8 +142,7 @@ def _whole(status: int, body: Any) -> Verdict:
     return Verdict(kinds.get(error["type"], error["type"]), error["param"])
 
 
-def grpc_verdict(channel: grpc.Channel, request: Request, timeout_s: float) -> tuple[Verdict, int]:
-    """Return what gRPC says, and how many near ties its choices met."""
+def grpc_verdict(channel: grpc.Channel, request: Request, timeout_s: float) -> Verdict:
     message = grpc_message(request)
     path = "/specgate.v1.GenerationService/Generate"
     try:
@@ -155,18 +154,15 @@ def grpc_verdict(channel: grpc.Channel, request: Request, timeout_s: float) -> t
         unary = channel.unary_unary(path, type(message).SerializeToString, gpb.GenerateResponse.FromString)
         first = unary(message, timeout=timeout_s)
     except grpc.RpcError as error:
-        return Verdict(error.code().name, _field_of(error, request)), 0
-    choices = [first, *first.others]
-    return Verdict("OK", None, tuple(one.text for one in choices)), sum(one.stats.near_ties for one in choices)
+        return Verdict(error.code().name, _field_of(error, request))
+    return Verdict("OK", None, tuple(one.text for one in (first, *first.others)))
 
 
-def _streamed(call: Any) -> tuple[Verdict, int]:
+def _streamed(call: Any) -> Verdict:
     texts: dict[int, str] = {}
-    near_ties = 0
     for delta in call:
         texts[delta.index] = texts.get(delta.index, "") + delta.text
-        near_ties += delta.stats.near_ties
-    return Verdict("OK", None, tuple(texts[index] for index in sorted(texts))), near_ties
+    return Verdict("OK", None, tuple(texts[index] for index in sorted(texts)))
 
 
 def _field_of(error: grpc.RpcError, request: Request) -> str | None:

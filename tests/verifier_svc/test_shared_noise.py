@@ -56,13 +56,8 @@ def test_one_text_for_a_seed(name: str, case: Case) -> None:
     specs = [make_spec(prompt, sampling, seed=i) for i, prompt in enumerate(PROMPTS)]
     expected = run_all([decode(case.pair, spec, ALONE) for spec in specs])
     actual = run_all([decode(case.pair, spec, plan) for plan in plans for spec in specs])
-    compared = 0
     for (plan, spec), generation in zip(product(PLANS, specs), actual, strict=True):
-        alone = expected[spec.seed]
-        if alone.near_ties + generation.near_ties == 0:
-            assert generation.token_ids == alone.token_ids, (plan, spec.seed)
-            compared += 1
-    assert compared > 0.8 * len(actual)
+        assert generation.token_ids == expected[spec.seed].token_ids, (plan, spec.seed)
     assert all(generation.finish_reason is FinishReason.LENGTH for generation in actual)
     assert len({tuple(generation.token_ids) for generation in expected}) == len(PROMPTS)
 
@@ -79,8 +74,7 @@ def test_no_stop_token_before_the_least_number_of_tokens_and_one_text_for_a_seed
         generations = run_all([decode(case.pair, spec, plan) for spec in specs])
         for spec, generation in zip(specs, generations, strict=True):
             assert not stop.intersection(generation.token_ids[: spec.min_tokens])
-            if not generation.near_ties:
-                assert texts.setdefault(spec.seed, generation.token_ids) == generation.token_ids
+            assert texts.setdefault(spec.seed, generation.token_ids) == generation.token_ids
     assert all(spec.min_tokens <= len(texts[spec.seed]) for spec in specs)
     # Without the bar they end sooner, behind it at once.
     assert len(texts[0]) < 7

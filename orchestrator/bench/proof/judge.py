@@ -24,6 +24,7 @@ from orchestrator.bench.proof.texts import (
     by_margin,
     compare,
     near_tie_limit,
+    never,
 )
 from specgate.types import TokenLogprobs
 
@@ -35,14 +36,23 @@ Runs = Mapping[str, Sequence[TextRecord]]
 """The texts of every setting, one a prompt."""
 
 
-def judge_greedy(name: str, references: Sequence[TextRecord], runs: Runs, dtype: str, *, drafts: bool = True) -> Check:
+def judge_greedy(
+    name: str,
+    references: Sequence[TextRecord],
+    runs: Runs,
+    dtype: str,
+    *,
+    drafts: bool = True,
+    batch_invariant: bool = False,
+) -> Check:
     """Judge texts of temperature 0: equal, or parted where the target's two best logits nearly tie.
 
     Args:
         drafts: whether the runs are to draft; what the target does without a draft shows nothing of it otherwise.
+        batch_invariant: all texts are of one verifier that says so: no near tie excuses a parting.
     """
     limit = near_tie_limit(dtype)
-    seen = compare(references, runs, by_margin(limit))
+    seen = compare(references, runs, never if batch_invariant else by_margin(limit))
     margins = [margin for reference in references for margin in reference.margins]
     outcome = _outcome(seen, references, dtype, drafts=drafts)
     figures = {
@@ -55,14 +65,16 @@ def judge_greedy(name: str, references: Sequence[TextRecord], runs: Runs, dtype:
     return _check(name, outcome, message, seen, figures)
 
 
-def judge_seeded(name: str, references: Sequence[TextRecord], runs: Runs, dtype: str) -> Check:
-    """Judge texts of one seed each: equal, or parted where the verifier counted a near tie.
+def judge_seeded(
+    name: str, references: Sequence[TextRecord], runs: Runs, dtype: str, *, batch_invariant: bool = False
+) -> Check:
+    """Judge texts of one seed each: equal, or parted where the verifier counted a near tie; see ``judge_greedy``.
 
     Its count is made for float32. Under coarser numbers a parting that it does not explain is no proof of a fault.
     """
-    seen = compare(references, runs, by_count)
+    seen = compare(references, runs, never if batch_invariant else by_count)
     outcome = _outcome(seen, references, dtype, drafts=True)
-    if outcome is CheckResult.FAIL and dtype != "float32":
+    if outcome is CheckResult.FAIL and dtype != "float32" and not batch_invariant:
         outcome = CheckResult.UNDECIDED
     near_ties = sum(len(reference.near_ties) for reference in references)
     message = f"{_counted(seen)}; {near_ties} near ties"

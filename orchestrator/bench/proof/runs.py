@@ -61,14 +61,18 @@ class Prover:
         self._prompts = prompts
         self._sizes = sizes
         self._on_text = on_text
-        self._dtype = pair.orchestrator.target_info.dtype
+        target = pair.orchestrator.target_info
+        self._dtype = target.dtype
+        # Another one of several verifiers may run on another processor.
+        self._batch_invariant = target.batch_invariant and len(models.verifier) < 2
 
     async def prove(self, *, hf: bool) -> Proof:
         """Make all checks; ``hf`` the one against transformers, too, where the target's files are at hand."""
         greedy = [greedy_request(ids, self._sizes.max_tokens) for ids in self._prompts]
         references = await self._run(greedy, 1)
         checks = [await self._against_transformers(greedy, references, hf=hf)]
-        checks.append(judge_greedy("greedy", references, await self._settings(greedy, GREEDY_SETTINGS), self._dtype))
+        runs = await self._settings(greedy, GREEDY_SETTINGS)
+        checks.append(judge_greedy("greedy", references, runs, self._dtype, batch_invariant=self._batch_invariant))
         checks += [await self._seeded(f"shared noise, {name}", *how) for name, how in SEEDED.items()]
         checks.append(await self._rejection(references))
         return Proof(self._about(), checks)
@@ -122,7 +126,7 @@ class Prover:
             runs = await self._settings(requests, SEEDED_SETTINGS)
         except InvalidArgument as error:
             return Check(name, CheckResult.FAIL, f"what the target alone writes fails with drafts: {error}")
-        return judge_seeded(name, references, runs, self._dtype)
+        return judge_seeded(name, references, runs, self._dtype, batch_invariant=self._batch_invariant)
 
     async def _rejection(self, references: Sequence[TextRecord]) -> Check:
         """Sample where the target is least sure of its first token: there most drafts are rejected."""

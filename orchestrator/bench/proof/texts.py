@@ -106,6 +106,11 @@ def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:
     return position in reference.near_ties or position in text.near_ties
 
 
+def never(reference: TextRecord, text: TextRecord, position: int) -> bool:
+    """No near tie parts texts of one service whose bits depend on nobody who shares its forwards."""
+    return False
+
+
 def compare(
     references: Sequence[TextRecord], runs: Mapping[str, Sequence[TextRecord]], is_tie: IsTie
 ) -> TextComparison:

@@ -21,7 +21,10 @@ REST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The target's own answer; ``near_ties`` is how often its choice was too close to be the same in every batch."""
+    """The target's own answer; ``near_ties`` is how often its choice was too close to be the same in every batch.
+
+    0 where a row is the same in every batch.
+    """
 
     token_ids: tuple[int, ...]
     near_ties: int
@@ -55,13 +58,15 @@ class Tally:
             self.differing.append(f"{ask.way}, seed {seed}, {length} tokens after {ask.text[:_MAX_TOLD]!r}")
 
 
-async def answers_of_target(apis: ServedEndpoints, asked: Sequence[tuple[str, GenerationRequest]]) -> list[Expected]:
+async def answers_of_target(
+    apis: ServedEndpoints, asked: Sequence[tuple[str, GenerationRequest]], *, batch_invariant: bool
+) -> list[Expected]:
     """Return what the target alone says to everything that will be asked."""
     answers = []
     async with GrpcClient(apis.grpc) as client:
         for text, request in asked:
             token_ids = [token async for delta in client.stream(alone(request), text) for token in delta.token_ids]
-            answers.append(Expected(tuple(token_ids), client.stats.near_ties))
+            answers.append(Expected(tuple(token_ids), 0 if batch_invariant else client.stats.near_ties))
     return answers
 
 

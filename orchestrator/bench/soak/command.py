@@ -14,7 +14,7 @@ from orchestrator.bench.soak.asks import catalogue
 from orchestrator.bench.soak.clients import Tally, answers_of_target, client
 from orchestrator.bench.soak.options import SoakOptions
 from orchestrator.bench.soak.picture import draw_soak
-from orchestrator.bench.soak.replicas import Held
+from orchestrator.bench.soak.replicas import Held, are_batch_invariant, replicas_under
 from orchestrator.bench.soak.samples import KILL_EVERY_S, SAMPLE_EVERY_S, Log, kill_now_and_then, look_on
 from orchestrator.local.served_child import ServedEndpoints, served, settings_for
 from orchestrator.terminal.counting_bar import counting_bar
@@ -81,7 +81,8 @@ async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: 
     console = Console(stderr=True)
     async with served({**settings_for(models), **_SETTINGS}, lambda text: console.print(text, style="yellow")) as apis:
         asked = catalogue()
-        expected = await answers_of_target(apis, asked)
+        replicas = await asyncio.to_thread(replicas_under, apis.pid)
+        expected = await answers_of_target(apis, asked, batch_invariant=await are_batch_invariant(replicas))
         log.start_s = time.monotonic()
         clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
         beside = [

@@ -63,6 +63,12 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
         await channels.close()
 
 
+async def are_batch_invariant(replicas: list[ServedReplica]) -> bool:
+    """Return whether each verifier says that its rows' bits depend on nobody who shares their forward."""
+    infos = await asyncio.gather(*(model_info(one) for one in replicas if one.role == "verifier"))
+    return all(info is not None and info.batch_invariant for info in infos)
+
+
 async def held_by(replicas: list[ServedReplica]) -> Held:
     """Return what all drafters and verifiers hold together; those that do not answer are left out."""
     told = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]

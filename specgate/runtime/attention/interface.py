@@ -135,11 +135,15 @@ Forward = Callable[[Inputs], torch.Tensor]
 class Kernel(Protocol):
     """One way to compute attention over pages: how the pages lie, and what a batch must bring.
 
-    ``why`` tells a person which variant it is, or why no faster one serves.
+    ``why`` tells a person which variant it is, or why no faster one serves. ``batch_invariant``: a row's logits are
+    the same to the bit whoever shares its forward.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def batch_invariant(self) -> bool: ...
 
     why: str
 

@@ -143,6 +143,7 @@ class PagedSdpaKernel:
     """See ``attention.Kernel``."""
 
     name = "sdpa"
+    batch_invariant = False
     pages = staticmethod(KVPages)
 
     def __init__(self, why: str = "") -> None:

@@ -118,6 +118,7 @@ class VarlenKernel:
     """
 
     name = "varlen"
+    batch_invariant = False
     pages = staticmethod(TokenPages)
 
     def __init__(

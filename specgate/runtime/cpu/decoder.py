@@ -74,6 +74,7 @@ class DecoderKernel:
     """
 
     name = "decoder"
+    batch_invariant = True
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.why = "one call for all layers"
@@ -105,7 +106,9 @@ class DecoderKernel:
         for sequence, num_rows, num_logits in batch:
             start = sequence.num_cached
             if start + num_rows > min(len(sequence), len(sequence.block_table) * pages.page_size):
-                raise IndexError(f"rows up to {start + num_rows} of {len(sequence)} on {len(sequence.block_table)} pages")
+                raise IndexError(
+                    f"rows up to {start + num_rows} of {len(sequence)} on {len(sequence.block_table)} pages"
+                )
             sequences += (len(token_ids), num_rows, start, len(tables))
             token_ids += sequence.token_ids[start : start + num_rows]
             positions += range(start, start + num_rows)

@@ -71,7 +71,8 @@ def _library() -> ctypes.CDLL:
 
 
 @cache
-def _kernels() -> int:
+def kernels() -> int:
+    """Return C's number of the instruction set that was chosen when this was first asked."""
     return _CHOICES[cpu_library.instruction_set()]
 
 
@@ -88,7 +89,7 @@ def threads() -> int | None:
 
 def product(matrix: Matrix, rows: torch.Tensor, out: torch.Tensor) -> None:
     """Multiply contiguous rows [rows, in] with a matrix, into ``out`` [rows, panels * LANES]."""
-    _check(_library().specgate_product(_kernels(), matrix, rows.data_ptr(), len(rows), out.data_ptr(), threads()))
+    _check(_library().specgate_product(kernels(), matrix, rows.data_ptr(), len(rows), out.data_ptr(), threads()))
 
 
 def scratch_floats(decoder: Decoder, num_rows: int, num_kept: int) -> int:
@@ -98,7 +99,7 @@ def scratch_floats(decoder: Decoder, num_rows: int, num_kept: int) -> int:
 
 def forward(decoder: Decoder, batch: Batch) -> None:
     """Run all layers. The interpreter is free meanwhile."""
-    _check(_library().specgate_forward(_kernels(), decoder, batch))
+    _check(_library().specgate_forward(kernels(), decoder, batch))
 
 
 def _check(failure: int) -> None:

@@ -20,9 +20,9 @@ from specgate.runtime.timing import is_clearly_faster
 
 COMPARED_ROWS = (1, 2, 4, 8)
 """A token alone, and a verification: what a forward's cost must not grow with."""
-TIMED_NUMBERS = 1 << 16
-"""Of the smallest weight that is timed. A smaller one takes as long as calling what multiplies, and the fewest calls
-are those over panels: one for all layers."""
+LEAST_TIMED_NUMBERS = 1 << 18
+"""Of a weight that is timed. With a smaller one the time is that of calling what multiplies, the choice another one at
+every load, and the fewest calls are those over panels: one for all layers."""
 _DTYPES = (torch.float32, torch.bfloat16)
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,9 @@ def bytes_of(model: nn.Module) -> int:
 @torch.inference_mode()
 def is_torch_faster(weights: Sequence[torch.Tensor], timer: Timer | None = None) -> bool:
     """Return whether torch multiplies so much faster by some of these weights that panels would lose at every width."""
-    some = [weight.float() for weight in some_of([weight for weight in weights if weight.numel() >= TIMED_NUMBERS])]
+    some = [
+        weight.float() for weight in some_of([weight for weight in weights if weight.numel() >= LEAST_TIMED_NUMBERS])
+    ]
     if not some:
         return False
     time_it = timer or partial(_seconds, some, [pack(weight) for weight in some])

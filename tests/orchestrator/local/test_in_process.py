@@ -130,7 +130,7 @@ async def test_copies_are_taken(tmp_path: Path, method: DraftMethod) -> None:
         alone = await run(pair.orchestrator, like(gamma=0))
         requests = [like(gamma=4, gate=Gate.NONE), like(gate=Gate.AUTO)]
         texts = await run_all(pair.orchestrator, requests, concurrency=1)
-        expect_texts(str(method), texts, [alone.token_ids] * 2, most_excused=1)
+        expect_texts(str(method), texts, [alone.token_ids] * 2)
         copied = [one.stats.accepted_by[DraftMethod.SUFFIX] for one in texts]
         assert copied[0] > 0
         assert copied[1] > 0 or method.has_model

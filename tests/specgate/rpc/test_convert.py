@@ -91,6 +91,7 @@ INFO = model_info(
     active_sessions=3,
     free_kv_tokens=1 << 32,
     uptime_s=90_000,
+    batch_invariant=True,
 )
 ROUND_TRIPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[Any]]] = {
     "proposal": (convert.proposal_to_pb, convert.proposal_from_pb, [Proposal(), Proposal((0,)), SAMPLED, FULL]),

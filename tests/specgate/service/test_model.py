@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from specgate import cpu_library
+from specgate.cpu_library import InstructionSet
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.self_check import prepare
 from specgate.service.leases import LeaseBook
 from specgate.service.model import ServedModel
 from specgate.types import SamplingParams, SessionSpec, Verification
-from tests.support.models import load_float32, quiet, write_llama
+from tests.support.models import load_float32, quiet, write_llama, write_model
 from verifier_svc.verifier import VerifySession
 
 KV_TOKENS = 512
@@ -32,6 +34,16 @@ def make_spec(lease_token: str = "") -> SessionSpec:
     return SessionSpec(
         (1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, KV_TOKENS - 3, vocab_size=64, lease_token=lease_token
     )
+
+
+@pytest.mark.parametrize(("model_type", "packs"), [("llama", True), ("llama", False), ("gpt2", True)])
+def test_a_model_says_whether_a_row_depends_on_who_shares_its_forward(
+    tmp_path: Path, model_type: str, packs: bool
+) -> None:
+    runner = prepare(load_float32(write_model(tmp_path, model_type)), KV_TOKENS, KV_TOKENS, quiet, packs=packs)
+    info = ServedModel("verifier", runner.loaded, Engine(runner), max_sessions=1).info()
+    one_call = packs and model_type == "llama" and cpu_library.instruction_set() is not InstructionSet.NONE
+    assert info.batch_invariant == one_call
 
 
 async def test_who_gets_the_place_next_finds_the_pages_free(model: ServedModel) -> None:

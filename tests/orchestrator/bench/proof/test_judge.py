@@ -74,6 +74,15 @@ def test_near_ties_everywhere_are_none() -> None:
     assert judge_greedy("greedy", [reference] * 2, {"γ 4": texts}, "bfloat16").outcome is CheckResult.NEAR_TIE
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_near_tie_excuses_a_verifier_whose_rows_are_the_same_in_every_batch(dtype: str) -> None:
+    tied = replace(with_margins(TEXT, 0.0, 0.0, 0.0, 0.0), near_ties=frozenset(range(4)))
+    for judge in (judge_greedy, judge_seeded):
+        check = judge("exact", [tied], {"γ 4": [parted(TEXT, 1)]}, dtype, batch_invariant=True)
+        assert check.outcome is CheckResult.FAIL
+        assert judge("exact", [tied], {"γ 4": [TEXT]}, dtype, batch_invariant=True).outcome is CheckResult.PASS
+
+
 def test_where_nothing_was_drafted_nothing_is_shown() -> None:
     idle = replace(TEXT, drafted=0, accepted=0)
     assert greedy(idle, (1.0,) * 4).outcome is CheckResult.UNDECIDED
