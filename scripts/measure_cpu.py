@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -206,7 +206,7 @@ def _ignore(*stage: Any) -> None:
 
 
 def _table(title: str, rows: Sequence[Shown]) -> Table:
-    table = Table(*rows[0], title=title)
+    table = Table(*(Column(heading, overflow="fold") for heading in rows[0]), title=title)
     for row in rows:
         table.add_row(*map(_cell, row.values()))
     return table
