@@ -20,6 +20,9 @@ typedef uint32_t NAME(words) __attribute__((vector_size(VECTOR_BYTES), aligned(4
 #undef VEC
 #undef WORDS
 #undef TILE
+#undef MOST_PANELS
+#undef SUMS
+#undef WEIGHTS
 #undef OF_ROWS
 #undef NAME
 #undef VECTOR_BYTES

@@ -1,5 +1,9 @@
 /* Rows times weights in panels. Included by kernels.h for each instruction set. */
 
+#define MOST_PANELS PANELS(1)
+#define SUMS VEC sums[MOST_ROWS][MOST_PANELS][VECTORS]
+#define WEIGHTS VEC weights[MOST_PANELS][VECTORS]
+
 /* How a part of a product lies in memory. Steps are in float32 numbers, or in pairs of bfloat16 ones. */
 typedef struct {
     const float *rows;
@@ -15,23 +19,25 @@ typedef struct {
 INLINE VEC NAME(load)(const float *from) { return *(const VEC *)from; }
 
 /* Sums of rows x panels: 0, or what is there already. */
-INLINE void NAME(begin)(const int rows, const int panels, VEC sums[rows][panels][VECTORS], TILE, int adds) {
+INLINE void NAME(begin)(const int rows, const int panels, SUMS, TILE, int adds) {
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int p = 0; p < panels; p++)
             UNROLL for (int v = 0; v < VECTORS; v++)
                 sums[r][p][v] = adds ? NAME(load)(tile->out + r * tile->out_step + p * LANES + v * LANES_OF) : (VEC){0};
 }
 
-INLINE void NAME(end)(const int rows, const int panels, VEC sums[rows][panels][VECTORS], TILE) {
+INLINE void NAME(end)(const int rows, const int panels, SUMS, TILE) {
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int p = 0; p < panels; p++)
             UNROLL for (int v = 0; v < VECTORS; v++)
                 *(VEC *)(tile->out + r * tile->out_step + p * LANES + v * LANES_OF) = sums[r][p][v];
 }
 
+/* What the next panels begin with, into the second cache: while sums are made of these, memory is read for those. */
+INLINE void NAME(fetch)(const void *address) { __builtin_prefetch(address, 0, 2); }
+
 /* One input more: each row's number times the panels' weights of that input. */
-INLINE void NAME(step)(
-    const int rows, const int panels, VEC sums[rows][panels][VECTORS], VEC weights[panels][VECTORS], TILE, int64_t k) {
+INLINE void NAME(step)(const int rows, const int panels, SUMS, WEIGHTS, TILE, int64_t k) {
     UNROLL for (int r = 0; r < rows; r++) {
         float x = tile->rows[r * tile->row_step + k];
         UNROLL for (int p = 0; p < panels; p++)
@@ -40,26 +46,32 @@ INLINE void NAME(step)(
 }
 
 INLINE void NAME(tile_float32)(const int rows, const int panels, TILE, int adds) {
-    VEC sums[rows][panels][VECTORS], weights[panels][VECTORS];
+    SUMS;
+    WEIGHTS;
     NAME(begin)(rows, panels, sums, tile, adds);
     for (int64_t k = 0; k < tile->num_inputs; k++) {
-        UNROLL for (int p = 0; p < panels; p++)
+        const uint32_t *input = tile->weights + k * tile->input_step;
+        UNROLL for (int p = 0; p < panels; p++) {
             UNROLL for (int v = 0; v < VECTORS; v++)
-                weights[p][v] = NAME(load)(
-                    (const float *)tile->weights + p * tile->panel_step + k * tile->input_step + v * LANES_OF);
+                weights[p][v] = NAME(load)((const float *)input + p * tile->panel_step + v * LANES_OF);
+            NAME(fetch)(input + (p + panels) * tile->panel_step);
+        }
         NAME(step)(rows, panels, sums, weights, tile, k);
     }
     NAME(end)(rows, panels, sums, tile);
 }
 
 INLINE void NAME(tile_bfloat16)(const int rows, const int panels, TILE) {
-    VEC sums[rows][panels][VECTORS], weights[panels][VECTORS];
+    SUMS;
+    WEIGHTS;
     NAME(begin)(rows, panels, sums, tile, 0);
     for (int64_t k = 0; k < tile->num_inputs; k++) {
         const uint32_t *pair = tile->weights + k / 2 * tile->input_step;
-        UNROLL for (int p = 0; p < panels; p++)
+        UNROLL for (int p = 0; p < panels; p++) {
             UNROLL for (int v = 0; v < VECTORS; v++)
                 weights[p][v] = (VEC)(*(const WORDS *)(pair + p * tile->panel_step + v * LANES_OF) << 16);
+            NAME(fetch)(pair + (p + panels) * tile->panel_step);
+        }
         NAME(step)(rows, panels, sums, weights, tile, k);
         if (++k == tile->num_inputs) break;
         UNROLL for (int p = 0; p < panels; p++)
