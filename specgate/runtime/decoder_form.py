@@ -126,7 +126,7 @@ def _fits_together(form: DecoderForm) -> bool:
             inner = mlp.gate.out_features
             shapes += [(one.weight, (inner, width)) for one in (mlp.gate, mlp.up)]
             shapes.append((mlp.down.weight, (width, inner)))
-    return 0 < form.kv_heads and form.heads % form.kv_heads == 0 and all(one.shape == shape for one, shape in shapes)
+    return form.kv_heads > 0 and form.heads % form.kv_heads == 0 and all(one.shape == shape for one, shape in shapes)
 
 
 def _layer(layer: nn.Module) -> LayerForm:

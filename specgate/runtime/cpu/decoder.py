@@ -168,7 +168,8 @@ class DecoderKernel:
             raise NotOfThisForm("its MLPs are of several widths")
         return Decoder(
             self._layers, len(form.layers), form.embedding.num_embeddings, form.embedding.embedding_dim, form.heads,
-            form.kv_heads, form.head_dim, mlp_widths.pop(), 0, form.scale, form.epsilon, None if embedding is None else embedding.data_ptr(),
+            form.kv_heads, form.head_dim, mlp_widths.pop(), 0, form.scale, form.epsilon,
+            None if embedding is None else embedding.data_ptr(),
             embedding is not None and embedding.dtype is torch.bfloat16, self._norm(form.final_norm),
             self._matrix(form.head),
         )  # fmt: skip

@@ -43,9 +43,9 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Panels:
     if weight.shape != (num_panels * LANES, width):
         weight = F.pad(weight, (0, width - in_features, 0, num_panels * LANES - out_features))
     if weight.dtype is torch.bfloat16:
-        numbers = weight.reshape(num_panels, LANES, width // 2, 2).transpose(1, 2)
+        numbers = weight.view(num_panels, LANES, width // 2, 2).transpose(1, 2)
     else:
-        numbers = weight.reshape(num_panels, LANES, width).transpose(1, 2)
+        numbers = weight.view(num_panels, LANES, width).transpose(1, 2)
     wide = None if bias is None else F.pad(bias.float(), (0, num_panels * LANES - out_features))
     return Panels(numbers.contiguous(), wide, out_features, in_features)
 

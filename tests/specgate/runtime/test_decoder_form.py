@@ -1,4 +1,4 @@
-"""Which architectures are of Llama's form, what is said of the others, and that a form that only seems so serves right."""
+"""Which architectures are of Llama's form, what is said of others, and that what only seems so serves right."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ def test_llama() -> None:
     assert form.head is model.lm_head
     assert form.embedding is model.model.embed_tokens
     second, layer = form.layers[1], model.model.layers[1]
-    assert second.attention and second.mlp
+    assert second.attention
+    assert second.mlp
     assert second.attention_norm.weight is layer.input_layernorm.weight
     assert second.mlp_norm.weight is layer.post_attention_layernorm.weight
     assert (second.attention.query, second.attention.out) == (layer.self_attn.q_proj, layer.self_attn.o_proj)
@@ -43,9 +44,12 @@ def test_llama() -> None:
 def test_norms_of_each_head() -> None:
     model = model_of("qwen3")
     attention = form_of(model).layers[0].attention
-    assert attention and attention.query_norm and attention.key_norm
+    assert attention
+    assert attention.query_norm
+    assert attention.key_norm
     own = model.model.layers[0].self_attn
-    assert (attention.query_norm.weight, attention.key_norm.weight) == (own.q_norm.weight, own.k_norm.weight)
+    assert attention.query_norm.weight is own.q_norm.weight
+    assert attention.key_norm.weight is own.k_norm.weight
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_a_matrix_that_does_not_fit_is_found_before_anybody_computes(
     model = model_of("llama")
     module = getattr(model.model.layers[1], block)
     setattr(module, name, widened(getattr(module, name), **change))
-    with pytest.raises(NotOfThisForm, match="do not fit together|differ"):
+    with pytest.raises(NotOfThisForm, match=r"do not fit together|differ"):
         form_of(model)
 
 

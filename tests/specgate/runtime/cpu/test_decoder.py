@@ -1,4 +1,4 @@
-"""All layers in one call: the logits are HuggingFace's own, whatever shares pages and forwards, and bad input is told."""
+"""All layers in one call: logits are HuggingFace's own, whatever shares pages and forwards, and bad input is told."""
 
 from pathlib import Path
 from random import Random
@@ -26,7 +26,7 @@ CASES = [
                                 "tie_word_embeddings": True}, "one head of keys, odd widths, tied head"),
     Case("Llama 3", "llama", {"head_dim": 20, "attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA_3},
          "biases, heads that end inside a panel, scaled rotation"),
-    Case("linear", "llama", {"num_key_value_heads": 4, "rope_parameters": LINEAR}, "scaled rotation, as many key heads"),
+    Case("linear", "llama", {"num_key_value_heads": 4, "rope_parameters": LINEAR}, "scaled rotation, a key head each"),
     Case("Qwen2", "qwen2", {**WINDOWS, "rope_parameters": YARN}, "biases of queries, keys and values, windows, YaRN"),
     Case("Qwen3", "qwen3", {"tie_word_embeddings": True}, "norms of heads"),
     Case("Mistral", "mistral", {"sliding_window": 24}, "windows"),
@@ -171,7 +171,7 @@ def test_what_is_out_of_range_is_an_error_and_the_next_forward_is_right(
     before = fill(runner, [1, 2, 3], 3)
     sequence = runner.pool.open(token_ids, len(token_ids))
     assert runner.pool.extend(sequence, min(80, len(token_ids)))
-    with pytest.raises(error, match="out of range|rows up to 81 of 81 on 4 pages"):
+    with pytest.raises(error, match=r"out of range|rows up to 81 of 81 on 4 pages"):
         runner.forward([Rows(sequence, len(token_ids), 1)])
     assert torch.equal(fill(runner, [1, 2, 3], 3), before)
 
