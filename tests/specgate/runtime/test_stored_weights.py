@@ -15,7 +15,9 @@ from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.scheduler import logits_of
 from specgate.runtime.stored_weights import weight_of
-from tests.support.models import quiet, run_task, write_llama, write_model
+from tests.support.architecture_runs import write_case
+from tests.support.architectures import Case
+from tests.support.models import quiet, run_task, write_llama
 
 TOKEN_IDS = [i * 7 % 64 for i in range(50)]
 IN_ONE_CALL: list[tuple[str, dict[str, Any]]] = [
@@ -48,7 +50,7 @@ def logits(runner: ModelRunner) -> torch.Tensor:
 
 @pytest.mark.parametrize(("model_type", "config"), [*IN_ONE_CALL, *LAYER_BY_LAYER])
 def test_the_bits_of_float32(model_type: str, config: dict[str, Any], tmp_path: Path) -> None:
-    folder = shorten(write_model(tmp_path, model_type, **config))
+    folder = shorten(write_case(Case("", model_type, config, ""), tmp_path))
     short, wide = (prepare(loaded(folder, keeps_stored=keeps), 512, 64, quiet) for keeps in (True, False))
     assert short.kernel.name == wide.kernel.name == ("decoder" if (model_type, config) in IN_ONE_CALL else "sdpa")
     assert torch.equal(logits(short), logits(wide))
@@ -69,7 +71,7 @@ def test_without_panels_they_are_widened_a_part_at_a_time(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_weights, "WIDENED_NUMBERS", part)
-    folder = shorten(write_model(tmp_path, "qwen2", tie_word_embeddings=True))
+    folder = shorten(write_case(Case("", "qwen2", {"tie_word_embeddings": True}, ""), tmp_path))
     short, wide = (
         loaded(folder, keeps_stored=keeps).model(torch.tensor([TOKEN_IDS])).logits for keeps in (True, False)
     )

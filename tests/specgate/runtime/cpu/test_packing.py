@@ -11,12 +11,12 @@ from torch import nn
 
 from specgate.cpu_library import VARIABLE
 from specgate.runtime.cpu import packing
-from specgate.runtime.cpu.packing import COMPARED_ROWS, TIMED_NUMBERS, bytes_of, is_torch_faster, pack_layers
+from specgate.runtime.cpu.packing import COMPARED_ROWS, LEAST_TIMED_NUMBERS, bytes_of, is_torch_faster, pack_layers
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.scheduler import logits_of
 from tests.support.models import load_float32, make_runner, quiet, run_task, write_llama
 
-LARGE, SMALL = torch.empty(TIMED_NUMBERS // 256, 256), torch.empty(8, 4)
+LARGE, SMALL = torch.empty(LEAST_TIMED_NUMBERS // 256, 256), torch.empty(8, 4)
 
 
 def timer(torch_us: dict[int, float]) -> Callable[[bool, int], float]:
