@@ -76,7 +76,7 @@ def test_without_panels_they_are_widened_a_part_at_a_time(
         loaded(folder, keeps_stored=keeps).model(torch.tensor([TOKEN_IDS])).logits for keeps in (True, False)
     )
     assert short.dtype is torch.float32
-    torch.testing.assert_close(short, wide, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(short, wide, rtol=1e-4, atol=1e-4)
 
 
 def test_files_of_several_formats_are_loaded_as_float32(tmp_path: Path) -> None:

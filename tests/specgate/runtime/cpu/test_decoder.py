@@ -32,6 +32,8 @@ CASES = [
     Case("Mistral", "mistral", {"sliding_window": 24}, "windows"),
 ]  # fmt: skip
 PAGE_SIZES = [7, 20, 300]
+TOLERANCE = 3e-5
+"""Relative. By a forward in float64, each of both is up to 9e-6 off: these weights make attention sharp."""
 
 
 class Traffic:
@@ -85,7 +87,7 @@ def test_logits_are_huggingfaces_own(case: Case, tmp_path: Path) -> None:
         traffic, num_rows = Traffic(runner), 0
         for token_ids, logits in [told for _ in range(25) for told in traffic.step()]:
             own = eager_logits(eager, [token_ids])[0, -len(logits) :, : runner.vocab_size]
-            assert (logits - own).norm() < 1e-5 * own.norm(), (page_size, len(token_ids))
+            assert (logits - own).norm() < TOLERANCE * own.norm(), (page_size, len(token_ids))
             num_rows += len(logits)
         assert num_rows > 80
 
@@ -128,7 +130,7 @@ def test_positions_far_behind_the_first_ones(tmp_path: Path) -> None:
     runner.resize(2560)
     token_ids = [i * 7 % 64 for i in range(2500)]
     own = eager_logits(folder, [token_ids])[0, -3:]
-    assert (fill(runner, token_ids, 3) - own).norm() < 1e-5 * own.norm()
+    assert (fill(runner, token_ids, 3) - own).norm() < TOLERANCE * own.norm()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
