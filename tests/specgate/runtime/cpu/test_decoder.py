@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.batch_sampler import check_finite
-from specgate.runtime.cpu.decoder import Angles, DecoderPages
+from specgate.runtime.cpu.decoder import DecoderPages
+from specgate.runtime.cpu.decoder_weights import Angles
 from specgate.runtime.decoder_form import NotOfThisForm, form_of
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import Copy, KVSequence
@@ -183,6 +185,7 @@ def test_heads_that_turn_in_part_are_refused() -> None:
              "num_attention_heads": 4}  # fmt: skip
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **sizes))
     form = form_of(model)
-    form.rotary.inv_freq = form.rotary.inv_freq[:2]
+    rotary: Any = form.rotary
+    rotary.inv_freq = rotary.inv_freq[:2]
     with pytest.raises(NotOfThisForm, match="does not turn both halves of a head together"):
         Angles(form, 64)
