@@ -38,6 +38,13 @@ TOLERANCE = 3e-5
 """Relative. By a forward in float64, each of both is up to 9e-6 off: these weights make attention sharp."""
 
 
+def decoder_runner(folder: Path, kv_tokens: int, page_size: int) -> ModelRunner:
+    """A self-check that finds the one call wrong would let another way serve."""
+    runner = make_runner(folder, kv_tokens, page_size)
+    assert runner.kernel.name == "decoder"
+    return runner
+
+
 class Traffic:
     """Sequences that share prefixes, grow, are cut back and end, in batches of any mixture."""
 
@@ -84,8 +91,7 @@ def test_logits_are_huggingfaces_own(case: Case, tmp_path: Path) -> None:
     folder = write_case(case, tmp_path)
     eager = eager_model(folder)
     for page_size in PAGE_SIZES:
-        runner = make_runner(folder, 1200, page_size)
-        assert runner.kernel.name == "decoder"
+        runner = decoder_runner(folder, 1200, page_size)
         traffic, num_rows = Traffic(runner), 0
         for token_ids, logits in [told for _ in range(25) for told in traffic.step()]:
             own = eager_logits(eager, [token_ids])[0, -len(logits) :, : runner.vocab_size]
@@ -128,7 +134,7 @@ def fill(runner: ModelRunner, token_ids: list[int], num_logits: int) -> torch.Te
 
 def test_positions_far_behind_the_first_ones(tmp_path: Path) -> None:
     folder = write_llama(tmp_path, max_position_embeddings=4096)
-    runner = make_runner(folder, 512, 64)
+    runner = decoder_runner(folder, 512, 64)
     runner.resize(2560)
     token_ids = [i * 7 % 64 for i in range(2500)]
     own = eager_logits(folder, [token_ids])[0, -3:]
@@ -139,7 +145,7 @@ def test_positions_far_behind_the_first_ones(tmp_path: Path) -> None:
 def test_a_broken_session_leaves_others_their_bits_in_its_forward_and_on_its_pages(
     value: float, tmp_path: Path
 ) -> None:
-    runner = make_runner(write_llama(tmp_path), 60, 20)
+    runner = decoder_runner(write_llama(tmp_path), 60, 20)
     healthy_ids, sick_ids = [1, 2, 3], [9] * 33
     alone = fill(runner, healthy_ids, 3)
     runner.loaded.model.get_input_embeddings().weight.data[9] = value
@@ -171,7 +177,7 @@ def test_what_is_out_of_range_is_an_error_and_the_next_forward_is_right(
     token_ids: list[int], error: type[Exception], tmp_path: Path
 ) -> None:
     """Tokens, positions behind the context, rows behind a sequence's pages."""
-    runner = make_runner(write_llama(tmp_path, max_position_embeddings=40), 160, 20)
+    runner = decoder_runner(write_llama(tmp_path, max_position_embeddings=40), 160, 20)
     before = fill(runner, [1, 2, 3], 3)
     sequence = runner.pool.open(token_ids, len(token_ids))
     assert runner.pool.extend(sequence, min(80, len(token_ids)))
