@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Write a GGUF file's model as a HuggingFace folder in float32: convert_gguf.py GGUF FOLDER [LAYER TO LEAVE OUT ...]
+"""Write a GGUF file's model as a HuggingFace folder: convert_gguf.py GGUF FOLDER [LAYER TO LEAVE OUT ...]
+
+In bfloat16, as its publishers and nearly all others store theirs.
 
 Run by scripts/real_model.py, which puts `gguf` and `accelerate` on its path.
 """
@@ -95,7 +97,7 @@ def write_model(gguf: Path, folder: Path, skipped: set[int]) -> str:
     model = type(read).from_pretrained(None, config=config, state_dict=plain_state(read, skipped), dtype=torch.float32)
     special = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     model.generation_config = GenerationConfig(**special)
-    model.save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder)
     return str(config.model_type)
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 CONVERTER = Path(__file__).resolve().with_name("convert_gguf.py")
 RECIPE_FILE = "recipe.json"
 UNFINISHED = ".unfinished-"
-REVISION = 1
+REVISION = 2
 """To be raised when the converter writes something else: folders of another revision are made again."""
 
 
