@@ -12,6 +12,7 @@ import torch
 from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
+from specgate import cpu_library
 from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ServiceUnavailable
 from specgate.runtime.attention import kernels
 from specgate.runtime.attention.interface import Kernel
@@ -27,7 +28,7 @@ from specgate.runtime.scheduler import Limits
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica, _build, _limits
-from specgate.types import ModelInfo, SamplingParams, SessionSpec, Verification
+from specgate.types import Attention, ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.support.models import load_float32, quiet, write_llama
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
@@ -43,6 +44,21 @@ async def serving(config: ServiceConfig, leases: LeaseBook | None = None) -> Asy
     await replica.start(quiet)
     yield replica
     await replica.drain()
+
+
+@pytest.mark.parametrize(
+    ("asked", "attention", "told"), [("none", Attention.AUTO, 1), ("none", Attention.SDPA, 0), ("", Attention.AUTO, 0)]
+)
+async def test_products_by_torch_are_told_unless_they_are_wanted(
+    asked: str, attention: Attention, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cpu_library.VARIABLE, asked)
+    notices: list[str] = []
+    replica = Replica("verifier", config_for(write_llama(tmp_path)).model_copy(update={"attention": attention}))
+    await replica.start(quiet, notices.append)
+    await replica.drain()
+    assert len(notices) == told
+    assert all(notice.startswith("SLOW: products by torch on cpu: SPECGATE_CPU_KERNELS=none") for notice in notices)
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ static void NAME(attend)(int64_t begin, int64_t end, void *context) {
     int64_t score_step = rounded_up(longest, LANES) + LANES;
     float *room = malloc(sizeof(float) * MOST_ROWS * (score_step + dim + stride));
     if (!room) {
-        pass->failed = FAILED_TO_ALLOCATE;
+        __atomic_store_n(&pass->failed, FAILED_TO_ALLOCATE, __ATOMIC_RELAXED);
         return;
     }
     float *queries = room + MOST_ROWS * score_step, *sums = queries + MOST_ROWS * dim;
