@@ -32,11 +32,17 @@ def library_path() -> Path:
 
 @cache
 def load() -> ctypes.CDLL | None:
-    """Return the library, None where it is missing or cannot be loaded."""
+    """Return the library, None where it is missing or cannot be loaded, or is another one."""
     try:
-        return ctypes.CDLL(str(library_path()))
-    except OSError:
+        return _opened()
+    except (OSError, AttributeError):
         return None
+
+
+def _opened() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(library_path()))
+    library.specgate_cpu_best  # noqa: B018  # AttributeError: it was built from other sources.
+    return library
 
 
 def instruction_set() -> InstructionSet:
@@ -90,7 +96,7 @@ def _why_no_library() -> str:
     if not path.exists():
         return "the C library was not built at installation; install a C compiler (gcc), then specgate again"
     try:
-        ctypes.CDLL(str(path))
-    except OSError as error:
+        _opened()
+    except (OSError, AttributeError) as error:
         return f"the C library cannot be loaded ({error}); install specgate again on this machine"
     return "the C library came after this process had looked for it; start it again"

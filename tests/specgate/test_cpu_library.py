@@ -1,5 +1,6 @@
 """The C library is found and asked; where it cannot compute, a sentence says why."""
 
+import _ctypes
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -139,3 +140,10 @@ def test_looking_for_it_needs_no_torch() -> None:
     code = "import sys, specgate.cpu_library as c; c.instruction_set(); print(*sys.modules.keys() & {'torch', 'numpy'})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == []
+
+
+def test_a_library_that_is_another_one_is_none(library_file: Path) -> None:
+    library_file.symlink_to(_ctypes.__file__)
+    assert instruction_set() is NONE
+    assert "specgate_cpu_best" in why_not()
+    assert "install specgate again" in why_not()

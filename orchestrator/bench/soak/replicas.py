@@ -66,7 +66,7 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
 async def are_batch_invariant(replicas: list[ServedReplica]) -> bool:
     """Return whether each verifier says that its rows' bits depend on nobody who shares their forward."""
     infos = await asyncio.gather(*(model_info(one) for one in replicas if one.role == "verifier"))
-    return all(info is not None and info.batch_invariant for info in infos)
+    return bool(infos) and all(info is not None and info.batch_invariant for info in infos)
 
 
 async def held_by(replicas: list[ServedReplica]) -> Held:

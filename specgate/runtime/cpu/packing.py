@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +52,7 @@ def pack_layers(model: nn.Module) -> bool:
             put_away(module, None, shared[1])
             setattr(module, "forward", partial(_looked_up, shared[0]))  # noqa: B010
             module.panels = shared[0]  # type: ignore[assignment]
+    _let_go_of_files(model)
     _log.info("weights are packed: %.0f MB, %.0f before", bytes_of(model) / 1e6, before / 1e6)
     return True
 
@@ -118,6 +119,24 @@ def _pack(layer: Any, packed: dict[int, tuple[Panels, nn.Parameter]]) -> None:
     layer.panels = packed[key][0]
     put_away(layer, None, packed[key][1])
     layer.forward = partial(panels.linear, layer.panels)
+
+
+def _let_go_of_files(model: nn.Module) -> None:
+    """Copy what was not packed: loaded weights are parts of mapped files, and one part keeps all of a file.
+
+    Where more was left than packed the copies would take more than that gives back, and all stays as it is.
+    """
+    own = [one.data for one in model.parameters() if one.untyped_storage().nbytes() >= one.nbytes]
+    stored = [vars(module).get("stored_weight") for module in model.modules()]
+    left = {one.data_ptr(): one for one in (*own, *stored) if one is not None}
+    if 2 * sum(one.nbytes for one in left.values()) > bytes_of(model):
+        return
+    copies = {address: one.clone() for address, one in left.items()}
+    for parameter in model.parameters():
+        parameter.data = copies.get(parameter.data_ptr(), parameter.data)
+    for module, weight in zip(list(model.modules()), stored, strict=True):
+        if weight is not None:
+            cast(Any, module).stored_weight = copies[weight.data_ptr()]
 
 
 def _looked_up(shared: Panels, token_ids: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Weights in panels of 16 outputs: one stream of memory, read once for up to twelve rows.
 
 torch takes two to three times as long for 4 rows as for one, although what is read is the same. A product over panels
-(``native/kernels.h``) takes about as long for both, and a row's numbers are the same whoever shares its call. bfloat16
+(``native/product.h``) takes about as long for both, and a row's numbers are the same whoever shares its call. bfloat16
 stays that in memory and is widened on its way into a register: the numbers are those of float32, at half the bytes.
 """
 
@@ -43,9 +43,9 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Panels:
     if weight.shape != (num_panels * LANES, width):
         weight = F.pad(weight, (0, width - in_features, 0, num_panels * LANES - out_features))
     if weight.dtype is torch.bfloat16:
-        numbers = weight.view(num_panels, LANES, width // 2, 2).transpose(1, 2)
+        numbers = weight.reshape(num_panels, LANES, width // 2, 2).transpose(1, 2)
     else:
-        numbers = weight.view(num_panels, LANES, width).transpose(1, 2)
+        numbers = weight.reshape(num_panels, LANES, width).transpose(1, 2)
     wide = None if bias is None else F.pad(bias.float(), (0, num_panels * LANES - out_features))
     return Panels(numbers.contiguous(), wide, out_features, in_features)
 
@@ -58,6 +58,10 @@ def looked_up(numbers: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
 
 def _multiply(numbers: torch.Tensor, bias: torch.Tensor | None, rows: torch.Tensor, out_features: int) -> torch.Tensor:
     in_features = rows.shape[-1]
+    numbers_a_step = 2 if numbers.dtype is torch.bfloat16 else 1
+    # C sees addresses alone. Of an odd number of inputs in bfloat16 the last pair is half empty.
+    if rows.dtype is not torch.float32 or -(-in_features // numbers_a_step) != numbers.shape[1]:
+        raise ValueError(f"{in_features} numbers in {rows.dtype} are no float32 row for panels {tuple(numbers.shape)}")
     panels = Panels(numbers, bias, out_features, in_features)
     flat = rows.reshape(-1, in_features).contiguous()
     out = flat.new_empty(len(flat), len(numbers) * LANES)

@@ -1,4 +1,4 @@
-/* What Python hands over; specgate/runtime/cpu/native_types.py has the same structures. No Python, no torch. */
+/* What Python hands over; specgate/runtime/cpu/native_calls.py has the same structures. No Python, no torch. */
 #ifndef SPECGATE_NATIVE_H
 #define SPECGATE_NATIVE_H
 

@@ -13,6 +13,7 @@ from specgate.cpu_library import VARIABLE
 from specgate.runtime.cpu import packing
 from specgate.runtime.cpu.packing import COMPARED_ROWS, LEAST_TIMED_NUMBERS, bytes_of, is_torch_faster, pack_layers
 from specgate.runtime.engine.self_check import prepare
+from specgate.runtime.loading import load
 from specgate.runtime.scheduler import logits_of
 from tests.support.models import load_float32, make_runner, quiet, run_task, write_llama
 
@@ -64,3 +65,19 @@ def test_where_the_library_is_not_wanted_torch_serves(tmp_path: Path, monkeypatc
     assert (panels.kernel.name, runner.kernel.name) == ("decoder", "sdpa")
     found = [run_task(one, logits_of(one.pool.open([1, 2, 3], 3), 1)) for one in (panels, runner)]
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="tells of mapped files on Linux alone")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_no_file_stays_mapped_for_what_was_not_packed(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = write_llama(tmp_path)
+    load_float32(folder).model.to(dtype).save_pretrained(folder)
+    model = load(str(folder), torch.device("cpu"), torch.float32, quiet, keeps_stored=True).model
+    tokens = torch.tensor([[1, 2, 3]])
+    expected = model(tokens).logits
+    assert str(folder) in Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert pack_layers(model)
+    gc.collect()
+    assert str(folder) not in Path("/proc/self/maps").read_text(encoding="utf-8")
+    torch.testing.assert_close(model(tokens).logits, expected)

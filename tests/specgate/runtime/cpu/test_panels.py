@@ -102,3 +102,11 @@ def test_a_recorded_forward_holds_products_and_looks_up(tmp_path: Path) -> None:
             sequence.num_cached = start
             found += runner.forward([Rows(sequence, num_rows, num_rows)], use_graphs=use_graphs)
     assert all(torch.equal(plain, replayed) for plain, replayed in zip(found[:3], found[3:], strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_that_are_no_rows_of_the_weight_are_refused(dtype: torch.dtype) -> None:
+    packed = pack(torch.ones(4, 5, dtype=dtype))
+    for rows in (torch.ones(2, 3), torch.ones(2, 7), torch.ones(2, 5, dtype=torch.float64)):
+        with pytest.raises(ValueError, match="no float32 row"):
+            linear(packed, rows)
