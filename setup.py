@@ -5,11 +5,17 @@ version of Python. Where it cannot be built, specgate is installed without it.
 """
 
 import re
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+
+# Whoever builds a package does not have its folder on the path.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from specgate.cpu_library import digest_of
 
 SOURCES = Path("specgate/runtime/cpu/native")
 NAME = "specgate.runtime.cpu.native"
@@ -65,6 +71,7 @@ setup(
             sources=[str(SOURCES / "native.c")],
             depends=sorted(map(str, SOURCES.glob("*.h"))),
             optional=True,
+            define_macros=[("SPECGATE_SOURCES", f'"{digest_of(SOURCES)}"')],
             extra_compile_args=[
                 "-O3",
                 "-g0",

@@ -5,6 +5,7 @@ of it: this module needs neither torch nor the runtime.
 """
 
 import ctypes
+import hashlib
 import os
 from enum import StrEnum
 from functools import cache
@@ -35,14 +36,30 @@ def load() -> ctypes.CDLL | None:
     """Return the library, None where it is missing or cannot be loaded, or is another one."""
     try:
         return _opened()
-    except (OSError, AttributeError):
+    except OSError:
         return None
 
 
 def _opened() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(library_path()))
-    library.specgate_cpu_best  # noqa: B018  # AttributeError: it was built from other sources.
+    """Raise OSError where there is no library, or, beside its sources, one that was built from others."""
+    path = library_path()
+    library, sources = ctypes.CDLL(str(path)), path.with_name("native")
+    try:
+        library.specgate_sources.restype = ctypes.c_char_p
+        is_ours = not sources.is_dir() or library.specgate_sources().decode() == digest_of(sources)
+    except AttributeError:
+        is_ours = False
+    if not is_ours:
+        raise OSError("it was built from other sources")
     return library
+
+
+def digest_of(sources: Path) -> str:
+    """Return what tells the C files of a folder from others; the library has it built in."""
+    digest = hashlib.sha256()
+    for file in sorted(sources.glob("*.[ch]")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def instruction_set() -> InstructionSet:
@@ -97,6 +114,6 @@ def _why_no_library() -> str:
         return "the C library was not built at installation; install a C compiler (gcc), then specgate again"
     try:
         _opened()
-    except (OSError, AttributeError) as error:
+    except OSError as error:
         return f"the C library cannot be loaded ({error}); install specgate again on this machine"
     return "the C library came after this process had looked for it; start it again"

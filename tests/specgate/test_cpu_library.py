@@ -14,6 +14,7 @@ from specgate.cpu_library import VARIABLE, InstructionSet, instruction_set, libr
 from specgate.errors import InvalidArgument
 
 NONE, AVX2, AVX512, NEON = InstructionSet
+BUILT = library_path()
 
 
 @pytest.fixture(autouse=True)
@@ -142,8 +143,22 @@ def test_looking_for_it_needs_no_torch() -> None:
     assert done.stdout.split() == []
 
 
+def test_a_library_of_other_sources_is_none(library_file: Path) -> None:
+    """As after a change of the sources without an installation."""
+    if not BUILT.exists():
+        pytest.skip("no C library: there was no compiler at installation")
+    library_file.symlink_to(BUILT)
+    assert instruction_set() is not NONE
+    load.cache_clear()
+    sources = library_file.with_name("native")
+    sources.mkdir()
+    (sources / "native.h").write_text("/* others */")
+    assert instruction_set() is NONE
+    assert "it was built from other sources" in why_not()
+
+
 def test_a_library_that_is_another_one_is_none(library_file: Path) -> None:
     library_file.symlink_to(_ctypes.__file__)
     assert instruction_set() is NONE
-    assert "specgate_cpu_best" in why_not()
+    assert "it was built from other sources" in why_not()
     assert "install specgate again" in why_not()

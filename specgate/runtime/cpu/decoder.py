@@ -55,6 +55,7 @@ class DecoderBatch:
     num_sequences: int
     num_rows: int
     num_kept: int
+    num_positions: int
     num_calls: int
     num_windows: int
 
@@ -97,6 +98,7 @@ class DecoderKernel:
         keep: list[int] = []
         sequences: list[int] = []
         tables: list[int] = []
+        num_positions = 0
         for sequence, num_rows, num_logits in batch:
             start = sequence.num_cached
             if start + num_rows > min(len(sequence), len(sequence.block_table) * pages.page_size):
@@ -108,10 +110,18 @@ class DecoderKernel:
             positions += range(start, start + num_rows)
             keep += range(len(token_ids) - num_logits, len(token_ids))
             tables += sequence.block_table
+            num_positions = max(num_positions, start + num_rows)
         num_rows, num_kept = len(token_ids), len(keep)
         values = torch.tensor(token_ids + positions + keep + sequences + tables)
         ragged = DecoderBatch(
-            cast(DecoderPages, pages), values, len(batch), num_rows, num_kept, self._num_calls, self._num_windows
+            cast(DecoderPages, pages),
+            values,
+            len(batch),
+            num_rows,
+            num_kept,
+            num_positions,
+            self._num_calls,
+            self._num_windows,
         )
         return Inputs(
             token_ids=values[:num_rows],
@@ -131,7 +141,7 @@ class DecoderKernel:
         first = batch.values.data_ptr()
         keep = first + 8 * 2 * num_rows
         sequences = keep + 8 * num_kept
-        angles = self._angles.up_to(batch.pages.num_pages * batch.pages.page_size)
+        angles = self._angles.up_to(batch.num_positions)
         native_calls.forward(self._weights.decoder, native_calls.Batch(
             first, first + 8 * num_rows, keep, sequences, sequences + 8 * 4 * batch.num_sequences,
             num_rows, num_kept, batch.num_sequences, *angles, self._scratch.data_ptr(), logits.data_ptr(),

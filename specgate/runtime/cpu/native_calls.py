@@ -60,9 +60,6 @@ def _library() -> ctypes.CDLL:
     library = cpu_library.load()
     if library is None:
         raise InternalError(cpu_library.why_not())
-    sizes = [c_int64(ctypes.sizeof(structure)) for structure in (Matrix, Layer, Decoder, Batch)]
-    if not library.specgate_agrees(*sizes):
-        raise InternalError("the C library was built from other sources; install specgate again")
     library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(Batch)]
     library.specgate_product.argtypes = [c_int, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]
     library.specgate_scratch_floats.argtypes = [POINTER(Decoder), c_int64, c_int64]

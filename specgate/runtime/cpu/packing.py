@@ -112,12 +112,13 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _pack(layer: Any, packed: dict[int, tuple[Panels, nn.Parameter]]) -> None:
-    weight, bias = weight_of(layer), layer.bias
+    weight = weight_of(layer)
     key = weight.data_ptr()
-    if key not in packed or bias is not None:
-        packed[key] = pack(weight, bias), stand_in(weight)
-    layer.panels = packed[key][0]
-    put_away(layer, None, packed[key][1])
+    if key not in packed:
+        packed[key] = pack(weight), stand_in(weight)
+    shared, stands_in = packed[key]
+    layer.panels = shared.with_bias(layer.bias)
+    put_away(layer, None, stands_in)
     layer.forward = partial(panels.linear, layer.panels)
 
 

@@ -5,7 +5,7 @@ torch takes two to three times as long for 4 rows as for one, although what is r
 stays that in memory and is widened on its way into a register: the numbers are those of float32, at half the bytes.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,12 @@ class Panels(NamedTuple):
     out_features: int
     in_features: int
 
+    def with_bias(self, bias: torch.Tensor | None) -> Self:
+        """Return the same panels with a bias [out_features]; layers may share a weight and not that."""
+        if bias is None:
+            return self
+        return self._replace(bias=F.pad(bias.float(), (0, len(self.numbers) * LANES - self.out_features)))
+
     @property
     def matrix(self) -> Matrix:
         """Return what C reads. It is good for as long as the panels are kept."""
@@ -46,8 +52,7 @@ def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Panels:
         numbers = weight.reshape(num_panels, LANES, width // 2, 2).transpose(1, 2)
     else:
         numbers = weight.reshape(num_panels, LANES, width).transpose(1, 2)
-    wide = None if bias is None else F.pad(bias.float(), (0, num_panels * LANES - out_features))
-    return Panels(numbers.contiguous(), wide, out_features, in_features)
+    return Panels(numbers.contiguous(), None, out_features, in_features).with_bias(bias)
 
 
 def looked_up(numbers: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,7 @@ END_TARGET
 #include "kernels.h"
 #endif
 
-EXPORT int specgate_has(int kernels) {
+static int has(int kernels) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -96,14 +96,15 @@ EXPORT int specgate_has(int kernels) {
 /* Which kernels this processor is best served by; NONE: it has none of them. */
 EXPORT int specgate_cpu_best(void) {
     for (int kernels = NEON; kernels > NONE; kernels--)
-        if (specgate_has(kernels)) return kernels;
+        if (has(kernels)) return kernels;
     return NONE;
 }
 
-/* Whether Python's structures are those of native.h. */
-EXPORT int specgate_agrees(int64_t matrix, int64_t layer, int64_t decoder, int64_t batch) {
-    return matrix == sizeof(Matrix) && layer == sizeof(Layer) && decoder == sizeof(Decoder) && batch == sizeof(Batch);
-}
+#ifndef SPECGATE_SOURCES
+#define SPECGATE_SOURCES ""
+#endif
+/* The digest of these files: Python's structures must be those of native.h, and mean the same. */
+EXPORT const char *specgate_sources(void) { return SPECGATE_SOURCES; }
 
 /* rows [num_rows][in] times a matrix, plus its bias: out [num_rows][panels * 16]. */
 EXPORT int specgate_product(
