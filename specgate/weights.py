@@ -7,6 +7,7 @@ from typing import Any
 
 from specgate.errors import ModelLoadError
 
+_MAX_HEADER_BYTES = 100 << 20
 _BLOCK_BYTES, _BLOCKS = 4096, 32
 """Of each file of weights that go into a fingerprint: two trainings of one shape differ in every one of them."""
 
@@ -39,12 +40,20 @@ def are_bfloat16(name: str) -> bool:
     Raises:
         ModelLoadError: there are no safetensors.
     """
-    return {tensor["dtype"] for path in _weight_files(name) for tensor in _tensors(path)} == {"BF16"}
+    return {tensor["dtype"] for path in _weight_files(name) for tensor in tensors_of(path)} == {"BF16"}
 
 
-def _tensors(path: Path) -> list[dict[str, Any]]:
+def tensors_of(path: Path) -> list[dict[str, Any]]:
+    """Return what the header of a safetensors file says of each tensor, its "dtype" and "shape" among it.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is no such file.
+    """
     with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        length = int.from_bytes(file.read(8), "little")
+        if length > _MAX_HEADER_BYTES:
+            raise ValueError(f"{path} is no safetensors file")
+        header = json.loads(file.read(length))
     return [tensor for name, tensor in header.items() if name != "__metadata__"]
 
 

@@ -1,8 +1,7 @@
 """What the doctor knows of one model, from its folder or from the service that has loaded it."""
 
 import json
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -11,10 +10,9 @@ from typing import Any, Self
 from specgate.errors import ModelLoadError
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import ModelInfo
-from specgate.weights import are_bfloat16
+from specgate.weights import are_bfloat16, tensors_of
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
-_MAX_HEADER_BYTES = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,8 @@ def count_parameters(folder: Path) -> int | None:
     """Return how many numbers the safetensors files hold, from their headers alone; None without such files."""
     files = sorted(folder.glob("*.safetensors"))
     try:
-        return sum(prod(shape) for file in files for shape in _shapes(file)) if files else None
-    except (OSError, ValueError, KeyError, struct.error):
+        return sum(prod(tensor["shape"]) for file in files for tensor in tensors_of(file)) if files else None
+    except (OSError, ValueError, KeyError):
         return None
 
 
@@ -99,15 +97,6 @@ def _are_short(folder: Path) -> bool:
         return are_bfloat16(str(folder))
     except (ModelLoadError, OSError, ValueError, KeyError):
         return False
-
-
-def _shapes(file: Path) -> Iterator[list[int]]:
-    with file.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        if length > _MAX_HEADER_BYTES:
-            raise ValueError(f"{file} is no safetensors file")
-        header = json.loads(stream.read(length))
-    yield from (entry["shape"] for name, entry in header.items() if name != "__metadata__")
 
 
 def _tokenizer(folder: Path) -> tuple[int | None, dict[str, str], str | None]:
