@@ -113,6 +113,25 @@ def form_of(model: Any) -> DecoderForm:
     return form
 
 
+@torch.inference_mode()
+def angles_of(form: DecoderForm, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosines and sines of rotary position embedding, float32 [length, head_dim / 2], by HuggingFace's module.
+
+    Raises:
+        NotOfThisForm: it turns a part of each head alone, or otherwise than by halves.
+    """
+    device = form.embedding.weight.device
+    try:
+        tables = form.rotary(torch.empty(0, device=device), torch.arange(length, device=device)[None])
+        halves = [table[0].float().chunk(2, -1) for table in tables]
+    except (TypeError, ValueError, IndexError) as error:
+        raise NotOfThisForm(f"its angles are told in another way: {error}") from error
+    if any(one.shape != (length, form.head_dim // 2) or not one.equal(other) for one, other in halves):
+        raise NotOfThisForm("it does not turn both halves of a head together")
+    cosines, sines = (one.contiguous() for one, _ in halves)
+    return cosines, sines
+
+
 def _fits_together(form: DecoderForm) -> bool:
     """Return whether each weight has the shape that its neighbours ask for: who computes with them looks no further."""
     width, queries, keys = form.embedding.embedding_dim, form.heads * form.head_dim, form.kv_heads * form.head_dim

@@ -5,7 +5,7 @@ import torch
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.native_calls import Decoder, Layer, Matrix
 from specgate.runtime.cpu.packing import panels_of
-from specgate.runtime.decoder_form import DecoderForm, LayerForm, Norm, NotOfThisForm
+from specgate.runtime.decoder_form import DecoderForm, LayerForm, Norm, NotOfThisForm, angles_of
 from specgate.runtime.stored_weights import weight_of
 
 FIRST_POSITIONS = 1024
@@ -75,14 +75,10 @@ class DecoderWeights:
 
 
 class Angles:
-    """Cosines and sines of rotary position embedding, by HuggingFace's own module, [positions, head_dim / 2].
-
-    Raises:
-        NotOfThisForm: it turns a part of each head alone, or otherwise than by halves.
-    """
+    """Cosines and sines, see ``angles_of``, for as many positions as were asked for so far."""
 
     def __init__(self, form: DecoderForm, context_length: int) -> None:
-        self._rotary, self._head_dim, self._most = form.rotary, form.head_dim, context_length
+        self._form, self._most = form, context_length
         self._cosines = self._sines = torch.empty(0)
         self.up_to(1)
 
@@ -93,17 +89,5 @@ class Angles:
             length = FIRST_POSITIONS
             while length < wanted:
                 length *= 2
-            self._cosines, self._sines = self._tables(min(length, self._most))
+            self._cosines, self._sines = angles_of(self._form, min(length, self._most))
         return len(self._cosines), self._cosines.data_ptr(), self._sines.data_ptr()
-
-    @torch.inference_mode()
-    def _tables(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        try:
-            tables = self._rotary(torch.empty(0), torch.arange(length)[None])
-            halves = [table[0].float().chunk(2, -1) for table in tables]
-        except (TypeError, ValueError, IndexError) as error:
-            raise NotOfThisForm(f"its angles are told in another way: {error}") from error
-        if any(one.shape != (length, self._head_dim // 2) or not one.equal(other) for one, other in halves):
-            raise NotOfThisForm("it does not turn both halves of a head together")
-        cosines, sines = (one.contiguous() for one, _ in halves)
-        return cosines, sines
