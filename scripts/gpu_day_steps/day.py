@@ -42,7 +42,7 @@ def run_day(plan: Plan, say: Say) -> list[Result]:
 
 
 def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
-    """Return the steps of these names, in their order; "tests" is every step whose name begins with "tests:".
+    """Return the steps of these names, in their order; "exact" is every step whose name begins with "exact:".
 
     Raises:
         ValueError: there is no such step; tells the names.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 
-from gpu_day_steps.serving import Prompts, bundled_prompts, connected, service, started
+from gpu_day_steps.serving import Prompts, connected, prompts_of, service, started
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.step import CheckFailed, Context
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
@@ -32,7 +32,7 @@ Runs = dict[str, list[TextRecord]]
 def of_dtype(context: Context) -> str:
     """Fail where texts part at no near tie. The step's argument is the number format."""
     dtype = "float32" if context.where.dry else context.argument
-    checks = asyncio.run(_checks(context, dtype, bundled_prompts(sizes(context).prompts)))
+    checks = asyncio.run(_checks(context, dtype, prompts_of(BUNDLED_TARGET, sizes(context).prompts)))
     for check in checks:
         context.row(check=check.name, outcome=str(check.outcome), message=check.message, details=list(check.details))
     # A shared-noise text of another number format than float32 may part where nothing counts near ties.

@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from gpu_day_steps.step import Context
-from orchestrator.api.settings.settings import BUNDLED_TARGET
 from orchestrator.bench.load.arrivals import all_of
 from orchestrator.bench.proof.runs import PATIENT
 from orchestrator.bench.throughput.samples import Sample
@@ -64,11 +63,11 @@ def service(context: Context, role: str, model: str, **options: Any) -> LocalSer
     return LocalService.of(role, model, **(usual | options))
 
 
-def bundled_prompts(number: int) -> Prompts:
-    """Return the beginnings of Python code that the bundled pair goes on with."""
-    tokenizer = TextTokenizer.load(BUNDLED_TARGET)
+def prompts_of(model: str, number: int) -> Prompts:
+    """Return the beginnings of Python code, as a model reads them."""
+    tokenizer = TextTokenizer.load(model)
     if tokenizer is None:
-        raise ModelLoadError(f"{BUNDLED_TARGET} has no tokenizer")
+        raise ModelLoadError(f"{model} has no tokenizer")
     return [tokenizer.encode(text) for text in BENCH_PROMPTS[:number]]
 
 

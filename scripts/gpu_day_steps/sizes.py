@@ -30,7 +30,8 @@ class Sizes:
     target: Shape
     draft: Shape
     acceptances: tuple[float, ...] = (0.7, 0.8, 0.9)
-    gammas: tuple[int, ...] = (5, 3)
+    gammas: tuple[int, ...] = (3, 2, 4, 6)
+    thin_gammas: tuple[int, ...] = (7, 4, 10)
     sessions: tuple[int, ...] = (1, 8, 16)
     context: int = 512
     repeats: int = 30
@@ -52,6 +53,7 @@ DRY = replace(
     draft={**_TINY, "intermediate_size": 64, "vocab_size": 512},
     acceptances=(0.8,),
     gammas=(3,),
+    thin_gammas=(3,),
     sessions=(1, 2),
     context=16,
     repeats=2,

@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+Range = tuple[float, float]
+"""The least and the most that is expected of a figure."""
 Emit = Callable[[dict[str, Any]], None]
 """Sends one event from a step's process to the one that runs the day."""
 
@@ -104,6 +106,12 @@ class Context:
     def row(self, **figures: Any) -> None:
         """Keep figures, whatever happens to the step later, and show them."""
         self.emit({"row": figures})
+
+    def compare(self, figure: str, value: float, expected: Range) -> None:
+        """Keep a figure beside what is expected of it, see ``estimates``, and its ratio to that: 1 is within."""
+        nearest = min(max(value, expected[0]), expected[1])
+        of_expected = 1.0 if value == nearest else value / nearest
+        self.row(figure=figure, value=round(value, 3), expected=list(expected), of_expected=round(of_expected, 3))
 
     def to_json(self) -> str:
         """Return it for the step's process."""

@@ -106,12 +106,10 @@ def test_what_there_is_no_time_for_is_skipped_and_an_earlier_day_is_kept_beside(
 
 
 def test_steps_are_chosen_by_name_or_group(day: Day, script: Callable[[str], Any]) -> None:
-    steps = script("gpu_day_steps.catalogue").all_steps(ROOT)
-    of_tests = {step.argument for step in day.day.chosen(steps, ["tests"])}
-    assert "tests/specgate/runtime/attention/test_varlen.py" in of_tests
-    assert [step.name for step in day.day.chosen(steps, ["timeline", "exact:float32"])] == ["exact:float32", "timeline"]
+    steps = script("gpu_day_steps.catalogue").all_steps()
+    names = [step.name for step in day.day.chosen(steps, ["exact", "smoke"])]
+    assert names == ["smoke", "exact:bfloat16", "exact:float32"]
     assert day.day.chosen(steps, []) == steps
-    assert sum(step.estimate_s for step in steps) < 540
 
 
 @pytest.mark.parametrize(
@@ -131,10 +129,9 @@ def test_a_file_of_gpu_tests_must_pass_and_show_something(
     (tmp_path / "tests" / "test_one.py").write_text(
         f"import pytest\n\n@pytest.{marked.MARK}\ndef test_it():\n    {body}\n\ndef test_without():\n    assert False\n"
     )
-    (file,) = marked.files_with_gpu_tests(tmp_path)
-    context = day.step.Context(day.step.Where(False, tmp_path, tmp_path), str(file), 30.0)
+    context = day.step.Context(day.step.Where(False, tmp_path, tmp_path), "", 30.0)
     try:
-        found = marked.run_file(context)
+        found = marked.run(context)
     except day.step.CheckFailed as failure:
         found = str(failure)
     assert found == told
@@ -167,7 +164,7 @@ def test_the_command_walks_dry_and_refuses_what_it_does_not_know(tmp_path: Path)
         for step in ("smoking", "smoke")
     )
     assert refused.returncode == 1
-    assert "no step smoking; the steps are smoke, text, tests:" in refused.stderr
+    assert "no step smoking; the steps are smoke, one process, origin, " in refused.stderr
     assert walked.returncode == 0, walked.stdout
     assert "PASS  smoke" in walked.stdout
     told = json.loads((tmp_path / "gpu_day.json").read_text())
