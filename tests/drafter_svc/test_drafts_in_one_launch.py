@@ -1,8 +1,6 @@
 """Drafts in one launch: the same drafts and texts as by forwards in a row, whatever is in them and whatever fails."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +11,15 @@ from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.cuda.decoder import one_launch
 from specgate.runtime.cuda.decoder.shape import MOST_SEQUENCES, MOST_STEPS
-from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits
-from specgate.types import DraftRequest, Proposal, SamplingParams
-from tests.support.drafting import by_torch, runner_with
+from specgate.types import DraftRequest, SamplingParams
+from tests.support.drafting import GAMMA, Drafting, by_torch, drafting, runner_with
 from tests.support.engines import decode_on, served
 from tests.support.models import Mix, make_runner, write_llama
 from tests.support.sessions import VOCAB_SIZE, Ids, Plan, make_spec
 from tests.support.torch_decoder import TorchDecoder
 
-GAMMA = 5
 LAWS = {"greedy": SamplingParams(temperature=0), "noise": SamplingParams(temperature=0.8)}
 
 
@@ -38,53 +34,15 @@ def plain(folder: Path) -> ModelRunner:
     return runner_with(folder)
 
 
-class Drafting:
-    """Sessions on one engine."""
-
-    def __init__(self, runner: ModelRunner, engine: Engine) -> None:
-        self.runner, self.engine = runner, engine
-
-    async def session(self, **fields: Any) -> DraftSession:
-        spec = make_spec(**{"max_tokens": 60, **fields})
-        session = DraftSession(spec, self.runner.pool, VOCAB_SIZE, self.runner.loaded.context_length)
-        await self.engine.run(session.warm())
-        return session
-
-    async def draft(self, session: DraftSession, number: int, committed: Ids = (), gamma: int = GAMMA) -> Proposal:
-        request = DraftRequest(number, session.num_committed, committed, gamma, 0.0)
-        return await self.engine.run(session.draft(request))
-
-    async def rounds(self, **fields: Any) -> list[Ids]:
-        """Return proposals: all of the first was accepted, two tokens of the second, and then twelve came by others."""
-        session = await self.session(**fields)
-        found = [(await self.draft(session, 0)).draft_token_ids]
-        found.append((await self.draft(session, 1, (*found[0], 3))).draft_token_ids)
-        found.append((await self.draft(session, 2, (*found[1][:2], 7))).draft_token_ids)
-        found.append((await self.draft(session, 3, tuple(range(12)))).draft_token_ids)
-        session.free()
-        return found
-
-
-@asynccontextmanager
-async def drafting(runner: ModelRunner) -> AsyncIterator[Drafting]:
-    engine = Engine(runner, chains=True)
-    engine.start()
-    try:
-        yield Drafting(runner, engine)
-    finally:
-        engine.stop()
-        runner.pool.check_integrity()
-
-
 @pytest.mark.parametrize("law", LAWS)
 async def test_the_same_drafts_by_one_launch_each(folder: Path, plain: ModelRunner, law: str) -> None:
     async with drafting(plain) as one:
-        expected = await one.rounds(sampling=LAWS[law])
+        expected = await one.text(sampling=LAWS[law])
     runner, decoder = by_torch(folder)
     async with drafting(runner) as one:
-        assert await one.rounds(sampling=LAWS[law]) == expected
+        assert await one.text(sampling=LAWS[law]) == expected
     assert decoder.sizes == [(GAMMA, 1)] * 4
-    assert len({*expected}) == 4
+    assert len({proposal.draft_token_ids for proposal in expected}) == 4
 
 
 async def test_a_draft_is_one_copy_one_launch_and_one_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +88,8 @@ async def test_pages_are_counted_as_after_forwards(folder: Path, plain: ModelRun
 
 async def together(one: Drafting, sessions: list[DraftSession]) -> list[Ids]:
     """Return the first proposals of sessions, queued by one task, so that none is run before all are there."""
-    request, jobs = DraftRequest(0, sessions[0].num_committed, (), GAMMA, 0.0), []
+    request = DraftRequest(0, sessions[0].num_committed, (), GAMMA, 0.0)
+    jobs: list[Any] = []
     queued = one.engine.post(lambda: jobs.extend(one.engine.submit(each.draft(request)) for each in sessions))
     await asyncio.wrap_future(queued)
     return [(await asyncio.wrap_future(job)).draft_token_ids for job in jobs]
@@ -281,11 +240,11 @@ async def test_a_fault_costs_no_text_and_is_told_once(
     folder: Path, plain: ModelRunner, how: str, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with drafting(plain) as one:
-        expected = await one.rounds()
+        expected = await one.text()
     runner, decoder = by_torch(folder)
     breaks(decoder, how, monkeypatch)
     async with drafting(runner) as one:
-        assert await one.rounds() == expected
+        assert await one.text() == expected
     assert runner.drafter is None
     (told,) = [record.message for record in caplog.records if "failed" in record.message]
     assert told.startswith("a draft in one launch, which is not tried again, failed: ")

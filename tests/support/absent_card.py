@@ -15,6 +15,9 @@ SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 _CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 _WAIT = re.compile(r"ACQBULK|CCTL\.IVALL")
 """The wait for another launch, and what follows a look at a barrier of programs."""
+_TOLD = re.compile(r"REDG\.E\.ADD")
+"""How a program says that it has ended a phase."""
+_LOAD = re.compile(r"LDG\.E\.128")
 
 
 class AbsentCard:
@@ -53,17 +56,23 @@ class AbsentCard:
 
 
 class MachineCode(NamedTuple):
-    """What was made of a kernel: registers a thread, bytes a thread keeps in memory for want of them, loads of 16 bytes
-    before its first wait, and waits of a block's threads for each other."""
+    """What was made of a kernel.
+
+    Attributes:
+        registers: of a thread.
+        stack_bytes: of a thread, for want of registers.
+        early_loads: loads of 16 bytes before each of its waits, and behind what it told others before.
+        block_barriers: waits of a block's threads for each other.
+    """
 
     registers: int
     stack_bytes: int
-    early_loads: int
+    early_loads: tuple[int, ...]
     block_barriers: int
 
 
 def machine_code(compiled: Any) -> MachineCode:
-    """Return what is in the machine code of a kernel that Triton compiled; a kernel that never waits loads nothing."""
+    """Return what is in the machine code of a kernel that Triton compiled."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
@@ -72,6 +81,6 @@ def machine_code(compiled: Any) -> MachineCode:
             for flag in ("--dump-resource-usage", "-sass")
         )
     found = dict(re.findall(r"(REG|STACK):(\d+)", usage))
-    wait = _WAIT.search(sass)
-    early = len(re.findall(r"LDG\.E\.128", sass[: wait.start()])) if wait else 0
+    *phases, _ = _WAIT.split(sass)
+    early = tuple(len(_LOAD.findall(_TOLD.split(phase)[-1])) for phase in phases)
     return MachineCode(int(found["REG"]), int(found["STACK"]), early, sass.count("BAR.SYNC"))

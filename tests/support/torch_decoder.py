@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from specgate.runtime import noise
-from specgate.runtime.cuda.decoder.buffers import Batch, Work
-from specgate.runtime.cuda.decoder.shape import Shape, Tiles
-from specgate.runtime.cuda.decoder.weights import Weights
+from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
+from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 
 class TorchDecoder:
@@ -23,7 +23,7 @@ class TorchDecoder:
         self.sizes: list[tuple[int, int]] = []
         self.fault = 0.0
 
-    def __call__(self, w: Weights, b: Batch, u: Work, s: Shape, t: Tiles) -> None:
+    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> None:
         num_steps, _, num_sequences, _, _ = b.scalars[:5].unbind()
         u.told[0] = self.fault
         if int(num_steps):
@@ -35,7 +35,9 @@ class TorchDecoder:
                 u.told[1:].view(-1, s.SEQUENCES, 2)[step, sequence] = _chosen(logits, b, step, sequence)
 
 
-def _last_logits(w: Weights, b: Batch, u: Work, s: Shape, step: int, sequence: int) -> torch.Tensor:
+def _last_logits(
+    w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, step: int, sequence: int
+) -> torch.Tensor:
     num_rows = int(b.used[sequence]) if step == 0 else 1
     length = int(b.lengths[sequence]) + step
     chosen = u.told[1:].view(-1, s.SEQUENCES, 2)[step - 1, sequence, 0]
@@ -66,7 +68,7 @@ def _turned(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return torch.cat([one * cos - other * sin, other * cos + one * sin], -1)
 
 
-def _chosen(logits: torch.Tensor, b: Batch, step: int, sequence: int) -> torch.Tensor:
+def _chosen(logits: torch.Tensor, b: DraftBatch, step: int, sequence: int) -> torch.Tensor:
     logits = logits[: int(b.scalars[3])].double()
     if temperature := float(b.scalars[4:5].view(torch.float32)):
         keys = [int(b.keys[step, sequence])]

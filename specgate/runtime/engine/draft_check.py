@@ -9,7 +9,7 @@ import torch
 from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
 from specgate.runtime.batch_sampler import Choosing
-from specgate.runtime.cuda.decoder.one_launch import Decoder, OneLaunch, Way
+from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.decoder.shape import shape_of
 from specgate.runtime.cuda.decoder.weights import stack_weights
 from specgate.runtime.cuda.graphs import Capturer
@@ -34,7 +34,7 @@ _ON_CUDA, _ELSEWHERE = (torch.bfloat16, torch.float16), (torch.float32,)
 _log = logging.getLogger(__name__)
 
 
-def stack_decoder(loaded: LoadedModel, page_size: int) -> Decoder | None:
+def stack_decoder(loaded: LoadedModel, page_size: int) -> StackedDecoder | None:
     """Put the weights of a drafter's layers together, which stay the model's own; None: it is of another form.
 
     To be called before weights are fused.
@@ -43,7 +43,7 @@ def stack_decoder(loaded: LoadedModel, page_size: int) -> Decoder | None:
     try:
         form = form_of(loaded.model)
         shape = shape_of(form, page_size, num_columns, _ON_CUDA if loaded.device.type == "cuda" else _ELSEWHERE)
-        return Decoder(shape, stack_weights(form, loaded.context_length))
+        return StackedDecoder(shape, stack_weights(form, loaded.context_length))
     except NotOfThisForm as reason:
         _log.info("drafts of %s are not made in one launch: %s", loaded.architecture, reason)
         return None
@@ -66,8 +66,8 @@ def chain_us(runner: ModelRunner) -> float:
 
 def add_drafter(
     runner: ModelRunner,
-    decoder: Decoder,
-    ways: Sequence[Way],
+    decoder: StackedDecoder,
+    drivers: Sequence[Driver],
     capturer: Capturer,
     progress: Progress,
     us_of: Callable[[ModelRunner], float] = chain_us,
@@ -75,7 +75,7 @@ def add_drafter(
     """Let the fastest way draft that gives what forwards in a row do; none, where those are faster.
 
     Args:
-        ways: those after the first one that can be had must give the same as it does, to the bit.
+        drivers: those after the first one that can be had must give the same as it does, to the bit.
         us_of: times a runner's drafts.
 
     Raises:
@@ -83,10 +83,10 @@ def add_drafter(
     """
     times: list[tuple[float, OneLaunch | None]] = [(us_of(runner), None)]
     expected: list[torch.Tensor] = []
-    for done, way in enumerate(ways):
-        progress("drafts", done, len(ways))
+    for done, driver in enumerate(drivers):
+        progress("drafts", done, len(drivers))
         try:
-            runner.drafter = drafter = runner.drafter_by(way, decoder, capturer)
+            runner.drafter = drafter = runner.drafter_by(driver, decoder, capturer)
             found = _checked(runner)
             if not all(map(torch.equal, expected or found, found)):
                 raise UnsupportedArchitecture("its logits differ from those of other launches")
@@ -97,13 +97,13 @@ def add_drafter(
         except Exception as error:
             if device_is_lost(error):
                 raise
-            _log.warning("drafts by %s are not used: %s", way.name, reason_of(error))
+            _log.warning("drafts by %s are not used: %s", driver.name, reason_of(error))
             wait_for(runner.device)
     times.sort(key=lambda one: one[0])
     runner.drafter = times[0][1]
-    told = (f"{drafter.way.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
+    told = (f"{drafter.driver.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
     runner.drafts_by = f"{', '.join(told)} us a token"
-    progress("drafts", len(ways), len(ways))
+    progress("drafts", len(drivers), len(drivers))
 
 
 def _checked(runner: ModelRunner) -> list[torch.Tensor]:

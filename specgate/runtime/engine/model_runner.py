@@ -14,7 +14,7 @@ from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
-from specgate.runtime.cuda.decoder.one_launch import Decoder, Drafted, OneLaunch, Way
+from specgate.runtime.cuda.decoder.one_launch import Drafted, Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
@@ -118,15 +118,15 @@ class ModelRunner:
         return list(logits.split([rows.num_logits for rows in batch]))
 
     @torch.inference_mode()
-    def drafter_by(self, way: Way, decoder: Decoder, capturer: Capturer) -> OneLaunch:
-        """Return what drafts by ``way``, recorded over the pages as they are now.
+    def drafter_by(self, driver: Driver, decoder: StackedDecoder, capturer: Capturer) -> OneLaunch:
+        """Return what drafts by ``driver``, recorded over the pages as they are now.
 
         Raises:
             RuntimeError: the pages are not all alike, or the device refuses.
         """
         if not isinstance(self._pages, TokenPages):
             raise RuntimeError(f"the pages of attention by {self.kernel.name} lie otherwise")
-        return OneLaunch(way, decoder, self._pages.stack_of_all(), capturer, self.vocab_size)
+        return OneLaunch(driver, decoder, self._pages.stack_of_all(), capturer, self.vocab_size)
 
     @torch.inference_mode()
     def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:

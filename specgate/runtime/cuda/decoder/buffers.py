@@ -8,14 +8,14 @@ import numpy as np
 import torch
 
 from specgate.runtime.batch_sampler import Choosing
-from specgate.runtime.cuda.decoder.shape import MOST_STEPS, Shape, Tiles
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
 from specgate.runtime.scheduler import Rows
 
 _SCALARS = 8
 """Five, and the room of eight keeps what follows aligned."""
 
 
-class Batch(NamedTuple):
+class DraftBatch(NamedTuple):
     """Sequences and what is to be drafted behind them; all but the pages are parts of one buffer.
 
     int64: ``keys`` [steps, sequences] of the noise. int32: ``scalars`` are how many steps, which one is next where each
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     page_stride: int = 0
 
 
-class Work(NamedTuple):
+class Workspace(NamedTuple):
     """float32 unless said. For the host: ``told``, 1.0 where programs did not meet, then token and score [steps,
     sequences, 2]; ``logits`` [steps, sequences, vocabulary]. ``barrier`` int32 [2]: arrivals and exits.
 
@@ -59,12 +59,12 @@ class Work(NamedTuple):
     best_id: torch.Tensor
 
 
-def num_words(s: Shape) -> int:
+def num_words(s: DecoderShape) -> int:
     """Return how many int64 a batch takes."""
     return MOST_STEPS * s.SEQUENCES + (_SCALARS + s.SEQUENCES * (2 + s.WIDTH + s.COLUMNS) + 1) // 2
 
 
-def unpack(words: Any, s: Shape, narrow: Any) -> Batch:
+def unpack(words: Any, s: DecoderShape, narrow: Any) -> DraftBatch:
     """Return the parts of int64 ``words``, a tensor or an array; ``narrow`` is its library's int32."""
     num_keys = MOST_STEPS * s.SEQUENCES
     sizes = [_SCALARS, s.SEQUENCES, s.SEQUENCES, s.num_rows, s.SEQUENCES * s.COLUMNS]
@@ -73,10 +73,12 @@ def unpack(words: Any, s: Shape, narrow: Any) -> Batch:
     scalars, lengths, used, token_ids, table = (rest[a:b] for a, b in itertools.pairwise(ends))
     keys = words[:num_keys].reshape(MOST_STEPS, s.SEQUENCES)
     token_ids, table = token_ids.reshape(s.SEQUENCES, s.WIDTH), table.reshape(s.SEQUENCES, s.COLUMNS)
-    return Batch(keys, scalars, lengths, used, token_ids, table)
+    return DraftBatch(keys, scalars, lengths, used, token_ids, table)
 
 
-def pack(batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int, s: Shape, pinned: bool) -> torch.Tensor:
+def pack(
+    batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int, s: DecoderShape, pinned: bool
+) -> torch.Tensor:
     """Return words on the host that hold ``batch``, its rows ``WIDTH`` at the most, and the noise of ``num_steps``.
 
     The memory is new each time: an earlier copy to the device may still be reading its own.
@@ -96,12 +98,12 @@ def pack(batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int, s: 
     return words
 
 
-def work_for(s: Shape, t: Tiles, device: torch.device) -> Work:
+def workspace_for(s: DecoderShape, t: Tiles, device: torch.device) -> Workspace:
     def zeros(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(sizes, dtype=dtype, device=device)
 
     rows = s.num_rows
-    return Work(
+    return Workspace(
         told=zeros(1 + MOST_STEPS * s.SEQUENCES * 2),
         logits=zeros(MOST_STEPS, s.SEQUENCES, s.VOCAB),
         barrier=zeros(2, dtype=torch.int32),

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from specgate.runtime.batch_sampler import Choosing
-from specgate.runtime.cuda.decoder.buffers import Batch, Work, num_words, pack, unpack, work_for
-from specgate.runtime.cuda.decoder.shape import Shape, Tiles
-from specgate.runtime.cuda.decoder.weights import Weights
+from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace, num_words, pack, unpack, workspace_for
+from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.scheduler import Rows
 
@@ -23,16 +23,16 @@ class ProgramsDidNotMeet(Exception):
     """Programs of a launch waited for one that did not come; what was drafted is worth nothing."""
 
 
-class Way(NamedTuple):
+class Driver(NamedTuple):
     """What ``launch`` is called with is named by its types; it drafts all steps where it ``is_whole``, else one."""
 
     name: str
-    launch: Callable[[Weights, Batch, Work, Shape, Tiles], Any]
+    launch: Callable[[StackedWeights, DraftBatch, Workspace, DecoderShape, Tiles], Any]
     is_whole: bool
     tiles: Tiles = Tiles()
 
 
-def ways_of_triton() -> list[Way]:
+def drivers_of_triton() -> list[Driver]:
     """Return our ways to draft, the plainest first; none without Triton, which comes with torch's CUDA builds."""
     try:
         launches, persistent = (importlib.import_module(f"{__package__}.{name}") for name in ("launches", "persistent"))
@@ -40,15 +40,15 @@ def ways_of_triton() -> list[Way]:
         _log.info("drafts are not made in one launch: %s", error)
         return []
     return [
-        Way("launches", partial(launches.launch, early=False), is_whole=False),
-        Way("launches that begin early", partial(launches.launch, early=True), is_whole=False),
-        Way("one launch", persistent.launch, is_whole=True),
+        Driver("launches", partial(launches.launch, early=False), is_whole=False),
+        Driver("launches that begin early", partial(launches.launch, early=True), is_whole=False),
+        Driver("one launch", persistent.launch, is_whole=True),
     ]
 
 
-class Decoder(NamedTuple):
-    shape: Shape
-    weights: Weights
+class StackedDecoder(NamedTuple):
+    shape: DecoderShape
+    weights: StackedWeights
 
 
 class Drafted(NamedTuple):
@@ -64,19 +64,21 @@ class OneLaunch:
     """Drafts by one way, over the pages as they are now. Not thread-safe: the engine's thread owns it.
 
     Args:
-        pages: all layers', see ``Batch``.
+        pages: all layers', see ``DraftBatch``.
         capturer: records the launch; at capture no sequence is there.
         vocab_size: of the logits that are handed out.
     """
 
-    def __init__(self, way: Way, decoder: Decoder, pages: torch.Tensor, capturer: Capturer, vocab_size: int) -> None:
-        self.way = way
+    def __init__(
+        self, driver: Driver, decoder: StackedDecoder, pages: torch.Tensor, capturer: Capturer, vocab_size: int
+    ) -> None:
+        self.driver = driver
         self.shape, self._weights = decoder.shape, decoder.weights
         self._vocab_size, self._device = vocab_size, pages.device
         self._words = torch.zeros(num_words(self.shape), dtype=torch.int64, device=pages.device)
         parts = unpack(self._words, self.shape, torch.int32)
         self._batch = parts._replace(pages=pages, page_stride=pages.stride(0))
-        self._work = work_for(self.shape, way.tiles, pages.device)
+        self._work = workspace_for(self.shape, driver.tiles, pages.device)
         self._replay = capturer.capture(self._launch)
 
     def fits(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> bool:
@@ -94,7 +96,7 @@ class OneLaunch:
         """
         words = pack(batch, choices, num_steps, self.shape, pinned=self._device.type == "cuda")
         self._words.copy_(words, non_blocking=True)
-        for _ in range(1 if self.way.is_whole else num_steps):
+        for _ in range(1 if self.driver.is_whole else num_steps):
             self._replay()
         # Asked for before anybody waits for the device.
         logits = [self._work.logits[:num_steps, i, : self._vocab_size].clone() for i in range(len(batch))]
@@ -107,7 +109,7 @@ class OneLaunch:
         return Drafted(logits, tables)
 
     def _launch(self) -> None:
-        self.way.launch(self._weights, self._batch, self._work, self.shape, self.way.tiles)
+        self.driver.launch(self._weights, self._batch, self._work, self.shape, self.driver.tiles)
 
 
 def _is_plain(choosing: Choosing) -> bool:

@@ -11,12 +11,13 @@ import torch
 import triton
 import triton.language as tl
 
+from specgate.runtime.cuda.decoder.attention import attend
 from specgate.runtime.cuda.decoder.barrier import GRID, leave, wait
-from specgate.runtime.cuda.decoder.buffers import Batch, Work
+from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.choice import choose, tell
-from specgate.runtime.cuda.decoder.phases import attend, down, gate_up, project_out, project_qkv
-from specgate.runtime.cuda.decoder.shape import Shape, Tiles
-from specgate.runtime.cuda.decoder.weights import Weights
+from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
+from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 NUM_WARPS = 8
 """Their registers, 255 a thread, are all that a multiprocessor has: one program is on each."""
@@ -30,7 +31,7 @@ def num_programs(device: torch.device, tiles: Tiles) -> int:
     return min(torch.cuda.get_device_properties(device).multi_processor_count, tiles.PROGRAMS)
 
 
-def launch(w: Weights, b: Batch, u: Work, s: Shape, t: Tiles) -> Any:
+def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> Any:
     """Draft as many tokens as ``b`` says."""
     programs = num_programs(u.told.device, t)
     return draft_kernel[(programs,)](w, b, u, s, t, num_warps=NUM_WARPS, launch_cooperative_grid=True)

@@ -18,7 +18,7 @@ LEAST_DIM = 16
 """What a matrix unit multiplies at once."""
 
 
-class Shape(NamedTuple):
+class DecoderShape(NamedTuple):
     """Sizes. A sequence owns ``WIDTH`` rows, and the last of them are used; ``COLUMNS`` are pages of a sequence."""
 
     HIDDEN: int
@@ -59,7 +59,7 @@ class Tiles(NamedTuple):
     LOOKS: int = 1 << 22
 
 
-def shape_of(form: DecoderForm, page_size: int, num_columns: int, dtypes: Iterable[torch.dtype]) -> Shape:
+def shape_of(form: DecoderForm, page_size: int, num_columns: int, dtypes: Iterable[torch.dtype]) -> DecoderShape:
     """Return the shape of a decoder.
 
     Args:
@@ -78,7 +78,7 @@ def shape_of(form: DecoderForm, page_size: int, num_columns: int, dtypes: Iterab
         raise NotOfThisForm(f"its weights are in {', '.join(sorted(map(str, formats)))}")
     if form.head_dim < LEAST_DIM or form.head_dim != _power_of_2(form.head_dim):
         raise NotOfThisForm(f"heads have {form.head_dim} numbers, which is no power of 2 from {LEAST_DIM} on")
-    shape = Shape(
+    shape = DecoderShape(
         HIDDEN=form.embedding.embedding_dim,
         HEADS=form.heads,
         KV_HEADS=form.kv_heads,

@@ -1,7 +1,7 @@
 """A decoder's weights as stacks of all layers: one kernel finds each layer's by a number."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ _PRODUCTS = (slice(0, 3), slice(3, 4), slice(4, 6), slice(6, 7))
 """Of ``linears_of``: which lie side by side in a layer, q, k, v; out; gate, up; down."""
 
 
-class Weights(NamedTuple):
+class StackedWeights(NamedTuple):
     """``qkv``, ``out``, ``gate_up`` and ``down`` [layers, out, in], ``norms`` [layers, 2, hidden], before attention and
     before the MLP; ``embedding`` and ``head`` [vocabulary, hidden], ``last_norm`` [hidden]; ``angles`` float32
     [positions, 2, head_dim / 2], cosines and sines.
@@ -31,8 +31,8 @@ class Weights(NamedTuple):
 
 
 @torch.no_grad()
-def stack_weights(form: DecoderForm, context_length: int) -> Weights:
-    """Return the weights of a decoder that has a ``Shape``. The model's own parameters become parts of them.
+def stack_weights(form: DecoderForm, context_length: int) -> StackedWeights:
+    """Return the weights of a decoder that has a ``DecoderShape``. The model's own parameters become parts of them.
 
     So memory does not double: one kind of products after the other is moved, and each layer's old place given back.
 
@@ -43,7 +43,7 @@ def stack_weights(form: DecoderForm, context_length: int) -> Weights:
     qkv, out, gate_up, down = (_stacked([linears_of(layer)[part] for layer in form.layers]) for part in _PRODUCTS)
     if angles.device.type == "cuda":
         torch.cuda.empty_cache()
-    return Weights(
+    return StackedWeights(
         qkv,
         out,
         gate_up,
@@ -71,4 +71,4 @@ def _parts(linears: Sequence[nn.Linear], place: torch.Tensor) -> Iterable[tuple[
 
 
 def _norms_of(layer: LayerForm) -> torch.Tensor:
-    return cast(torch.Tensor, torch.stack([layer.attention_norm.weight.detach(), layer.mlp_norm.weight.detach()]))
+    return torch.stack([layer.attention_norm.weight.detach(), layer.mlp_norm.weight.detach()])

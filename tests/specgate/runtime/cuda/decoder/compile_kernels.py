@@ -11,21 +11,20 @@ import torch
 import triton
 
 from specgate.runtime.cuda.decoder import launches, persistent
-from specgate.runtime.cuda.decoder.barrier import NONE, PDL
-from specgate.runtime.cuda.decoder.buffers import num_words, unpack, work_for
-from specgate.runtime.cuda.decoder.shape import Shape, Tiles
-from specgate.runtime.cuda.decoder.weights import Weights
+from specgate.runtime.cuda.decoder.buffers import num_words, unpack, workspace_for
+from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.weights import StackedWeights
 from tests.support.absent_card import AbsentCard, machine_code
 
-SMOLLM2_135M = Shape(576, 9, 3, 64, 1536, 30, 49152, 1e-5, 0.125, 256, 8, 8, 5)
+SMOLLM2_135M = DecoderShape(576, 9, 3, 64, 1536, 30, 49152, 1e-5, 0.125, 256, 8, 8, 5)
 
 
-def arguments(shape: Shape, dtype: torch.dtype) -> tuple[Any, ...]:
+def arguments(shape: DecoderShape, dtype: torch.dtype) -> tuple[Any, Any, Any]:
     """Return small tensors of the right formats: nothing is read."""
     some = torch.empty(16, dtype=dtype)
     batch = unpack(torch.empty(num_words(shape), dtype=torch.int64), shape, torch.int32)
-    work = work_for(shape._replace(VOCAB=16), Tiles(), some.device)
-    weights = Weights(*[some] * 8, angles=torch.empty(16))
+    work = workspace_for(shape._replace(VOCAB=16), Tiles(), some.device)
+    weights = StackedWeights(*[some] * 8, torch.empty(16))
     return weights, batch._replace(pages=some, page_stride=1 << 20), work
 
 
@@ -38,8 +37,5 @@ if __name__ == "__main__":
     triton.runtime.driver.set_active(AbsentCard(capability))
     shape, given = SMOLLM2_135M, arguments(SMOLLM2_135M, torch.bfloat16)
     report("draft_kernel", persistent.launch(*given, shape, Tiles()))
-    for sync in (NONE, PDL) if capability >= 90 else (NONE,):
-        for kernel, grid, *where in launches.kernels_of(shape._replace(LAYERS=1), Tiles()):
-            early = sync == PDL
-            compiled = kernel[(grid,)](*given, *where, shape, Tiles(), sync, **launches.options(early=early))
-            report(kernel.fn.__name__ + " early" * early, compiled)
+    for phase in launches.PHASES:
+        report(phase, launches.launch_phase(phase, 3, *given, shape, Tiles(), early=capability >= 90))
