@@ -186,6 +186,8 @@ class DraftSession:
         draft.ended = self._ends(tokens[num_kept - 1], draft.terms)
         sequence.truncate(start + num_kept)
         sequence.append([one.token_id for one in tokens[len(sequence) - start : num_kept]])
+        # Of one step they are perhaps a view, which would keep all logits of the step alive.
+        logits = logits.clone() if len(tokens) == 1 else logits
         for index, token in enumerate(tokens[:num_kept]):
             draft.add(token, logits[index : index + 1])
 
@@ -193,13 +195,9 @@ class DraftSession:
         return token.token_id in self.spec.stop_token_ids or token.prob < terms.stop_below
 
     def _chains(self, draft: Draft) -> bool:
-        """Return whether a token can be run before anybody has looked at it.
-
-        A guess takes turns with what is asked for, a token at a time.
-        """
+        """Return whether a token can be run before anybody has looked at it."""
         masked_or_rejected = self._grammar is not None or self.spec.rejects
-        looked_at = masked_or_rejected or self._sampling.has_penalties or draft.terms.stop_below > 0
-        return not looked_at and not draft.sequence.is_branch
+        return not (masked_or_rejected or self._sampling.has_penalties or draft.terms.stop_below > 0)
 
     def _sampled(self, logits: torch.Tensor, choosing: Choosing, terms: Terms) -> DraftToken:
         logits = masked(logits, choosing)

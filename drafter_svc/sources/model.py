@@ -52,9 +52,9 @@ class Draft:
         return [token.token_id for token in self.tokens]
 
     def add(self, token: DraftToken, logits: torch.Tensor) -> None:
-        """Take a token over. Its logits are copied: a view would keep those of the whole step alive."""
+        """Take over a token and its logits."""
         self.tokens.append(token)
-        self.logits.append(logits.clone())
+        self.logits.append(logits)
 
     def ends_with(self, token_ids: Set[int]) -> bool:
         """Return whether the last drafted token is one of these."""

@@ -219,6 +219,7 @@ def _server_options(config: ServiceConfig) -> ServerOptions:
 def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading) -> Any:
     """Return a ModelRunner on the path that the flags and the device give; tell which, where there is a choice."""
     from specgate.runtime.attention.kernels import kernels_for
+    from specgate.runtime.cuda.decoder.one_launch import drivers_of_triton
     from specgate.runtime.cuda.graphs import CudaCapturer
     from specgate.runtime.engine.serving_path import build
 
@@ -232,13 +233,15 @@ def _build(role: str, loaded: Any, config: ServiceConfig, on_loading: OnLoading)
         max_sessions=config.max_sessions,
         max_guesses=config.run_ahead_rows,
         capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
+        drivers=drivers_of_triton() if on_cuda and role == "drafter" else (),
         cpu_graphs=config.cpu_graphs,
         packs=_packs_on(config, loaded.device),
         progress=on_loading,
     )
     if on_cuda:
         kernel = runner.kernel
-        on_loading(f"attention by {kernel.name} ({kernel.why}), {len(runner.buckets)} CUDA graphs", 1, 1)
+        drafts = f", drafts by {runner.drafts_by}" if role == "drafter" else ""
+        on_loading(f"attention by {kernel.name} ({kernel.why}), {len(runner.buckets)} CUDA graphs{drafts}", 1, 1)
     return runner
 
 

@@ -1,8 +1,8 @@
 """Drafts whose tokens are read once: the same tokens as one at a time, whoever else comes and whatever fails."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,17 @@ from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cuda.graphs import CudaCapturer, buckets_for
-from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.loading import load
-from specgate.types import DraftRequest, Proposal, SamplingParams, Verification
+from specgate.types import Proposal, SamplingParams, Verification
+from tests.support.drafting import GAMMA, drafting
 from tests.support.grammars import END, letter_grammars, regex
 from tests.support.models import load_float32, quiet, write_llama
-from tests.support.sessions import VOCAB_SIZE, Ids, make_spec
+from tests.support.sessions import VOCAB_SIZE, make_spec
 from tests.support.tape import TapeCapturer, one_operation
 
-GAMMA = 5
 PLAIN = {"greedy": SamplingParams(temperature=0), "warm": SamplingParams(temperature=0.8, top_k=9)}
 
 
@@ -69,44 +68,6 @@ def at_each_forward(runner: ModelRunner, fault: Callable[[int, Callable[[], Any]
         runner.forward = own  # type: ignore[method-assign]
 
 
-class Drafting:
-    """Sessions on one engine."""
-
-    def __init__(self, runner: ModelRunner, engine: Engine) -> None:
-        self.runner, self.engine = runner, engine
-
-    async def session(self, **fields: Any) -> DraftSession:
-        spec = make_spec(max_tokens=60, **fields)
-        session = DraftSession(spec, self.runner.pool, VOCAB_SIZE, self.runner.loaded.context_length)
-        await self.engine.run(session.warm())
-        return session
-
-    async def draft(self, session: DraftSession, number: int, committed: Ids = (), **terms: Any) -> Proposal:
-        options = {"gamma": GAMMA, "stop_below": 0.0, **terms}
-        request = DraftRequest(round=number, position=session.num_committed, token_ids=committed, **options)
-        return await self.engine.run(session.draft(request))
-
-    async def text(self, **fields: Any) -> list[Proposal]:
-        """Return the proposals of three rounds: all of a draft was accepted, then two of its tokens."""
-        session = await self.session(**fields)
-        found = [await self.draft(session, 0)]
-        found.append(await self.draft(session, 1, (*found[0].draft_token_ids, 3)))
-        found.append(await self.draft(session, 2, (*found[1].draft_token_ids[:2], 7)))
-        session.free()
-        return found
-
-
-@asynccontextmanager
-async def drafting(runner: ModelRunner, *, chains: bool) -> AsyncIterator[Drafting]:
-    engine = Engine(runner, chains=chains)
-    engine.start()
-    try:
-        yield Drafting(runner, engine)
-    finally:
-        engine.stop()
-        runner.pool.check_integrity()
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "varlen", "graphs"])
 @pytest.mark.parametrize("name", PLAIN)
 async def test_a_draft_that_is_read_once_is_the_same_draft(folder: Path, attention: str, name: str) -> None:
@@ -115,7 +76,7 @@ async def test_a_draft_that_is_read_once_is_the_same_draft(folder: Path, attenti
         expected = await plain.text(sampling=PLAIN[name])
     async with drafting(runner, chains=True) as chained:
         assert await chained.text(sampling=PLAIN[name]) == expected
-    assert len({proposal.draft_token_ids for proposal in expected}) == 3
+    assert len({proposal.draft_token_ids for proposal in expected}) == len(expected)
 
 
 STOP = frozenset(range(8))

@@ -71,9 +71,11 @@ class ServedPair(NamedTuple):
 
 
 @asynccontextmanager
-async def served(target: ModelRunner, draft: ModelRunner, limits: Limits) -> AsyncIterator[ServedPair]:
-    """Run an engine for each of the two while the context lasts."""
-    pair = ServedPair(_model("verifier", target, limits), _model("drafter", draft, limits))
+async def served(
+    target: ModelRunner, draft: ModelRunner, limits: Limits, *, chains: bool = False
+) -> AsyncIterator[ServedPair]:
+    """Run an engine for each of the two while the context lasts. ``chains``: of the drafter's, see ``Engine``."""
+    pair = ServedPair(_model("verifier", target, limits), _model("drafter", draft, limits, chains=chains))
     for model in pair:
         model.engine.start()
     try:
@@ -83,8 +85,8 @@ async def served(target: ModelRunner, draft: ModelRunner, limits: Limits) -> Asy
             model.engine.stop()
 
 
-def _model(role: str, runner: ModelRunner, limits: Limits) -> ServedModel:
-    return ServedModel(role, runner.loaded, Engine(runner, limits), MAX_SESSIONS)
+def _model(role: str, runner: ModelRunner, limits: Limits, *, chains: bool = False) -> ServedModel:
+    return ServedModel(role, runner.loaded, Engine(runner, limits, chains=chains), MAX_SESSIONS)
 
 
 async def decode_on(pair: ServedPair, spec: SessionSpec, plan: Plan, opened: asyncio.Barrier) -> Generation:

@@ -35,6 +35,17 @@ class TokenPages(KVPages):
 
     __slots__ = ()
 
+    def stack_of_all(self) -> torch.Tensor:
+        """Return all layers' pages as one tensor [2 * layers, num_pages + 1, ...], a layer's keys before its values.
+
+        Raises:
+            RuntimeError: they are not alike, or lie apart, as before the first ``resized``.
+        """
+        in_order = list(self.layers) == list(range(len(self.layers)))
+        if len(self.stacks) != 1 or not in_order or len(self.stacks[0]) != 2 * len(self.layers):
+            raise RuntimeError("the pages of all layers are not one tensor")
+        return self.stacks[0]
+
     def copy_rows(self, copies: Iterable[Copy]) -> None:
         """Copy keys and values between pages, in order, in all layers that have any."""
         for source, target, first, end in copies:

@@ -1,20 +1,22 @@
 """Forwards in a row on tokens that the host has not read: a draft of γ tokens waits for its device once, not γ times.
 
-What a forward chose is written into the inputs of the next one on the device itself. The host launches all of them,
-one behind the other, and reads all that was chosen in one go.
+Where the runner has a drafter, all of them are one launch. Else what a forward chose is written into the inputs of the
+next one on the device itself: the host launches all of them, one behind the other. It reads all that was chosen in one
+go.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from specgate.errors import NonFiniteLogits, reason_of
 from specgate.runtime.batch_sampler import Answer, Choosing, answer_of, chosen_on_device
+from specgate.runtime.cuda.decoder.one_launch import Drafted
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS
 from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
 
 _UNREAD = 0
@@ -29,39 +31,57 @@ class Link(NamedTuple):
     choose: Choosing
 
 
+def in_one_launch(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> bool:
+    """Return whether a chain of these is one launch."""
+    batch, choices = [link.rows for link in links], [link.choose for link in links]
+    return runner.drafter is not None and runner.drafter.fits(batch, choices, num_steps)
+
+
 def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> list[Answer | NonFiniteLogits] | None:
     """Run ``num_steps`` forwards; return each sequence's logits [num_steps, vocabulary] and what was chosen from them.
 
     All tokens but the last one are then the sequence's, and cached. There is room for them, and all links choose by one
-    law. None: a forward failed, and all sequences are as they were.
+    law. A launch takes ``MOST_STEPS`` at the most. None: a forward failed, and all sequences are as they were.
 
     Raises:
         Exception: the device is lost, for everybody.
     """
+    lengths = [len(link.rows.sequence) for link in links]
+    drafted = None
+    if in_one_launch(runner, links, num_steps):
+        batch, choices = [link.rows for link in links], [link.choose for link in links]
+        drafted = _tried(
+            links,
+            "a draft in one launch, which is not tried again,",
+            lambda: runner.draft(batch, choices, min(num_steps, MOST_STEPS)),
+        )
+        if drafted is None:
+            runner.drafter = None
+    drafted = drafted or _tried(links, "several forwards in a row", lambda: _forwards(runner, links, num_steps))
+    if drafted is None:
+        return None
+    for link, length, rows in zip(links, lengths, drafted.tables, strict=True):
+        link.rows.sequence.token_ids[length:] = [int(row[0]) for row in rows[:-1]]
+    return [answer_of(own, rows, link.choose) for own, rows, link in zip(*drafted, links, strict=True)]
+
+
+def _tried(links: Sequence[Link], what: str, run: Callable[[], Drafted]) -> Drafted | None:
+    """Return what ``run`` does; None where it fails, and then all sequences are as they were."""
     before = [(link.rows.sequence, len(link.rows.sequence), link.rows.sequence.num_cached) for link in links]
     try:
-        logits, tables = _forwards(runner, links, num_steps)
-        # Told of all steps, then cut up by sequences.
-        told = torch.stack(tables, 1).tolist()
+        return run()
     except Exception as error:
         if device_is_lost(error):
             raise
-        log.warning("several forwards in a row failed: %s", reason_of(error))
+        log.warning("%s failed: %s", what, reason_of(error))
         for sequence, length, num_cached in before:
-            _restore(sequence, length, num_cached)
+            sequence.truncate(length)
+            sequence.num_cached = num_cached
         return None
-    answers = [
-        answer_of(torch.cat(own), rows, link.choose) for own, rows, link in zip(logits, told, links, strict=True)
-    ]
-    for (sequence, length, _), rows in zip(before, told, strict=True):
-        sequence.token_ids[length:] = [int(row[0]) for row in rows[:-1]]
-    return answers
 
 
-def _forwards(
-    runner: ModelRunner, links: Sequence[Link], num_steps: int
-) -> tuple[list[tuple[torch.Tensor, ...]], list[torch.Tensor]]:
-    """Return each sequence's logits of all steps, and each step's table [sequences, 4] of what was chosen."""
+def _forwards(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> Drafted:
+    """Run them one by one, and read once."""
     batch = [link.rows for link in links]
     logits: list[list[torch.Tensor]] = []
     tables: list[torch.Tensor] = []
@@ -73,9 +93,5 @@ def _forwards(
         logits.append(runner.forward(batch, token_ids=tables[-1][:, 0].long() if step else None))
         choices = [link.choose._replace(position=link.choose.position + step) for link in links]
         tables.append(chosen_on_device(logits[-1], choices))
-    return list(zip(*logits, strict=True)), tables
-
-
-def _restore(sequence: KVSequence, length: int, num_cached: int) -> None:
-    sequence.truncate(length)
-    sequence.num_cached = num_cached
+    # Told of all steps, then cut up by sequences.
+    return Drafted([torch.cat(own) for own in zip(*logits, strict=True)], torch.stack(tables, 1).tolist())

@@ -19,7 +19,7 @@ import torch
 
 from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
 from specgate.runtime.batch_sampler import Answer, Choosing, answers, have_one_law
-from specgate.runtime.engine.chain import Link, run_chain
+from specgate.runtime.engine.chain import Link, in_one_launch, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
@@ -216,17 +216,22 @@ class Engine:
         return {waiting[index]: rows for index, rows in plan.items()}
 
     def _chain(self) -> Sequence[Answer | NonFiniteLogits] | None:
-        """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run."""
+        """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run.
+
+        Guesses take turns with what is asked for, a token at a time, unless all of theirs take as long as one launch.
+        """
         needs = [job.need for job in self._batch]
         num_steps = min((need.most_steps for need in needs), default=1)
         if num_steps == 1 or not self._chains or self._ready or not self._inbox.empty():
             return None
         if not all(rows.num_logits for rows in self._batch.values()) or not have_one_law(n.choose for n in needs):
             return None
+        links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
+        if any(need.sequence.is_branch for need in needs) and not in_one_launch(self.runner, links, num_steps):
+            return None
         if not all(self.runner.pool.extend(need.sequence, need.length + num_steps - 1) for need in needs):
             return None
         self._forward_start_s = time.monotonic()
-        links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
         return run_chain(self.runner, links, num_steps)
 
     def _answer(self, batch: list[tuple[Rows, Choosing | None]]) -> list[Answer | Exception]:

@@ -46,10 +46,10 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
     progress("graphs", 0, 1)
     try:
         for alike in _alike(runner):
-            with _opened(runner, _halves(runner, alike[0])) as batch:
+            with opened(runner, _halves(runner, alike[0])) as batch:
                 runner.record(batch)
             for num_rows in {alike[0], alike[-1]}:
-                with _opened(runner, _halves(runner, num_rows)) as batch:
+                with opened(runner, _halves(runner, num_rows)) as batch:
                     _compare_bits(*_both_ways(runner, batch))
     # Whatever keeps a model from being recorded, it serves without.
     except Exception as error:
@@ -82,7 +82,7 @@ def _compare_bits(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tenso
 def _check(runner: ModelRunner, bucket: Bucket) -> None:
     """Compare a replay with the forward that it stands for, for a batch that leaves a part of the bucket unused."""
     widths = [1 + (bucket.width - 1 + i) % bucket.width for i in range(_num_checked(runner, bucket))]
-    with _opened(runner, widths) as batch:
+    with opened(runner, widths) as batch:
         compare(runner.loaded, *_both_ways(runner, batch))
 
 
@@ -95,11 +95,11 @@ def _both_ways(runner: ModelRunner, batch: Sequence[Rows]) -> tuple[list[torch.T
 
 
 @contextmanager
-def _opened(runner: ModelRunner, widths: Sequence[int]) -> Iterator[list[Rows]]:
+def opened(runner: ModelRunner, widths: Sequence[int], head: int = _HEAD) -> Iterator[list[Rows]]:
     """Open sequences with so many rows each behind a head that is cached."""
-    sequences = [_open(runner, i, _HEAD + width) for i, width in enumerate(widths)]
+    sequences = [_open(runner, i, head + width) for i, width in enumerate(widths)]
     try:
-        runner.forward([Rows(sequence, _HEAD, 0) for sequence in sequences], use_graphs=False)
+        runner.forward([Rows(sequence, head, 0) for sequence in sequences], use_graphs=False)
         yield [Rows(sequence, width, width) for sequence, width in zip(sequences, widths, strict=True)]
     finally:
         for sequence in sequences:

@@ -8,11 +8,13 @@ from specgate.errors import ResourceExhausted
 from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
-from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.attention.varlen import TokenPages, VarlenKernel
+from specgate.runtime.batch_sampler import Choosing
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
+from specgate.runtime.cuda.decoder.one_launch import Drafted, Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
@@ -30,6 +32,8 @@ class ModelRunner:
 
     Attributes:
         why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
+        drafter: makes drafts of several tokens in one launch; None: they are forwards in a row.
+        drafts_by: what makes them, for a person.
     """
 
     def __init__(self, loaded: LoadedModel, kv_tokens: int, page_size: int, kernel: Kernel | None = None) -> None:
@@ -42,6 +46,8 @@ class ModelRunner:
         self._call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
         self._graphs: Graphs | None = None
         self.why_no_graphs = ""
+        self.drafter: OneLaunch | None = None
+        self.drafts_by = "forwards in a row"
         self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
@@ -87,7 +93,7 @@ class ModelRunner:
 
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""
-        self._graphs = None
+        self._graphs = self.drafter = None
         self.cpu_graphs.drop()
 
     @torch.inference_mode()
@@ -108,11 +114,46 @@ class ModelRunner:
         logits = self._run(batch, token_ids, use_graphs=use_graphs) if graph is None else graph.run(batch, token_ids)
         if graph is not None:
             self._tell(graph, batch)
+        self._mark(batch)
+        return list(logits.split([rows.num_logits for rows in batch]))
+
+    @torch.inference_mode()
+    def drafter_by(self, driver: Driver, decoder: StackedDecoder, capturer: Capturer) -> OneLaunch:
+        """Return what drafts by ``driver``, recorded over the pages as they are now.
+
+        Raises:
+            RuntimeError: the pages are not all alike, or the device refuses.
+        """
+        if not isinstance(self._pages, TokenPages):
+            raise RuntimeError(f"the pages of attention by {self.kernel.name} lie otherwise")
+        return OneLaunch(driver, decoder, self._pages.stack_of_all(), capturer, self.vocab_size)
+
+    @torch.inference_mode()
+    def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
+        """Run what ``num_steps`` forwards would, each on the token that the one before it chose, by the ``drafter``.
+
+        All rows are then cached, and so are all chosen tokens but the last one, though no sequence has them yet.
+
+        Raises:
+            ProgramsDidNotMeet: see ``OneLaunch.draft``.
+        """
+        if self.drafter is None:
+            raise RuntimeError("there is no drafter")
+        width = self.drafter.shape.WIDTH
+        if leading := [Rows(rows.sequence, more, 0) for rows in batch if (more := rows.num_rows - width) > 0]:
+            self.forward(leading)
+        self._pages.copy_rows(self.pool.take_copies())
+        batch = [rows._replace(num_rows=min(rows.num_rows, width)) for rows in batch]
+        drafted = self.drafter.draft(batch, choices, num_steps)
+        self._mark([rows._replace(num_rows=rows.num_rows + num_steps - 1) for rows in batch])
+        return drafted
+
+    def _mark(self, batch: Sequence[Rows]) -> None:
+        """Take it that these rows are cached."""
         for sequence, num_rows, _ in batch:
             sequence.num_cached += num_rows
             sequence.num_computed += num_rows
             self.pool.remember(sequence)
-        return list(logits.split([rows.num_logits for rows in batch]))
 
     @torch.inference_mode()
     def record(self, batch: Sequence[Rows]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,15 +152,17 @@ async def test_attention_that_the_device_cannot_compute_is_refused_by_name(tmp_p
         await Replica("verifier", config).start(quiet)
 
 
+@pytest.mark.parametrize(("role", "told_of_drafts"), [("verifier", ""), ("drafter", ", drafts by forwards in a row")])
 @pytest.mark.parametrize("cuda_graphs", [True, False])
 def test_on_a_gpu_the_path_is_another_one_and_is_told(
-    cuda_graphs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cuda_graphs: bool, role: str, told_of_drafts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that is decided before the device is touched; the CPU goes the same way with what stands in for it."""
     loaded = load_float32(write_llama(tmp_path))
 
     def on_the_cpu(_: object, wanted: list[Kernel], **options: Any) -> ModelRunner:
         assert options["page_size"] == 256
+        assert bool(options["drivers"]) == (role == "drafter" and find_spec("triton") is not None)
         return build(loaded, wanted, **options)
 
     # There is no GPU here: its kernel, its graphs and the model's place are stood in for.
@@ -169,7 +172,8 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
     told: list[tuple[str, int, int]] = []
     config = config_for(tmp_path).model_copy(update={"cuda_graphs": cuda_graphs})
     on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
-    runner = _build("verifier", on_cuda, config, lambda *stage: told.append(stage))
+    runner = _build(role, on_cuda, config, lambda *stage: told.append(stage))
     assert runner.pool.num_pages == 4
-    assert told[-1] == (f"attention by varlen (the reference), {10 if cuda_graphs else 0} CUDA graphs", 1, 1)
+    graphs_told = f"{10 if cuda_graphs else 0} CUDA graphs"
+    assert told[-1] == (f"attention by varlen (the reference), {graphs_told}{told_of_drafts}", 1, 1)
     assert (("graphs", 10, 10) in told) == cuda_graphs

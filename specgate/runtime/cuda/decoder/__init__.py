@@ -1,0 +1,1 @@
+"""A decoder of Llama's form by our own kernels: a whole draft in one launch."""

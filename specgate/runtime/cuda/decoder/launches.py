@@ -1,0 +1,83 @@
+"""One step of a draft by a kernel a phase, for a graph that is replayed for each token: what the whole in one launch is
+compared with, and what serves where that does not.
+
+Which step it is stands on the device, and the last kernel counts on. So nothing is read between the replays.
+"""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from specgate.runtime.cuda.decoder.attention import attend
+from specgate.runtime.cuda.decoder.barrier import NONE, PDL, begin, wait
+from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
+from specgate.runtime.cuda.decoder.choice import choose, tell
+from specgate.runtime.cuda.decoder.persistent import NUM_WARPS
+from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
+from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.weights import StackedWeights
+
+PHASES = ("qkv", "attend", "out", "gate_up", "down", "choose", "tell")
+"""The first five are a layer's."""
+
+
+def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles, *, early: bool) -> None:
+    """Draft one token of each sequence.
+
+    Args:
+        early: let a kernel begin, and read its weights, before the one before it has ended.
+    """
+    for layer in range(s.LAYERS):
+        for phase in PHASES[:5]:
+            launch_phase(phase, layer, w, b, u, s, t, early=early)
+    for phase in PHASES[5:]:
+        launch_phase(phase, 0, w, b, u, s, t, early=early)
+
+
+def launch_phase(
+    phase: str, layer: int, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles, *, early: bool
+) -> Any:
+    """Launch one kernel, compiled for as many warps as the persistent one, so that sums are alike."""
+    programs, of_head = (_num_programs(name, s, t) for name in (phase, "choose"))
+    options: dict[str, Any] = {"num_warps": NUM_WARPS, "maxnreg": 255, **({"launch_pdl": True} if early else {})}
+    number, sync = PHASES.index(phase), PDL if early else NONE
+    return phase_kernel[(programs,)](w, b, u, layer, of_head, number, s, t, sync, **options)
+
+
+def _num_programs(phase: str, s: DecoderShape, t: Tiles) -> int:
+    tiles = {
+        "qkv": triton.cdiv((s.HEADS + 2 * s.KV_HEADS) * s.DIM // 2, t.QKV),
+        "attend": s.SEQUENCES * s.KV_HEADS * t.PARTS,
+        "out": triton.cdiv(s.HIDDEN, t.OUT),
+        "gate_up": triton.cdiv(s.FFN, t.GATE),
+        "down": triton.cdiv(s.HIDDEN, t.DOWN),
+        "choose": triton.cdiv(s.VOCAB, t.HEAD),
+        "tell": 1,
+    }
+    return min(t.PROGRAMS, tiles[phase])
+
+
+# A layer's number must not make a kernel of its own.
+@triton.jit(do_not_specialize=["layer", "head_programs"])
+def phase_kernel(
+    w, b, u, layer, head_programs, PHASE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr
+):
+    begin(SYNC)
+    step = tl.load(b.scalars + 1)
+    if PHASE == 0:
+        project_qkv(w, b, u, layer, step, head_programs, 0, S, T, SYNC)
+    elif PHASE == 1:
+        attend(w, b, u, layer, step, 0, S, T, SYNC)
+    elif PHASE == 2:
+        project_out(w, b, u, layer, step, 0, S, T, SYNC)
+    elif PHASE == 3:
+        gate_up(w, b, u, layer, step, 0, S, T, SYNC)
+    elif PHASE == 4:
+        down(w, b, u, layer, step, 0, S, T, SYNC)
+    elif PHASE == 5:
+        choose(w, b, u, step, 0, S, T, SYNC)
+    else:
+        wait(u, 0, T, SYNC)
+        tell(b, u, step, head_programs, S, T)
+        tl.store(b.scalars + 1, step + 1)

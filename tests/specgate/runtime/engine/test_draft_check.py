@@ -1,0 +1,140 @@
+"""Which way to draft in one launch serves: right, as the others, and the fastest; else none, and that is told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
+from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
+from specgate.runtime.cuda.decoder.one_launch import Driver
+from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.weights import StackedWeights
+from specgate.runtime.cuda.graphs import EagerCapturer
+from specgate.runtime.engine.draft_check import add_drafter, chain_us, stack_decoder
+from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.serving_path import build
+from tests.support.drafting import stacked
+from tests.support.models import load_float32, quiet, write_llama, write_model
+from tests.support.torch_decoder import TorchDecoder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_llama(tmp_path_factory.mktemp("llama"), head_dim=16)
+
+
+def off_by(factor: float) -> Callable[..., None]:
+    """Return what launches drafts whose logits are wrong by so much."""
+    right = TorchDecoder()
+
+    def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> None:
+        right(w, b, u, s, t)
+        u.logits.mul_(factor)
+
+    return launch
+
+
+def refused(*_: Any) -> None:
+    raise RuntimeError("too many blocks in a cooperative launch")
+
+
+def lost(*_: Any) -> None:
+    raise RuntimeError("CUDA error: unspecified launch failure")
+
+
+def unmet() -> TorchDecoder:
+    decoder = TorchDecoder()
+    decoder.fault = 1.0
+    return decoder
+
+
+def serve(folder: Path, times: dict[str, float], **launches: Callable[..., None]) -> ModelRunner:
+    """Return a runner whose ways to draft take so long; without any it takes 5."""
+
+    def us_of(runner: ModelRunner) -> float:
+        return 5.0 if runner.drafter is None else times[runner.drafter.driver.name]
+
+    runner, decoder = stacked(folder)
+    drivers = [Driver(name, launch, is_whole=True) for name, launch in launches.items()]
+    add_drafter(runner, decoder, drivers, EagerCapturer(), quiet, us_of)
+    assert runner.pool.num_free == runner.pool.num_pages
+    return runner
+
+
+def test_the_fastest_serves_and_all_are_told(folder: Path) -> None:
+    runner = serve(folder, {"one": 3.0, "other": 2.0}, one=TorchDecoder(), other=TorchDecoder())
+    assert runner.drafter
+    assert runner.drafter.driver.name == "other"
+    assert runner.drafts_by == "other 2, one 3, forwards in a row 5 us a token"
+
+
+def test_where_forwards_in_a_row_are_faster_they_serve(folder: Path) -> None:
+    runner = serve(folder, {"one": 6.0}, one=TorchDecoder())
+    assert runner.drafter is None
+    assert runner.drafts_by == "forwards in a row 5, one 6 us a token"
+
+
+@pytest.mark.parametrize(
+    ("launch", "reason"),
+    [
+        (off_by(1.1), "differ from the model's own by 1.0e-01"),
+        (off_by(1 + 1e-6), "its logits differ from those of other launches"),
+        (refused, "too many blocks in a cooperative launch"),
+        (unmet(), "its programs did not meet"),
+    ],
+)
+def test_what_is_wrong_or_refused_gives_way_to_another_one(
+    folder: Path, launch: Callable[..., None], reason: str, caplog: Any
+) -> None:
+    runner = serve(folder, {"plain": 3.0, "bad": 2.0}, plain=TorchDecoder(), bad=launch)
+    assert runner.drafter
+    assert runner.drafter.driver.name == "plain"
+    (told,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith("drafts by bad are not used: ")
+    assert reason in told
+
+
+def test_a_device_that_is_lost_at_load_is_lost(folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        serve(folder, {}, one=lost)
+
+
+def test_what_it_takes_is_measured_and_leaves_nothing_behind(folder: Path) -> None:
+    runner, _ = stacked(folder)
+    assert chain_us(runner) > 0
+    assert runner.pool.num_free == runner.pool.num_pages
+
+
+@pytest.mark.parametrize("page_size", [32, 512])
+def test_few_pages_are_enough(folder: Path, page_size: int) -> None:
+    runner, decoder = stacked(folder, page_size)
+    runner.resize(page_size)
+    add_drafter(runner, decoder, [Driver("one", TorchDecoder(), True)], EagerCapturer(), quiet, lambda _: 1.0)
+    assert "one" in runner.drafts_by
+
+
+def test_the_whole_way_from_a_loaded_model(folder: Path) -> None:
+    loaded = load_float32(folder)
+    kernels = [VarlenKernel(varlen_attention, loaded.context_length)]
+    options = {"kv_tokens": 4096, "page_size": 256, "max_sessions": 1, "packs": False, "progress": quiet}
+    drivers = [Driver("torch", TorchDecoder(), is_whole=True)]
+    runner = build(loaded, kernels, capturer=EagerCapturer(), drivers=drivers, **options)
+    assert "torch" in runner.drafts_by
+    runner.resize(2048)
+    assert runner.drafter is None
+    no_graphs = build(load_float32(folder), kernels, capturer=None, drivers=drivers, **options)
+    spans = build(load_float32(folder), [PagedSdpaKernel()], capturer=EagerCapturer(), drivers=drivers, **options)
+    assert no_graphs.drafts_by == spans.drafts_by == "forwards in a row"
+
+
+def test_a_decoder_of_another_form_is_told(tmp_path: Path, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    loaded = load_float32(write_model(tmp_path, "gpt2"))
+    with torch.inference_mode():
+        assert stack_decoder(loaded, 64) is None
+    assert "drafts of GPT2LMHeadModel are not made in one launch" in caplog.text
