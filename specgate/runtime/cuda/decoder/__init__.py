@@ -1,0 +1,1 @@
+"""A decoder of Llama's form by kernels of its own."""
