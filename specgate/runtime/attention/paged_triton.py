@@ -91,9 +91,7 @@ class TritonAttention:
 
 def blocks_for(dtype: torch.dtype, width: int) -> Blocks:
     """Return the sizes for heads of ``width``, a power of two."""
-    if dtype is torch.float32:
-        return _FLOAT32
-    return _WIDE_HALF if width >= _WIDE else _HALF
+    return _FLOAT32 if dtype is torch.float32 else _WIDE_HALF if width >= _WIDE else _HALF
 
 
 def _num_parts(programs: tuple[int, int, int], max_k: int) -> int:
@@ -119,9 +117,8 @@ def attend(
     """Attend with a block of one sequence's rows, those of one key head, to one part of the sequence's keys.
 
     A row here is (token, query head of the group), the head changing first. ``left`` is how many tokens a row sees
-    before itself. ``shared`` is what ``_put_together`` takes. ``DEALT``: blocks of keys go to the parts in turn, from
-    the first token on, so that a row's bits depend on no length; else each part has a run of them. ``PDL``: see
-    ``products``; what is read before the wait was there before the chain of kernels began.
+    before itself. ``shared`` is what ``_put_together`` takes. ``DEALT``: the parts get blocks of keys in turn, so that
+    a row's bits depend on no length; else each has a run of them. ``PDL``: see ``products``.
     """
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()

@@ -4,6 +4,7 @@ Torch takes ten kernels and more for it. The noise is ``runtime.noise``'s to the
 """
 
 import logging
+from itertools import product
 
 import torch
 import triton
@@ -17,23 +18,26 @@ from specgate.types import SamplingParams
 _BLOCK = 2048
 """Of the vocabulary, a program: 75 of them for one row of 151,936 tokens, a card half full."""
 _NUMBERS = tl.constexpr(7)
-"""That a part leaves: its best score and id, its second best, greatest and sum of its exponentials, raw and as sampled."""
+"""That a part leaves: best score, its id, second best; greatest number and sum of exponentials, raw and as sampled."""
 _CLOSE = 1e-4
 """By which scores may differ from torch's: a near tie is that close."""
 _log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
-def install(device: torch.device) -> None:
-    """Let rows on such a device be chosen here from now on, if that gives what torch gives."""
-    vocab_size = 3 * _BLOCK + 5
-    logits = torch.randn(3, vocab_size, generator=torch.Generator().manual_seed(0)).mul(3.0).to(device)
+def install(device: torch.device, dtype: torch.dtype, vocab_size: int) -> None:
+    """Let rows on such a device be chosen here from now on, if that gives what torch gives.
+
+    Logits like those that come are tried, so that nothing is compiled on a user's request.
+    """
+    choosers.pop(device.type, None)
+    logits = torch.randn(3, vocab_size, generator=torch.Generator().manual_seed(0)).mul(3.0).to(device, dtype)
     try:
-        for temperature in (0.0, 0.7):
-            choosing = Choosing(SamplingParams(temperature=temperature), 1, 0, vocab_size, with_probs=True)
+        for temperature, with_probs in product((0.0, 0.7), (False, True)):
+            choosing = Choosing(SamplingParams(temperature=temperature), 1, 0, vocab_size, with_probs=with_probs)
             expected = chosen_on_device([logits], [choosing]).double()
             keys = choosing.noise_keys(len(logits)) if temperature else []
-            torch.testing.assert_close(choose(logits, keys, temperature, True), expected, rtol=0.0, atol=_CLOSE)
+            torch.testing.assert_close(choose(logits, keys, temperature, with_probs), expected, rtol=0.0, atol=_CLOSE)
     # A kernel that is compiled here fails in the ways of its compiler.
     except Exception as error:
         _log.warning("torch chooses: %s", reason_of(error))
@@ -53,7 +57,7 @@ def choose(raw: torch.Tensor, keys: list[int], temperature: float, with_probs: b
     _choose_part[(num_rows, parts)](
         raw, starts, found, temperature, raw.stride(0), vocab_size, SAMPLED=sampled, BLOCK=_BLOCK
     )  # fmt: skip
-    _put_together[(num_rows,)](
+    _merge[(num_rows,)](
         raw, found, table, raw.stride(0), vocab_size, parts, SAMPLED=sampled, WITH_PROBS=with_probs,
         PARTS=triton.next_power_of_2(parts),
     )  # fmt: skip
@@ -78,7 +82,7 @@ def _exponentials(x):
     return greatest, tl.sum(tl.exp(x - finite), 0)
 
 
-@triton.jit(do_not_specialize=["row_stride", "vocab_size"])
+@triton.jit(do_not_specialize=["row_stride", "vocab_size"], do_not_specialize_on_alignment=["raw"])
 def _choose_part(
     raw, keys, found, temperature, row_stride, vocab_size, SAMPLED: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -116,8 +120,8 @@ def _log_sum_exp(where, at, is_at):
     return finite + tl.log(tl.sum(total * tl.exp(greatest - finite), 0))
 
 
-@triton.jit(do_not_specialize=["row_stride", "vocab_size", "parts"])
-def _put_together(
+@triton.jit(do_not_specialize=["row_stride", "vocab_size", "parts"], do_not_specialize_on_alignment=["raw"])
+def _merge(
     raw, found, table, row_stride, vocab_size, parts, SAMPLED: tl.constexpr, WITH_PROBS: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip

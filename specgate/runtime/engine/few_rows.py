@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def few_rows_of(runner: ModelRunner) -> FewRows | None:
-    """Return what runs forwards of few rows by kernels of their own; None where there is none for the model and device."""
+    """Return what runs few rows by kernels of their own; None where there is none for the model and device."""
     loaded = runner.loaded
     if loaded.device.type != "cuda" or not isinstance(runner.kernel, VarlenKernel):
         return None

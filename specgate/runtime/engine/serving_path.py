@@ -67,9 +67,11 @@ def _speed_up_choosing(runner: ModelRunner) -> None:
     if runner.device.type != "cuda":
         return
     try:
-        importlib.import_module("specgate.runtime.cuda.choosing").install(runner.device)
+        choosing = importlib.import_module("specgate.runtime.cuda.choosing")
     except ImportError as error:
         _log.info("torch chooses: %s", error)
+    else:
+        choosing.install(runner.device, runner.loaded.dtype, runner.vocab_size)
 
 
 def why_slow(runner: ModelRunner, attention: str, *, cuda_graphs: bool) -> str:

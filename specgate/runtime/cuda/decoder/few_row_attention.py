@@ -14,25 +14,25 @@ from specgate.runtime.decoder_form import DecoderForm
 
 FEWEST_PARTS, MOST_PARTS = 4, 16
 """Of keys, by turns. More take longer to put together than they save, up to some thousand tokens."""
-PROGRAMS = 256
-"""Two a multiprocessor: one sequence's key heads have as many parts together."""
 
 
 class FewRowAttention:
     """Not thread-safe: what parts leave to each other lies in one place.
 
     Args:
+        programs: as many parts have one sequence's key heads together, about.
         pdl: start while the kernel before still runs, see ``products``.
     """
 
-    def __init__(self, form: DecoderForm, dtype: torch.dtype, device: torch.device, *, pdl: bool) -> None:
+    def __init__(self, form: DecoderForm, dtype: torch.dtype, programs: int, *, pdl: bool) -> None:
+        device = form.embedding.weight.device
         self._form, self._pdl = form, pdl
         self._group = form.heads // form.kv_heads
         self._width = max(16, triton.next_power_of_2(form.head_dim))
         sizes = blocks_for(dtype, self._width)
         self._keys, self._rows = sizes.keys, min(sizes.max_rows, triton.next_power_of_2(FEW_ROWS * self._group))
         self._blocks = triton.cdiv(FEW_ROWS * self._group, self._rows)
-        self._parts = min(MOST_PARTS, max(FEWEST_PARTS, triton.next_power_of_2(PROGRAMS // form.kv_heads)))
+        self._parts = min(MOST_PARTS, max(FEWEST_PARTS, triton.next_power_of_2(programs // form.kv_heads)))
         self._shared = torch.empty(self._parts, FEW_ROWS, form.heads, self._width + 4, device=device)
         self._arrivals = torch.zeros(self._blocks * form.kv_heads * FEW_ROWS, dtype=torch.int32, device=device)
 

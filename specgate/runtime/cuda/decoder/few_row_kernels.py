@@ -14,12 +14,16 @@ from specgate.runtime.decoder_form import DecoderForm, Norm, angles_of
 
 
 class Tiles(NamedTuple):
-    """Outputs of a program, in ``qkv`` and ``gate`` pairs of them; columns that it reads at a time, and ahead."""
+    """Outputs of a program, in ``qkv`` and ``gate`` pairs of them; columns that it reads at a time, and ahead.
+
+    ``attend`` is how many programs attend for one sequence: two a multiprocessor.
+    """
 
     qkv: int = 16
     add: int = 16
     gate: int = 16
     head: int = 32
+    attend: int = 256
     columns: int = 128
     stages: int = 4
 
@@ -48,7 +52,7 @@ class FewRowKernels:
         ).unbind()
         inner = max((layer.mlp.gate.out_features for layer in form.layers if layer.mlp), default=0)
         self._gated = torch.empty(FEW_ROWS * inner, dtype=dtype, device=device)
-        self._attention = FewRowAttention(form, dtype, device, pdl=pdl)
+        self._attention = FewRowAttention(form, dtype, self._tiles.attend, pdl=pdl)
 
     def embed(self, token_ids: torch.Tensor, embedding: torch.Tensor, num_rows: torch.Tensor) -> object:
         """Begin the residual stream with rows of ``embedding`` [vocabulary, width]."""
@@ -59,7 +63,12 @@ class FewRowKernels:
         )  # fmt: skip
 
     def rotate(
-        self, weights: AttentionWeights, parts: Packing, keys: torch.Tensor, values: torch.Tensor, num_rows: torch.Tensor
+        self,
+        weights: AttentionWeights,
+        parts: Packing,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        num_rows: torch.Tensor,
     ) -> object:
         """Norm, make queries, keys and values, turn them, write keys and values into their pages."""
         form, half = self._form, self._form.head_dim // 2

@@ -41,7 +41,12 @@ class Kernels(Protocol):
     def embed(self, token_ids: torch.Tensor, embedding: torch.Tensor, num_rows: torch.Tensor) -> object: ...
 
     def rotate(
-        self, weights: AttentionWeights, parts: Packing, keys: torch.Tensor, values: torch.Tensor, num_rows: torch.Tensor
+        self,
+        weights: AttentionWeights,
+        parts: Packing,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        num_rows: torch.Tensor,
     ) -> object: ...
 
     def attend(self, parts: Packing, keys: torch.Tensor, values: torch.Tensor) -> object: ...

@@ -5,7 +5,7 @@ how many come along. How many there are is read on the device: one recorded grap
 is float32; who adds to it leaves the sums of its squares, part by part, so that the product behind norms as it reads.
 
 With programmatic dependent launch (PDL) a program starts while the kernel before it still runs, and asks for its
-weights into the L2 cache, which needs no result. Every kernel of the chain waits, so that each finds all before it done.
+weights into the L2 cache, which needs no result. Every kernel of the chain waits, so that all before it is done then.
 """
 
 import triton
@@ -15,6 +15,8 @@ from specgate.runtime.cuda.graphs import FEW_ROWS
 
 _ROWS = tl.constexpr(FEW_ROWS)
 _LINE_BITS = tl.constexpr(8 * 128)
+# Parts of a packing: where they begin depends on the batch, and to compile anew takes seconds.
+_PACKED = ["num_rows", "token_ids", "positions", "slots"]
 
 
 @triton.jit
@@ -32,7 +34,7 @@ def _multiplied(
     x, weight, own, is_own, gain, squares, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PAIR: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Return rows of x [16, IN] times the rows ``own`` of the weight [OUT, IN], float32 [16, BLOCK], and how many count.
+    """Return x [16, IN] times the rows ``own`` of the weight [OUT, IN], float32 [16, BLOCK] twice, and which rows are.
 
     Args:
         PAIR: the second result is of the rows so much further; 0: there is none.
@@ -72,7 +74,7 @@ def _multiplied(
     return one, other, is_row[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_PACKED)
 def embedded(
     token_ids, embedding, hidden, squares, num_rows, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
     PDL: tl.constexpr,
@@ -89,7 +91,7 @@ def embedded(
     tl.store(squares + rows * PARTS + tl.program_id(0), tl.sum(x * x, 1), mask=is_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_PACKED)
 def added(
     x, weight, hidden, squares, num_rows, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
@@ -107,7 +109,7 @@ def added(
     tl.store(part, tl.sum(one * one, 1)[:, None], mask=is_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_PACKED)
 def gated(
     hidden, squares, gain, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
@@ -124,7 +126,7 @@ def gated(
     tl.store(where, result.to(out.dtype.element_ty), mask=is_row & is_own[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_PACKED)
 def plain(
     hidden, squares, gain, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
@@ -139,7 +141,7 @@ def plain(
     tl.store(where, one.to(out.dtype.element_ty), mask=is_row & is_own[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=_PACKED)
 def rotated(
     hidden, squares, gain, weight, query_gain, key_gain, cosines, sines, positions, slots, query, keys, values,
     num_rows, epsilon, IN: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,

@@ -83,7 +83,7 @@ def test_a_row_has_the_same_bits_whoever_is_beside_it(temperature: float) -> Non
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_a_broken_row_is_its_own_error_and_no_token_that_there_is_not(temperature: float, value: float) -> None:
-    choosing.install(DEVICE)
+    choosing.install(DEVICE, torch.float32, VOCAB)
     logits = logits_of(2)
     logits[1, (slice(None) if value == -math.inf else 9)] = value
     sound, broken = answers([logits[:1], logits[1:]], [asked(temperature)] * 2)
@@ -113,7 +113,7 @@ def test_it_serves_rows_that_nothing_weighs_or_filters_and_torch_all_others() ->
     # Ids that do not exist for the session are cut off, and rows lie apart then.
     steps = [Choosing(law, SEED, POSITION, VOCAB - 9, with_probs=True) for law in laws]
     expected = [answers([logits], [step]) for step in steps]
-    choosing.install(DEVICE)
+    choosing.install(DEVICE, torch.float32, VOCAB)
     choosers[DEVICE.type] = noticing
     for step, (before,) in zip(steps, expected, strict=True):
         (after,) = answers([logits], [step])
@@ -127,6 +127,6 @@ def test_where_it_gives_something_else_torch_chooses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(choosing, "choose", lambda raw, *_: torch.zeros(len(raw), 4, device=DEVICE))
-    choosing.install(DEVICE)
+    choosing.install(DEVICE, torch.float32, VOCAB)
     assert DEVICE.type not in choosers
     assert "torch chooses: AssertionError" in caplog.text

@@ -1,7 +1,7 @@
 """Compile what a forward of up to 16 rows takes for a card that is not here, ``80`` or ``90``; print what became of it.
 
-SmolLM2-1.7B's shape, and one with fewer key heads and normed heads, in bfloat16. A line a kernel, as JSON. A process of
-its own, because in the others Triton interprets.
+Of the models that are named behind it, in bfloat16; a line a kernel, as JSON. A process of its own, because in the
+others Triton interprets.
 """
 
 import json
@@ -69,7 +69,9 @@ def compile_model(name: str, kind: Any, config: Any, *, pdl: bool) -> None:
     pages = torch.empty(2, 256, form.kv_heads, form.head_dim, dtype=torch.bfloat16)
     rows = parts.cu_seq_q[-1:]
     qkv = joined_weight([attention.query, attention.key, attention.value])
-    weights = AttentionWeights(layer.attention_norm, qkv, attention.query_norm, attention.key_norm, attention.out.weight)
+    weights = AttentionWeights(
+        layer.attention_norm, qkv, attention.query_norm, attention.key_norm, attention.out.weight
+    )
     gate_up = MlpWeights(layer.mlp_norm, joined_weight([mlp.gate, mlp.up]), mlp.down.weight)
     logits = torch.empty(5, config.vocab_size, dtype=torch.bfloat16)
     tell(name, "embed", kernels.embed(parts.token_ids, form.embedding.weight, rows))
@@ -84,5 +86,5 @@ def compile_model(name: str, kind: Any, config: Any, *, pdl: bool) -> None:
 if __name__ == "__main__":
     capability = int(sys.argv[1])
     triton.runtime.driver.set_active(AbsentCard(capability))
-    for model_name, (model_kind, model_config) in MODELS.items():
-        compile_model(model_name, model_kind, model_config, pdl=capability >= 90)
+    for model_name in sys.argv[2:]:
+        compile_model(model_name, *MODELS[model_name], pdl=capability >= 90)
