@@ -212,7 +212,8 @@ def test_what_fails_its_check_or_its_timing_gives_way(
     for give in (lambda r: serve_few_rows(r, r.call, failing), lambda r: keep_if_fast(r, None, failing)):
         caplog.clear()
         runner = runner_of(folder_of("llama"))
-        otherwise = runner.call.otherwise
+        few_rows = runner.call
         give(runner)
-        assert runner.call is otherwise
+        assert isinstance(few_rows, FewRows)
+        assert runner.call is few_rows.otherwise
         assert "forwards of few rows have no kernels of their own: ValueError: wrong" in caplog.text
