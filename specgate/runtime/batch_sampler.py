@@ -25,6 +25,12 @@ it is what memory can be spared for."""
 Allowed = Callable[[], torch.Tensor]
 """Returns the tokens that may be chosen, uint8 [rows, bytes] on the host, a bit a token; at least one in each row."""
 
+Choose = Callable[[torch.Tensor, list[int], float, bool], torch.Tensor]
+"""Called with logits [rows, vocabulary] of any floating dtype, a noise key each, a temperature (0 is greedy: no keys),
+and whether probabilities are wanted: returns what ``_table`` does, of rows that nothing weighs and nothing filters."""
+choosers: dict[str, Choose] = {}
+"""Faster ways than torch's to choose such rows, by type of device. Called on several threads."""
+
 
 class Prefix(NamedTuple):
     """What penalties look at: row i of a step has seen the prompt, the output and ``draft[:i]``."""
@@ -193,11 +199,16 @@ class _Law(NamedTuple):
     with_probs: bool
 
     @property
+    def is_plain(self) -> bool:
+        """Return whether temperature alone stands between the raw distribution and what is sampled."""
+        params = self.params
+        is_unfiltered = params.greedy or (params.top_k, params.top_p, params.min_p) == (0, 1.0, 0.0)
+        return self.unweighed and is_unfiltered
+
+    @property
     def is_raw(self) -> bool:
         """Return whether what is sampled is the raw distribution."""
-        params = self.params
-        filters = (params.temperature, params.top_k, params.top_p, params.min_p)
-        return self.unweighed and filters == (1.0, 0, 1.0, 0.0)
+        return self.is_plain and self.params.temperature == 1.0
 
 
 def _kind(entry: _Entry) -> Hashable:
@@ -224,11 +235,15 @@ def _table(entries: list[_Entry]) -> torch.Tensor:
     if not choosings:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
-    raw = weighed = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing]).float()
-    if any(choosing.weighs for choosing in choosings):
-        weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
+    raw = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
-    law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
+    unweighed = not any(choosing.weighs for choosing in choosings)
+    law = _Law(choosings[0].params, unweighed, any(choosing.with_probs for choosing in choosings))
+    if law.is_plain and (choose := choosers.get(raw.device.type)):
+        return choose(raw, keys, law.params.temperature, law.with_probs)
+    raw = weighed = raw.float()
+    if not unweighed:
+        weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
     if len(raw) <= step:
         return _choose(raw, weighed, keys, law)

@@ -41,7 +41,7 @@ def on_device(values: Sequence[float], dtype: torch.dtype, device: torch.device)
     return torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     """Return the int64 with the same 64 bits."""
     value &= _MASK
     return value - (1 << 64) if value >> 63 else value
@@ -54,12 +54,12 @@ def _shift_right(words: torch.Tensor, bits: int, out: torch.Tensor | None = None
 
 def words(keys: Sequence[int], token_ids: torch.Tensor) -> torch.Tensor:
     """Return the integer stage, int64 [len(keys), len(token_ids)], to be read as unsigned."""
-    starts = on_device([_signed(key) for key in keys], torch.int64, token_ids.device)
-    z = starts[:, None] + (token_ids + 1) * _signed(_GOLDEN)
+    starts = on_device([signed(key) for key in keys], torch.int64, token_ids.device)
+    z = starts[:, None] + (token_ids + 1) * signed(_GOLDEN)
     # In place: on a CPU, fresh memory for every step would cost more than the steps.
     shifted = torch.empty_like(z)
-    z.bitwise_xor_(_shift_right(z, 30, out=shifted)).mul_(_signed(_MIX_1))
-    z.bitwise_xor_(_shift_right(z, 27, out=shifted)).mul_(_signed(_MIX_2))
+    z.bitwise_xor_(_shift_right(z, 30, out=shifted)).mul_(signed(_MIX_1))
+    z.bitwise_xor_(_shift_right(z, 27, out=shifted)).mul_(signed(_MIX_2))
     return z.bitwise_xor_(_shift_right(z, 31, out=shifted))
 
 

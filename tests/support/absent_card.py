@@ -71,15 +71,17 @@ class MachineCode(NamedTuple):
     block_barriers: int
 
 
-def machine_code(compiled: Any) -> MachineCode:
-    """Return what is in the machine code of a kernel that Triton compiled."""
+def cuobjdump(compiled: Any, flag: str) -> str:
+    """Return what NVIDIA's tool tells of a kernel that Triton compiled."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        usage, sass = (
-            subprocess.run([_CUOBJDUMP, flag, file.name], capture_output=True, text=True, check=True).stdout
-            for flag in ("--dump-resource-usage", "-sass")
-        )
+        return subprocess.run([_CUOBJDUMP, flag, file.name], capture_output=True, text=True, check=True).stdout
+
+
+def machine_code(compiled: Any) -> MachineCode:
+    """Return what is in the machine code of a kernel that Triton compiled."""
+    usage, sass = cuobjdump(compiled, "--dump-resource-usage"), cuobjdump(compiled, "-sass")
     found = dict(re.findall(r"(REG|STACK):(\d+)", usage))
     *phases, _ = _WAIT.split(sass)
     early = tuple(len(_LOAD.findall(_TOLD.split(phase)[-1])) for phase in phases)

@@ -21,14 +21,16 @@ class Layout(NamedTuple):
     Attributes:
         owned: how many rows each sequence owns.
         num_columns: pages of a sequence at the most.
+        spare: rows behind all others, which no sequence owns: padding.
     """
 
     owned: tuple[int, ...]
     num_columns: int
+    spare: int = 0
 
     @property
     def num_rows(self) -> int:
-        return sum(self.owned)
+        return sum(self.owned) + self.spare
 
     @property
     def num_words(self) -> int:
@@ -81,8 +83,9 @@ def pack(
     """
     words = torch.empty(layout.num_words, dtype=torch.int64, pin_memory=pinned)
     parts = unpack(words.numpy(), layout, np.int32)
-    for part in (parts.token_ids, parts.keep):
+    for part in (parts.token_ids, parts.positions, parts.keep):
         part.fill(0)
+    parts.slots.fill(scratch_page * page_size)
     parts.block_table.fill(scratch_page)
     _boundaries(parts.cu_seq_q, np.array(layout.owned))
     # Of a sequence that is not used: one token, of which nothing is new.
@@ -109,8 +112,9 @@ def _boundaries(cumulative: Any, sizes: Any) -> None:
 def _place(parts: Packing, layout: Layout, starts: Any, page_size: int, scratch_page: int) -> None:
     """Write every row's position and slot. Padding before a sequence's first token stands at position 0."""
     owner = np.repeat(np.arange(len(layout.owned)), layout.owned)
-    places = parts.seqused_k[owner] - parts.cu_seq_q[1:][owner] + np.arange(layout.num_rows)
-    np.maximum(places, 0, out=parts.positions)
-    pages = parts.block_table[owner, parts.positions // page_size].astype(np.int64)
-    slots = pages * page_size + parts.positions % page_size
-    parts.slots[:] = np.where(places >= starts[owner], slots, scratch_page * page_size)
+    positions, own_slots = parts.positions[: len(owner)], parts.slots[: len(owner)]
+    places = parts.seqused_k[owner] - parts.cu_seq_q[1:][owner] + np.arange(len(owner))
+    np.maximum(places, 0, out=positions)
+    pages = parts.block_table[owner, positions // page_size].astype(np.int64)
+    slots = pages * page_size + positions % page_size
+    own_slots[:] = np.where(places >= starts[owner], slots, scratch_page * page_size)

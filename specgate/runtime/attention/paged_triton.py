@@ -72,21 +72,26 @@ class TritonAttention:
         kv_heads = key.shape[2]
         group = heads // kv_heads
         width = max(16, triton.next_power_of_2(head_dim))
-        of = _FLOAT32 if query.dtype is torch.float32 else _WIDE_HALF if width >= _WIDE else _HALF
+        of = blocks_for(query.dtype, width)
         rows = min(of.max_rows, max(16, triton.next_power_of_2(max_q * group)))
         blocks = triton.cdiv(max_q * group, rows)
         programs = (blocks, kv_heads, len(block_table))
         parts = _num_parts(programs, max_k)
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         shared = query.new_empty((parts, num_rows, heads, width + 4) if parts > 1 else (1,), dtype=torch.float32)
-        _attend[(blocks * parts, kv_heads, len(block_table))](
+        attend[(blocks * parts, kv_heads, len(block_table))](
             query, key, value, out, cu_seq_q, seqused_k, block_table, shared, self._arrivals,
             head_dim**-0.5 if scale is None else scale, softcap or 0.0, window_size[0],
             query.stride(0), query.stride(1), key.stride(1), key.stride(2), block_table.stride(0), num_rows,
             GROUP=group, PAGE=key.shape[1], DIM=head_dim, WIDTH=width, ROWS=rows, KEYS=of.keys, PARTS=parts,
-            PART_KEYS=MIN_KEYS_A_PART, WINDOWED=window_size[0] >= 0, CAPPED=softcap is not None,
+            PART_KEYS=MIN_KEYS_A_PART, WINDOWED=window_size[0] >= 0, CAPPED=softcap is not None, DEALT=False, PDL=False,
         )  # fmt: skip
         return out
+
+
+def blocks_for(dtype: torch.dtype, width: int) -> Blocks:
+    """Return the sizes for heads of ``width``, a power of two."""
+    return _FLOAT32 if dtype is torch.float32 else _WIDE_HALF if width >= _WIDE else _HALF
 
 
 def _num_parts(programs: tuple[int, int, int], max_k: int) -> int:
@@ -102,21 +107,29 @@ def _num_parts(programs: tuple[int, int, int], max_k: int) -> int:
     do_not_specialize=["left", "columns", "num_rows"],
     do_not_specialize_on_alignment=["first_rows", "lengths", "table"],
 )
-def _attend(
+def attend(
     query, keys, values, out, first_rows, lengths, table, shared, arrivals, scale, softcap, left,
     query_row, query_head, key_token, key_head, columns, num_rows,
     GROUP: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, PARTS: tl.constexpr, PART_KEYS: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
+    DEALT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Attend with a block of one sequence's rows, those of one key head, to one part of the sequence's keys.
 
     A row here is (token, query head of the group), the head changing first. ``left`` is how many tokens a row sees
-    before itself. ``shared`` is what ``_put_together`` takes.
+    before itself. ``shared`` is what ``_put_together`` takes. ``DEALT``: the parts get blocks of keys in turn, so that
+    a row's bits depend on no length; else each has a run of them. ``PDL``: see ``products``.
     """
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
     block, head, sequence = tl.program_id(0) // PARTS, tl.program_id(1), tl.program_id(2)
     part = tl.program_id(0) % PARTS
     first, length = tl.load(first_rows + sequence), tl.load(lengths + sequence)
     count = tl.load(first_rows + sequence + 1) - first
+    if block * ROWS >= count * GROUP:
+        return
+    if PDL:
+        tl.extra.cuda.gdc_wait()
     flat = block * ROWS + tl.arange(0, ROWS)
     row, is_row = flat // GROUP, flat // GROUP < count
     dims = tl.arange(0, WIDTH)
@@ -131,12 +144,19 @@ def _attend(
     begin, end = 0, tl.minimum(length, start + (block * ROWS + ROWS - 1) // GROUP + 1)
     if WINDOWED:
         begin = tl.maximum(start + block * ROWS // GROUP - left, 0) // KEYS * KEYS
-    if PARTS > 1:
+    live = PARTS
+    if DEALT:
+        begin = part * KEYS
+        live = tl.minimum(tl.maximum(tl.cdiv(end, KEYS), 1), PARTS)
+        if part >= live:
+            return
+    elif PARTS > 1:
         share = tl.maximum(tl.cdiv(tl.cdiv(length, PARTS), KEYS) * KEYS, PART_KEYS)
         begin, end = tl.maximum(begin, part * share), tl.minimum(end, part * share + share)
     greatest, total, summed = _attend_to_part(
         rows, start + row, keys + head * key_head, values + head * key_head, table + sequence * columns,
-        begin, end, scale, softcap, left, key_token, PAGE, DIM, WIDTH, ROWS, KEYS, WINDOWED, CAPPED,
+        begin, end, scale, softcap, left, key_token, PAGE, DIM, WIDTH, ROWS, KEYS, PARTS * KEYS if DEALT else KEYS,
+        WINDOWED, CAPPED,
     )  # fmt: skip
 
     heads = tl.num_programs(1) * GROUP
@@ -147,11 +167,11 @@ def _attend(
         _keep(own + part * stride, greatest, total, summed, is_row, WIDTH)
         # Every thread's share must be in memory before one of them tells of it.
         tl.debug_barrier()
-        if tl.atomic_add(arrivals + arrival, 1, sem="acq_rel") != PARTS - 1:
+        if tl.atomic_add(arrivals + arrival, 1, sem="acq_rel") != live - 1:
             return
         tl.debug_barrier()
         tl.store(arrivals + arrival, 0)
-        total, summed = _put_together(own, stride, is_row, ROWS, WIDTH, PARTS)
+        total, summed = _put_together(own, stride, is_row, live, ROWS, WIDTH, PARTS)
     result = summed / tl.where(total == 0.0, 1.0, total)[:, None]
     where = out + place[:, None] * DIM + dims[None, :]
     tl.store(where, result.to(out.dtype.element_ty), mask=is_row[:, None] & is_dim)
@@ -161,17 +181,17 @@ def _attend(
 def _attend_to_part(
     rows, place, keys, values, table, begin, end, scale, softcap, left, key_token,
     PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-    WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
+    STEP: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
     """Return each row's greatest score [ROWS], sum of weights [ROWS] and weighted values [ROWS, WIDTH].
 
-    Of the keys from ``begin`` to ``end`` a row sees those up to its own ``place``.
+    Of the keys from ``begin`` to ``end``, ``KEYS`` in every ``STEP``, a row sees those up to its own ``place``.
     """
     dims = tl.arange(0, WIDTH)
     greatest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     summed = tl.zeros([ROWS, WIDTH], tl.float32)
-    for start in range(begin, end, KEYS):
+    for start in range(begin, end, STEP):
         at = start + tl.arange(0, KEYS)
         is_key = at < end
         page = tl.load(table + at // PAGE, mask=is_key, other=0).to(tl.int64)
@@ -204,8 +224,8 @@ def _keep(where, greatest, total, summed, is_row, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _put_together(first, stride, is_row, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """Return sums over all parts, [ROWS] and [ROWS, WIDTH].
+def _put_together(first, stride, is_row, live, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+    """Return sums over the first ``live`` parts, [ROWS] and [ROWS, WIDTH].
 
     Args:
         first: float32 pointers [ROWS] to what ``_keep`` left of the first part; the next is ``stride`` further.
@@ -213,13 +233,14 @@ def _put_together(first, stride, is_row, ROWS: tl.constexpr, WIDTH: tl.constexpr
     greatest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     summed = tl.zeros([ROWS, WIDTH], tl.float32)
-    for part in range(PARTS):
-        its = first + part * stride
+    # Unrolled, so that all parts are on their way at once.
+    for part in tl.static_range(PARTS):
+        its, is_read = first + part * stride, is_row & (part < live)
         # Not from the cache of this multiprocessor: others wrote it.
-        its_greatest = tl.load(its + WIDTH, mask=is_row, other=float("-inf"), cache_modifier=".cg")
-        its_total = tl.load(its + WIDTH + 1, mask=is_row, other=0.0, cache_modifier=".cg")
+        its_greatest = tl.load(its + WIDTH, mask=is_read, other=float("-inf"), cache_modifier=".cg")
+        its_total = tl.load(its + WIDTH + 1, mask=is_read, other=0.0, cache_modifier=".cg")
         values = its[:, None] + tl.arange(0, WIDTH)[None, :]
-        its_sum = tl.load(values, mask=is_row[:, None], other=0.0, cache_modifier=".cg")
+        its_sum = tl.load(values, mask=is_read[:, None], other=0.0, cache_modifier=".cg")
         now = tl.maximum(greatest, its_greatest)
         finite = tl.where(now == float("-inf"), 0.0, now)
         kept, added = tl.exp(greatest - finite), tl.exp(its_greatest - finite)

@@ -19,6 +19,7 @@ from torch import nn
 
 from specgate.runtime.cuda.comparing import are_same, numbers
 from specgate.runtime.cuda.fused_residuals import fuse_residuals
+from specgate.runtime.cuda.joined import joined_weight
 
 _ROTATION = "apply_rotary_pos_emb"
 _SCALES = (0.3, 3.0)
@@ -55,13 +56,11 @@ class _Product:
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         self._sizes = [layer.out_features for layer in layers]
-        self.weight = torch.cat([layer.weight for layer in layers])
+        self.weight = joined_weight(layers)
         has_bias = cast(torch.Tensor | None, layers[0].bias) is not None
         self.bias = torch.cat([layer.bias for layer in layers]) if has_bias else None
         self._input: torch.Tensor | None = None
         self._parts: Sequence[torch.Tensor] = ()
-        for layer, weight in zip(layers, self.weight.split(self._sizes), strict=True):
-            layer.weight = nn.Parameter(weight, requires_grad=False)
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         return F.linear(rows, self.weight, self.bias)

@@ -17,8 +17,10 @@ from specgate.runtime.loading import Progress
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
-WIDTHS = (1, 2, 4, 6, 8)
-"""Rows a sequence: a lone token, and what a verification of usual γ brings."""
+WIDTHS = (1, 2, 4, 8, 16)
+"""Rows a sequence: a lone token, and what a verification brings. A row more costs next to nothing, a graph seconds."""
+FEW_ROWS = 16
+"""Rows of a matrix unit: up to so many have kernels of their own, see ``decoder.few_rows``."""
 MAX_SEQUENCES = 64
 MAX_ROWS = 256
 """Beyond these a forward is long enough to hide what launching it costs."""
@@ -89,27 +91,50 @@ class EagerCapturer:
 
 
 class Bucket(NamedTuple):
-    """Batches of up to so many sequences, of up to ``width`` rows each."""
+    """Batches of up to so many sequences, of up to ``width`` rows each.
+
+    ``few``: of up to 16 rows in all, shared out as the batch needs them. The kernels for few rows read how.
+    """
 
     num_sequences: int
     width: int
+    few: bool = False
 
     @property
     def num_rows(self) -> int:
-        return self.num_sequences * self.width
+        return FEW_ROWS if self.few else self.num_sequences * self.width
 
     def holds(self, batch: Sequence[Rows]) -> bool:
-        return len(batch) <= self.num_sequences and max(rows.num_rows for rows in batch) <= self.width
+        widths = [rows.num_rows for rows in batch]
+        return len(batch) <= self.num_sequences and max(widths) <= self.width and sum(widths) <= self.num_rows
+
+    def layout(self, batch: Sequence[Rows], num_columns: int) -> Layout:
+        """Return how a batch that it holds is packed: in as many words as any other."""
+        if not self.few:
+            return Layout((self.width,) * self.num_sequences, num_columns)
+        owned = [rows.num_rows for rows in batch]
+        unused = (0,) * (self.num_sequences - len(batch))
+        return Layout((*owned, *unused), num_columns, FEW_ROWS - sum(owned))
 
 
-def buckets_for(max_sessions: int) -> list[Bucket]:
-    """Return the buckets for a service of so many sessions, the largest first: they find the pool's memory empty."""
+def buckets_for(max_sessions: int, *, few_rows: bool = False) -> list[Bucket]:
+    """Return the buckets for a service of so many sessions, the largest first: they find the pool's memory empty.
+
+    Args:
+        few_rows: batches of up to 16 rows have kernels of their own.
+    """
     numbers, number = [1], 1
     while number < min(max_sessions, MAX_SEQUENCES):
         number *= 2
         numbers.append(number)
-    buckets = [Bucket(number, width) for number in numbers for width in WIDTHS]
-    return sorted((b for b in buckets if b.num_rows <= MAX_ROWS), key=lambda b: (b.num_rows, b.width), reverse=True)
+    fewest = FEW_ROWS if few_rows else 0
+    buckets = [Bucket(number, width) for number in numbers for width in WIDTHS if number * width > fewest]
+    buckets += [Bucket(number, FEW_ROWS, few=True) for number in numbers if number <= fewest]
+    return sorted((b for b in buckets if b.num_rows <= MAX_ROWS), key=_size, reverse=True)
+
+
+def _size(bucket: Bucket) -> tuple[int, int, int]:
+    return bucket.num_rows, bucket.width, bucket.num_sequences
 
 
 class Graph:
@@ -125,10 +150,10 @@ class Graph:
         self.bucket = bucket
         self._kernel, self._call, self._pages = kernel, call, pages
         self._device, self._logits = logits.device, logits
-        self._layout = Layout((bucket.width,) * bucket.num_sequences, kernel.num_columns(pages.page_size))
+        self._num_columns = kernel.num_columns(pages.page_size)
         words, _ = self._pack([])
         self._words = words.to(self._device)
-        self._parts, self._inputs = kernel.of_words(self._words, self._layout, pages)
+        self._parts, self._inputs = kernel.of_words(self._words, bucket.layout([], self._num_columns), pages)
         self._replay: Replay | None = None
 
     @property
@@ -158,11 +183,11 @@ class Graph:
         return self._logits.index_select(0, self._parts.keep[:num_kept])
 
     def fits(self, batch: Sequence[Rows]) -> bool:
-        columns = self._layout.num_columns
+        columns = self._num_columns
         return self.bucket.holds(batch) and all(len(rows.sequence.block_table) <= columns for rows in batch)
 
     def _pack(self, batch: Sequence[Rows]) -> tuple[torch.Tensor, int]:
-        return self._kernel.pack(batch, self._layout, self._pages, self._device)
+        return self._kernel.pack(batch, self.bucket.layout(batch, self._num_columns), self._pages, self._device)
 
     def _forward(self) -> None:
         ragged = self._inputs.ragged
@@ -175,7 +200,7 @@ class Graphs:
     """All graphs of one model over its pages."""
 
     def __init__(self, graphs: Iterable[Graph]) -> None:
-        self._by_size = sorted(graphs, key=lambda graph: (graph.bucket.num_rows, graph.bucket.width))
+        self._by_size = sorted(graphs, key=lambda graph: _size(graph.bucket))
 
     def __len__(self) -> int:
         return len(self._by_size)

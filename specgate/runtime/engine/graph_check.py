@@ -9,6 +9,7 @@ import torch
 from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
 from specgate.runtime.cpu.graphs import MOST_ROWS, GraphKind
+from specgate.runtime.cuda.decoder.few_rows import FewRows
 from specgate.runtime.cuda.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import compare
@@ -28,7 +29,7 @@ def add_graphs(runner: ModelRunner, capturer: Capturer, num_sequences: int, prog
         RuntimeError: the device is lost, and with it everything.
     """
     try:
-        runner.capture(buckets_for(num_sequences), capturer, progress)
+        runner.capture(buckets_for(num_sequences, few_rows=isinstance(runner.call, FewRows)), capturer, progress)
         for bucket in runner.buckets:
             _check(runner, bucket)
     # Whatever keeps a model from being captured, it serves without.
@@ -81,7 +82,8 @@ def _compare_bits(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tenso
 
 def _check(runner: ModelRunner, bucket: Bucket) -> None:
     """Compare a replay with the forward that it stands for, for a batch that leaves a part of the bucket unused."""
-    widths = [1 + (bucket.width - 1 + i) % bucket.width for i in range(_num_checked(runner, bucket))]
+    most = bucket.num_rows // bucket.num_sequences
+    widths = [1 + (most - 1 + i) % most for i in range(_num_checked(runner, bucket))]
     with opened(runner, widths) as batch:
         compare(runner.loaded, *_both_ways(runner, batch))
 

@@ -31,6 +31,7 @@ class ModelRunner:
         kernel: how attention is computed; one sequence after the other where absent.
 
     Attributes:
+        call: computes a forward; whoever replaces it does so before graphs are recorded.
         why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
         drafter: makes drafts of several tokens in one launch; None: they are forwards in a row.
         drafts_by: what makes them, for a person.
@@ -43,12 +44,12 @@ class ModelRunner:
         self.vocab_size = loaded.vocab_size
         self.device = loaded.device
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
-        self._call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
+        self.call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
         self._graphs: Graphs | None = None
         self.why_no_graphs = ""
         self.drafter: OneLaunch | None = None
         self.drafts_by = "forwards in a row"
-        self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
+        self.cpu_graphs = CpuGraphs(self.call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
@@ -89,7 +90,7 @@ class ModelRunner:
             raise RuntimeError("the pages are made by the first forward, which was not run yet")
         shape = (max(bucket.num_rows for bucket in buckets), self.vocab_size)
         logits = torch.empty(shape, dtype=self.loaded.dtype, device=self.device)
-        self._graphs = graphs.capture(buckets, self.kernel, self._call, self._pages, logits, capturer, progress)
+        self._graphs = graphs.capture(buckets, self.kernel, self.call, self._pages, logits, capturer, progress)
 
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""
@@ -168,7 +169,7 @@ class ModelRunner:
         inputs = self.kernel.inputs(batch, self._pages, self.device)
         if token_ids is not None:
             inputs.replace_kept(token_ids)
-        logits = self.cpu_graphs(inputs) if use_graphs and self.cpu_graphs.fit(inputs) else self._call(inputs)
+        logits = self.cpu_graphs(inputs) if use_graphs and self.cpu_graphs.fit(inputs) else self.call(inputs)
         self._tell(inputs.ragged, batch)
         return logits
 

@@ -20,6 +20,7 @@ from specgate.runtime.cpu.linear import is_float32_on_cpu, speed_up_narrow_rows
 from specgate.runtime.cpu.packing import pack_layers, panels_serve
 from specgate.runtime.cuda.fused_layers import fuse_layers
 from specgate.runtime.decoder_form import NotOfThisForm
+from specgate.runtime.engine.few_rows import few_rows_of, serve_few_rows
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel, Progress
@@ -77,6 +78,8 @@ def prepare(
             last.why = f"{kernel.name} does not serve {loaded.architecture}: {error}"
     else:
         runner = _checked(ModelRunner(loaded, kv_tokens, page_size, last), rows, expected)
+    if (few_rows := few_rows_of(runner)) is not None:
+        serve_few_rows(runner, few_rows, lambda: _checked(runner, rows, expected))
     progress("self-check", 1, 1)
     return runner
 
@@ -95,7 +98,8 @@ def _packed(loaded: LoadedModel) -> list[Kernel]:
 def _checked(runner: ModelRunner, rows: Sequence[list[int]], expected: Sequence[torch.Tensor]) -> ModelRunner:
     actual = _paged_logits(runner, rows)
     _refuse_lost_windows(runner)
-    compare(runner.loaded, [*expected, expected[0]], actual)
+    each = _COMPARED_ROWS // len(expected)
+    compare(runner.loaded, [*expected, expected[0], *(logits[-each:] for logits in expected)], actual)
     return runner
 
 
@@ -169,7 +173,8 @@ def _switch_attention(loaded: LoadedModel) -> None:
 def _paged_logits(runner: ModelRunner, rows: Sequence[list[int]]) -> list[torch.Tensor]:
     """Two ragged steps: all but the last rows of each sequence, then the rest of all of them at once.
 
-    The last rows of the first one run once more, a few at a time: few rows may be multiplied in another way.
+    The last rows of the first one run once more, a few at a time, and then few of all of them together: few rows may
+    be multiplied in another way.
     """
     sequences = [runner.pool.open(ids, len(ids)) for ids in rows]
     for sequence in sequences:
@@ -178,7 +183,8 @@ def _paged_logits(runner: ModelRunner, rows: Sequence[list[int]]) -> list[torch.
     try:
         _forward(runner, [head for head in heads if head.num_rows])
         tails = [Rows(s, len(s) - s.num_cached, len(s) - s.num_cached) for s in sequences]
-        return [*_forward(runner, tails), _in_few_rows(runner, sequences[0], tails[0].num_rows)]
+        logits = [*_forward(runner, tails), _in_few_rows(runner, sequences[0], tails[0].num_rows)]
+        return logits + _together(runner, tails)
     finally:
         _free(runner, sequences)
 
@@ -190,6 +196,13 @@ def _in_few_rows(runner: ModelRunner, sequence: KVSequence, num_rows: int) -> to
         if (count := min(width, len(sequence) - sequence.num_cached)) > 0:
             logits += _forward(runner, [Rows(sequence, count, count)])
     return torch.cat(logits)
+
+
+def _together(runner: ModelRunner, tails: Sequence[Rows]) -> list[torch.Tensor]:
+    counts = [min(_COMPARED_ROWS // len(tails), tail.num_rows) for tail in tails]
+    for tail, count in zip(tails, counts, strict=True):
+        tail.sequence.num_cached -= count
+    return _forward(runner, [Rows(tail.sequence, count, count) for tail, count in zip(tails, counts, strict=True)])
 
 
 def _forward(runner: ModelRunner, batch: list[Rows]) -> list[torch.Tensor]:

@@ -1,5 +1,7 @@
 """From a loaded model to the runner that serves it: attention checked, products warm, pages sized, graphs made."""
 
+import importlib
+import logging
 from collections.abc import Sequence
 
 from specgate.runtime.attention.interface import Kernel
@@ -9,11 +11,14 @@ from specgate.runtime.cpu.warm_up import warm_up
 from specgate.runtime.cuda.decoder.one_launch import Driver
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
+from specgate.runtime.engine.few_rows import keep_if_fast
 from specgate.runtime.engine.graph_check import add_cpu_graphs, add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import kv_tokens_to_check, prepare
 from specgate.runtime.engine.sizing import fitting_kv_tokens
 from specgate.runtime.loading import LoadedModel, Progress
+
+_log = logging.getLogger(__name__)
 
 
 def build(
@@ -53,6 +58,8 @@ def build(
     runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels, packs=packs)
     warm_up(loaded.model, progress)
     runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions, memory_share))
+    _speed_up_choosing(runner)
+    keep_if_fast(runner, capturer)
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
         if decoder is not None:
@@ -61,6 +68,17 @@ def build(
     if cpu_graphs and loaded.device.type == "cpu" and not isinstance(runner.kernel, DecoderKernel):
         add_cpu_graphs(runner, progress)
     return runner
+
+
+def _speed_up_choosing(runner: ModelRunner) -> None:
+    if runner.device.type != "cuda":
+        return
+    try:
+        choosing = importlib.import_module("specgate.runtime.cuda.choosing")
+    except ImportError as error:
+        _log.info("torch chooses: %s", error)
+    else:
+        choosing.install(runner.device, runner.loaded.dtype, runner.vocab_size)
 
 
 def why_slow(runner: ModelRunner, attention: str, *, cuda_graphs: bool) -> str:

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from specgate.runtime.cuda.decoder.barrier import arrive, wait
 from specgate.runtime.cuda.decoder.columns import columns, norm_scale, others, times, weights
+from specgate.runtime.cuda.gumbel import gumbel
 
 
 @triton.jit
@@ -75,7 +76,7 @@ def _keep_best(b, u, step, sequence, scale, start, end, S: tl.constexpr, T: tl.c
         # A maximum leaves NaN out: it must not be passed over in silence.
         score = tl.where(logit == logit, logit, float("inf")).to(tl.float64)
         if temperature > 0:
-            score = (score.to(tl.float32) / temperature).to(tl.float64) + _gumbel(key, ids.to(tl.int64))
+            score = (score.to(tl.float32) / temperature).to(tl.float64) + gumbel(key, ids.to(tl.int64))
         score = tl.where((ids < end) & (ids < limit), score, float("-inf"))
         most = tl.max(score, 0)
         its = tl.min(tl.where(score == most, ids, S.VOCAB), 0)
@@ -84,16 +85,6 @@ def _keep_best(b, u, step, sequence, scale, start, end, S: tl.constexpr, T: tl.c
         start += T.CHOICE
     tl.store(u.best + sequence * T.PROGRAMS + tl.program_id(0), best)
     tl.store(u.best_id + sequence * T.PROGRAMS + tl.program_id(0), best_id)
-
-
-@triton.jit
-def _gumbel(key, ids):
-    """Return ``noise.gumbel`` of these tokens, float64: SplitMix64 at counter ``ids``, 52 bits, inside (0, 1)."""
-    z = key.to(tl.uint64) + (ids + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    z = z ^ (z >> 31)
-    return -tl.log(-tl.log(((z >> 12).to(tl.float64) + 0.5) * 2.0**-52))
 
 
 @triton.jit

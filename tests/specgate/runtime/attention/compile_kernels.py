@@ -4,13 +4,14 @@ They are called as a model calls them, by a driver that launches nothing. A proc
 Triton interprets.
 """
 
+import itertools
 import sys
 
 import torch
 import triton
 
 from specgate.runtime.attention.paged_triton import TritonAttention
-from specgate.runtime.cuda import elementwise
+from specgate.runtime.cuda import choosing, elementwise
 from tests.specgate.runtime.attention.test_paged_triton import CASES, DEVICE, both
 from tests.support.absent_card import AbsentCard
 
@@ -35,7 +36,15 @@ def compile_elementwise() -> None:
     elementwise.store(rows, rows, pages, pages, torch.arange(3, device=DEVICE))
 
 
+def compile_choosing() -> None:
+    for dtype in (torch.bfloat16, torch.float32):
+        logits = torch.ones(2, 9000, dtype=dtype, device=DEVICE)
+        for temperature, with_probs in itertools.product((0.0, 1.0), (False, True)):
+            choosing.choose(logits, [1, 2] if temperature else [], temperature, with_probs)
+
+
 if __name__ == "__main__":
     triton.runtime.driver.set_active(AbsentCard(int(sys.argv[1]), lambda *kernel: print(*kernel, flush=True)))
     compile_attention()
     compile_elementwise()
+    compile_choosing()

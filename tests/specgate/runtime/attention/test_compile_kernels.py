@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
 pytestmark = pytest.mark.triton
-KERNELS = {"_add_rms_norm", "_attend", "_rotate", "_silu_times", "_store"}
+KERNELS = {"_add_rms_norm", "_choose_part", "_merge", "_rotate", "_silu_times", "_store", "attend"}
 
 
 @pytest.mark.timeout(300)

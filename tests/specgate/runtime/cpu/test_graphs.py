@@ -79,7 +79,7 @@ def test_few_rows_whose_logits_are_all_wanted_are_replayed(runner: ModelRunner, 
         calls.append(len(inputs.token_ids))
         return call(inputs)
 
-    monkeypatch.setattr(runner, "_call", counted)
+    monkeypatch.setattr(runner, "call", counted)
     for widths in SHAPES:
         with batch_of(runner, widths) as batch:
             calls.clear()
