@@ -21,7 +21,11 @@ _CPU_PASS, _PASS = 1 << 15, 1 << 22
 """Scores that are made at once. On a CPU more than these would be fresh memory, page by page, in every step; elsewhere
 it is what memory can be spared for."""
 
-
+Chooser = Callable[[torch.Tensor, Sequence[int], float, bool], torch.Tensor]
+"""Chooses rows of float32 logits [rows, vocabulary] in one call. It is given each row's key, none where greedy, the
+temperature, and whether probabilities are wanted. Returns the table of ``chosen_on_device``, as torch makes it but for
+ties within the rounding of a float32.
+"""
 Allowed = Callable[[], torch.Tensor]
 """Returns the tokens that may be chosen, uint8 [rows, bytes] on the host, a bit a token; at least one in each row."""
 
@@ -96,12 +100,15 @@ class _Entry(NamedTuple):
     choosing: Choosing | None
 
 
-def answers(logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None]) -> list[Answer | NonFiniteLogits]:
+def answers(
+    logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None], chooser: Chooser | None = None
+) -> list[Answer | NonFiniteLogits]:
     """Make all choices of a step; a task whose logits are broken gets the error that is its own.
 
     Args:
         logits: each task's rows, [num_logits, vocabulary]; it may be none. Answers have them masked.
         asked: how each task's rows are chosen; None: it is given the logits alone.
+        chooser: chooses where nothing is done to the logits but a division by the temperature.
     """
     entries = [_Entry(masked(rows, choosing), choosing) for rows, choosing in zip(logits, asked, strict=True)]
     alike: dict[Hashable, list[int]] = {}
@@ -110,7 +117,7 @@ def answers(logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None]) ->
     alike.pop(None, None)
     result: list[Answer | NonFiniteLogits] = [Answer(entry.logits) for entry in entries]
     if alike:
-        table = _joined([_table([entries[i] for i in indices]) for indices in alike.values()])
+        table = _joined([_table([entries[i] for i in indices], chooser) for indices in alike.values()])
         _hand_out(table.tolist(), (i for indices in alike.values() for i in indices), entries, result)
     return result
 
@@ -149,9 +156,11 @@ def have_one_law(asked: Iterable[Choosing | None]) -> bool:
     return len(laws) == 1 and None not in laws
 
 
-def chosen_on_device(logits: Sequence[torch.Tensor], asked: Sequence[Choosing]) -> torch.Tensor:
+def chosen_on_device(
+    logits: Sequence[torch.Tensor], asked: Sequence[Choosing], chooser: Chooser | None = None
+) -> torch.Tensor:
     """Choose rows of one law; return, on the device and without waiting for it, [rows, 4]: see ``_table``."""
-    return _table([_Entry(*entry) for entry in zip(logits, asked, strict=True)])
+    return _table([_Entry(*entry) for entry in zip(logits, asked, strict=True)], chooser)
 
 
 def check_finite(logits: Sequence[torch.Tensor]) -> None:
@@ -195,9 +204,14 @@ class _Law(NamedTuple):
     @property
     def is_raw(self) -> bool:
         """Return whether what is sampled is the raw distribution."""
+        return self.is_plain and self.params.temperature == 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether all that is done to the logits is a division by the temperature."""
         params = self.params
-        filters = (params.temperature, params.top_k, params.top_p, params.min_p)
-        return self.unweighed and filters == (1.0, 0, 1.0, 0.0)
+        filters = (params.top_k, params.top_p, params.min_p)
+        return self.unweighed and (params.greedy or filters == (0, 1.0, 0.0))
 
 
 def _kind(entry: _Entry) -> Hashable:
@@ -215,11 +229,10 @@ def _law_of(choosing: Choosing) -> Hashable:
     return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p, params.repetition_penalty
 
 
-def _table(entries: list[_Entry]) -> torch.Tensor:
+def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     """Return [rows, 4]: the id chosen, its score, its lead over what else may be chosen, its raw probability.
 
-    float32 or float64, as the scores are; both hold every id below 2^24.
-    """
+    float32 or float64, as the scores are; both hold every id below 2^24."""
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
         # The score alone, to tell whether the row is finite.
@@ -229,6 +242,8 @@ def _table(entries: list[_Entry]) -> torch.Tensor:
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
     law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
+    if chooser is not None and law.is_plain:
+        return chooser(raw, keys, law.params.temperature, law.with_probs)
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
     if len(raw) <= step:
         return _choose(raw, weighed, keys, law)

@@ -1,7 +1,8 @@
 """The C library as Python calls it: the structures of ``native/native.h``, and torch's own threads for its loops."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -55,12 +56,22 @@ class Batch(Structure):
     ]  # fmt: skip
 
 
+class Choosing(Structure):
+    _fields_ = [
+        ("logits", c_void_p),
+        *((name, c_int64) for name in ("step", "vocabulary", "num_rows")),
+        ("keys", c_void_p), ("temperature", c_float), ("with_probs", c_int64),
+        ("table", c_void_p), ("parallel_for", c_void_p),
+    ]  # fmt: skip
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = cpu_library.load()
     if library is None:
         raise InternalError(cpu_library.why_not())
     library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(Batch)]
+    library.specgate_choose.argtypes = [c_int, POINTER(Choosing)]
     library.specgate_product.argtypes = [c_int, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]
     library.specgate_scratch_floats.argtypes = [POINTER(Decoder), c_int64, c_int64]
     library.specgate_scratch_floats.restype = c_int64
@@ -97,6 +108,18 @@ def scratch_floats(decoder: Decoder, num_rows: int, num_kept: int) -> int:
 def forward(decoder: Decoder, batch: Batch) -> None:
     """Run all layers. The interpreter is free meanwhile."""
     _check(_library().specgate_forward(kernels(), decoder, batch))
+
+
+def choose(logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool) -> torch.Tensor:
+    """Choose a token in every row, see ``batch_sampler.Chooser``; the numbers of a row lie side by side."""
+    rows, vocabulary = logits.shape
+    table = torch.empty(rows, 4, dtype=torch.float64)
+    noise = (c_uint64 * rows)(*keys) if keys else None
+    _check(_library().specgate_choose(kernels(), Choosing(
+        logits.data_ptr(), logits.stride(0), vocabulary, rows, ctypes.cast(noise, c_void_p) if noise else None,
+        temperature if keys else 1.0, with_probs, table.data_ptr(), threads(),
+    )))  # fmt: skip
+    return table
 
 
 def _check(failure: int) -> None:

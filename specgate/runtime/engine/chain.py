@@ -72,7 +72,7 @@ def _forwards(
             batch = [Rows(link.rows.sequence, 1, 1) for link in links]
         logits.append(runner.forward(batch, token_ids=tables[-1][:, 0].long() if step else None))
         choices = [link.choose._replace(position=link.choose.position + step) for link in links]
-        tables.append(chosen_on_device(logits[-1], choices))
+        tables.append(chosen_on_device(logits[-1], choices, runner.chooser))
     return list(zip(*logits, strict=True)), tables
 
 

@@ -238,10 +238,13 @@ class Engine:
         self._forward_start_s = time.monotonic()
         outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
         sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-        chosen = each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
+        chosen = each_its_own(self._choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
         for index, outcome in zip(sound, chosen, strict=True):
             outcomes[index] = outcome
         return outcomes
+
+    def _choices(self, batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
+        return answers([logits for logits, _ in batch], [choose for _, choose in batch], self.runner.chooser)
 
     def _fail_all(self) -> None:
         self._ended = True
@@ -258,10 +261,6 @@ class Engine:
 def _complete(rows: Rows, choose: Choosing | None) -> Choosing | None:
     """Return how to choose, once all that is needed has been run."""
     return choose if rows.num_logits else None
-
-
-def _choices(batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
-    return answers([logits for logits, _ in batch], [choose for _, choose in batch])
 
 
 def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:

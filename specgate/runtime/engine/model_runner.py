@@ -4,11 +4,15 @@ from collections.abc import Sequence
 
 import torch
 
+from specgate import cpu_library
+from specgate.cpu_library import InstructionSet
 from specgate.errors import ResourceExhausted
 from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
+from specgate.runtime.batch_sampler import Chooser
+from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
@@ -41,6 +45,8 @@ class ModelRunner:
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self._call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
         self._graphs: Graphs | None = None
+        has_library = self.device.type == "cpu" and cpu_library.instruction_set() is not InstructionSet.NONE
+        self.chooser: Chooser | None = native_calls.choose if has_library else None
         self.why_no_graphs = ""
         self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0

@@ -56,4 +56,14 @@ typedef struct {
     ParallelFor *parallel_for;    /* NULL: one thread. */
 } Batch;
 
+typedef struct {
+    const float *logits; /* [num_rows][vocabulary], a row every ``step`` numbers. */
+    int64_t step, vocabulary, num_rows;
+    const uint64_t *keys; /* [num_rows] of the noise; NULL: greedy. */
+    float temperature;
+    int64_t with_probs;
+    double *table; /* [num_rows][4] */
+    ParallelFor *parallel_for;
+} Choosing;
+
 #endif
