@@ -63,7 +63,8 @@ def install() -> None:
         _replace(module, name, partial(_timed, "choose"))
     _replace("drafter_svc.drafter", "DraftSession.draft", _drafting)
     _replace("verifier_svc.verifier", "VerifySession.verify", _verifying)
-    _replace("specgate.runtime.cpu.native_calls", "forward", partial(_timed, "forward"))
+    for name in ("forward", "draft"):
+        _replace("specgate.runtime.cpu.native_calls", name, partial(_timed, "forward"))
     torch.Tensor.tolist = _timed("read", torch.Tensor.tolist)  # type: ignore[method-assign]
     for role, names in _WIRE.items():
         _wrap_wire(role, names)
@@ -76,6 +77,7 @@ def adapt(runner: Any) -> None:
             setattr(runner.kernel, name, _timed("pack", getattr(runner.kernel, name)))
     if runner.kernel.name != "decoder" and runner.device.type == "cpu":
         runner._call = _timed("forward", runner._call)
+    runner.draft = _timed("launch", runner.draft)
     forward = _timed("launch", runner.forward)
     runner.forward = _between_events(forward) if runner.device.type == "cuda" else forward
 

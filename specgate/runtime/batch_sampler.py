@@ -64,6 +64,12 @@ class Choosing(NamedTuple):
         """Return whether it is not the logits themselves that are chosen from. A mask is in them already."""
         return self.prefix is not None or self.barred is not None or bool(self.params.logit_bias)
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether all that is done to the logits is a division by the temperature."""
+        params = self.params
+        return not self.weighs and (params.greedy or (params.top_k, params.top_p, params.min_p) == (0, 1.0, 0.0))
+
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share."""
         return [noise.row_key(self.seed, self.position + i, Purpose.SHARED) for i in range(num_rows)]
@@ -195,23 +201,16 @@ def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
 
 
 class _Law(NamedTuple):
-    """What rows that are chosen together have in common; ``unweighed``: none of them has a bias, a penalty or a bar."""
+    """What rows that are chosen together have in common; ``is_plain`` as of ``Choosing``, for all of them."""
 
     params: SamplingParams
-    unweighed: bool
+    is_plain: bool
     with_probs: bool
 
     @property
     def is_raw(self) -> bool:
         """Return whether what is sampled is the raw distribution."""
         return self.is_plain and self.params.temperature == 1.0
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether all that is done to the logits is a division by the temperature."""
-        params = self.params
-        filters = (params.top_k, params.top_p, params.min_p)
-        return self.unweighed and (params.greedy or filters == (0, 1.0, 0.0))
 
 
 def _kind(entry: _Entry) -> Hashable:
@@ -241,7 +240,11 @@ def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     if any(choosing.weighs for choosing in choosings):
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
-    law = _Law(choosings[0].params, weighed is raw, any(choosing.with_probs for choosing in choosings))
+    law = _Law(
+        choosings[0].params,
+        all(choosing.is_plain for choosing in choosings),
+        any(choosing.with_probs for choosing in choosings),
+    )
     if chooser is not None and law.is_plain:
         return chooser(raw, keys, law.params.temperature, law.with_probs)
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])

@@ -33,16 +33,16 @@ def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> lis
     """Run ``num_steps`` forwards; return each sequence's logits [num_steps, vocabulary] and what was chosen from them.
 
     All tokens but the last one are then the sequence's, and cached. There is room for them, and all links choose by one
-    law. None: a forward failed, and all sequences are as they were.
+    law. Where they are one call, that may end earlier. None: a forward failed, and all sequences are as they were.
 
     Raises:
         Exception: the device is lost, for everybody.
     """
     before = [(link.rows.sequence, len(link.rows.sequence), link.rows.sequence.num_cached) for link in links]
     try:
-        logits, tables = _forwards(runner, links, num_steps)
+        logits, table = (_in_one_call if in_one_call(runner, links) else _forwards)(runner, links, num_steps)
         # Told of all steps, then cut up by sequences.
-        told = torch.stack(tables, 1).tolist()
+        told = table.transpose(0, 1).tolist()
     except Exception as error:
         if device_is_lost(error):
             raise
@@ -50,18 +50,28 @@ def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> lis
         for sequence, length, num_cached in before:
             _restore(sequence, length, num_cached)
         return None
-    answers = [
-        answer_of(torch.cat(own), rows, link.choose) for own, rows, link in zip(logits, told, links, strict=True)
-    ]
+    answers = [answer_of(own, rows, link.choose) for own, rows, link in zip(logits, told, links, strict=True)]
     for (sequence, length, _), rows in zip(before, told, strict=True):
         sequence.token_ids[length:] = [int(row[0]) for row in rows[:-1]]
     return answers
 
 
+def in_one_call(runner: ModelRunner, links: Sequence[Link]) -> bool:
+    """Return whether the runner drafts these in one call."""
+    return runner.drafter is not None and runner.drafter.fits([link.choose for link in links])
+
+
+def _in_one_call(
+    runner: ModelRunner, links: Sequence[Link], num_steps: int
+) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+    logits, table = runner.draft([link.rows for link in links], [link.choose for link in links], num_steps)
+    return logits.unbind(1), table
+
+
 def _forwards(
     runner: ModelRunner, links: Sequence[Link], num_steps: int
-) -> tuple[list[tuple[torch.Tensor, ...]], list[torch.Tensor]]:
-    """Return each sequence's logits of all steps, and each step's table [sequences, 4] of what was chosen."""
+) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
+    """Return each sequence's logits [steps, vocabulary], and the tables [steps, sequences, 4] of what was chosen."""
     batch = [link.rows for link in links]
     logits: list[list[torch.Tensor]] = []
     tables: list[torch.Tensor] = []
@@ -73,7 +83,7 @@ def _forwards(
         logits.append(runner.forward(batch, token_ids=tables[-1][:, 0].long() if step else None))
         choices = [link.choose._replace(position=link.choose.position + step) for link in links]
         tables.append(chosen_on_device(logits[-1], choices, runner.chooser))
-    return list(zip(*logits, strict=True)), tables
+    return [torch.cat(own) for own in zip(*logits, strict=True)], torch.stack(tables)
 
 
 def _restore(sequence: KVSequence, length: int, num_cached: int) -> None:

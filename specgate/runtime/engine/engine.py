@@ -19,7 +19,7 @@ import torch
 
 from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
 from specgate.runtime.batch_sampler import Answer, Choosing, answers, have_one_law
-from specgate.runtime.engine.chain import Link, run_chain
+from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
@@ -51,7 +51,8 @@ class Engine:
         runner: the model; only the engine's thread touches it from now on.
         limits: of one forward.
         chains: run several forwards in a row where a task lets it and nobody else waits. It pays on a device that works
-            while the host goes on, and delays whoever comes meanwhile.
+            while the host goes on, and delays whoever comes meanwhile. Those of one call are run in any case: it ends
+            early for who comes.
         on_failure: called on the engine's thread when it dies; the process is expected to exit.
     """
 
@@ -109,8 +110,7 @@ class Engine:
         """
         if not self._thread.is_alive():
             raise EngineFailed("the engine is not running")
-        job = Job(task)
-        self._inbox.put(job)
+        job = self._put(task)
         if self._ended:
             # The thread ended between the check and the put: nobody looks into the inbox any more.
             raise EngineFailed("the engine is not running")
@@ -133,9 +133,14 @@ class Engine:
 
     def submit(self, task: Task[T]) -> Future[T]:
         """Queue a task that nobody waits for, from any thread, the engine's own too. Cancel the future to drop it."""
+        return self._put(task).future
+
+    def _put(self, task: Task[Any]) -> Job:
         job = Job(task)
         self._inbox.put(job)
-        return job.future
+        if (drafter := self.runner.drafter) is not None:
+            drafter.interrupt()
+        return job
 
     def _run(self) -> None:
         try:
@@ -219,14 +224,18 @@ class Engine:
         """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run."""
         needs = [job.need for job in self._batch]
         num_steps = min((need.most_steps for need in needs), default=1)
-        if num_steps == 1 or not self._chains or self._ready or not self._inbox.empty():
+        if num_steps == 1 or not have_one_law(need.choose for need in needs):
             return None
-        if not all(rows.num_logits for rows in self._batch.values()) or not have_one_law(n.choose for n in needs):
+        links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
+        if (drafter := self.runner.drafter) is not None:
+            drafter.resume()
+        if self._ready or not self._inbox.empty() or not (self._chains or in_one_call(self.runner, links)):
+            return None
+        if not all(rows.num_logits for rows in self._batch.values()):
             return None
         if not all(self.runner.pool.extend(need.sequence, need.length + num_steps - 1) for need in needs):
             return None
         self._forward_start_s = time.monotonic()
-        links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
         return run_chain(self.runner, links, num_steps)
 
     def _answer(self, batch: list[tuple[Rows, Choosing | None]]) -> list[Answer | Exception]:

@@ -11,14 +11,15 @@ from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.batch_sampler import Chooser
+from specgate.runtime.batch_sampler import Chooser, Choosing
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
+from specgate.runtime.cpu.drafting import OneCallDrafter
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
-from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.scheduler import Rows
 
@@ -33,6 +34,8 @@ class ModelRunner:
         kernel: how attention is computed; one sequence after the other where absent.
 
     Attributes:
+        chooser: see ``batch_sampler.answers``.
+        drafter: what runs a whole draft in one call; None: nothing does.
         why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
     """
 
@@ -47,6 +50,7 @@ class ModelRunner:
         self._graphs: Graphs | None = None
         has_library = self.device.type == "cpu" and cpu_library.instruction_set() is not InstructionSet.NONE
         self.chooser: Chooser | None = native_calls.choose if has_library else None
+        self.drafter = OneCallDrafter(self.kernel) if isinstance(self.kernel, DecoderKernel) else None
         self.why_no_graphs = ""
         self.cpu_graphs = CpuGraphs(self._call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
@@ -115,10 +119,28 @@ class ModelRunner:
         if graph is not None:
             self._tell(graph, batch)
         for sequence, num_rows, _ in batch:
-            sequence.num_cached += num_rows
-            sequence.num_computed += num_rows
-            self.pool.remember(sequence)
+            self._mark_cached(sequence, num_rows)
         return list(logits.split([rows.num_logits for rows in batch]))
+
+    @torch.inference_mode()
+    def draft(
+        self, batch: Sequence[Rows], asked: Sequence[Choosing], num_steps: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run up to ``num_steps`` forwards by the drafter and mark all rows cached; see ``OneCallDrafter.draft``."""
+        if self.drafter is None:
+            raise RuntimeError("nothing drafts in one call here")
+        self._pages.copy_rows(self.pool.take_copies())
+        inputs = self.kernel.inputs(batch, self._pages, self.device)
+        logits, table = self.drafter.draft(inputs, asked, num_steps)
+        self._tell(inputs.ragged, batch)
+        for sequence, num_rows, _ in batch:
+            self._mark_cached(sequence, num_rows + len(table) - 1)
+        return logits, table
+
+    def _mark_cached(self, sequence: KVSequence, num_rows: int) -> None:
+        sequence.num_cached += num_rows
+        sequence.num_computed += num_rows
+        self.pool.remember(sequence)
 
     @torch.inference_mode()
     def record(self, batch: Sequence[Rows]) -> None:

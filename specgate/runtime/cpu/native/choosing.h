@@ -105,3 +105,27 @@ static int NAME(choose)(const Choosing *job) {
     int64_t work = job->vocabulary * (job->keys ? 32 : 4);
     return NAME(in_parallel)(job->parallel_for, job->num_rows, work, NAME(choose_rows), (void *)job);
 }
+
+static int NAME(draft)(const Decoder *decoder, Draft *draft) {
+    Batch batch = draft->batch;
+    Choosing choosing = draft->choosing;
+    int64_t sequences = batch.num_sequences, num_steps = draft->num_steps;
+    for (draft->num_steps = 1;; draft->num_steps++) {
+        int error = NAME(forward)(decoder, &batch);
+        if (!error) error = NAME(choose)(&choosing);
+        if (error || draft->num_steps == num_steps || *draft->interrupt) return error;
+        for (int64_t s = 0; s < sequences; s++) {
+            Sequence *sequence = batch.sequences + s;
+            int64_t end = sequence->start + sequence->num_rows;
+            *sequence = (Sequence){s, 1, end, sequence->first_page};
+            batch.token_ids[s] = (int64_t)choosing.table[4 * s];
+            batch.positions[s] = end;
+        }
+        batch.num_rows = batch.num_kept = sequences;
+        batch.keep = 0;
+        batch.logits += sequences * choosing.step;
+        choosing.logits = batch.logits;
+        choosing.table += 4 * sequences;
+        if (choosing.keys) choosing.keys += sequences;
+    }
+}

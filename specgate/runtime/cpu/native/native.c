@@ -146,3 +146,16 @@ EXPORT int specgate_choose(int kernels, const Choosing *choosing) {
     default: return NO_SUCH_KERNELS;
     }
 }
+
+/* Draft a few tokens behind every sequence of a batch, see Draft. */
+EXPORT int specgate_draft(int kernels, const Decoder *decoder, Draft *draft) {
+    switch (kernels) {
+#if defined(__x86_64__)
+    case AVX2: return draft_avx2(decoder, draft);
+    case AVX512: return draft_avx512(decoder, draft);
+#elif defined(__aarch64__)
+    case NEON: return draft_neon(decoder, draft);
+#endif
+    default: return NO_SUCH_KERNELS;
+    }
+}

@@ -33,7 +33,7 @@ class Recorder:
     While ``paced`` a forward waits inside for the test: what comes meanwhile is one batch.
     """
 
-    chooser = None
+    chooser = drafter = None
 
     def __init__(self) -> None:
         self.pool = POOL
