@@ -186,8 +186,7 @@ class DraftSession:
         draft.ended = self._ends(tokens[num_kept - 1], draft.terms)
         sequence.truncate(start + num_kept)
         sequence.append([one.token_id for one in tokens[len(sequence) - start : num_kept]])
-        for index, token in enumerate(tokens[:num_kept]):
-            draft.add(token, logits[index : index + 1])
+        draft.add(tokens[:num_kept], logits[:num_kept])
 
     def _ends(self, token: DraftToken, terms: Terms) -> bool:
         return token.token_id in self.spec.stop_token_ids or token.prob < terms.stop_below

@@ -108,17 +108,12 @@ class Engine:
         Raises:
             SpecgateError: whatever the task raised, or EngineFailed.
         """
-        if not self._thread.is_alive():
-            raise EngineFailed("the engine is not running")
-        job = self._put(task)
-        if self._ended:
-            # The thread ended between the check and the put: nobody looks into the inbox any more.
-            raise EngineFailed("the engine is not running")
+        future = self.submit(task)
         try:
-            return await asyncio.wrap_future(job.future)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             # At once, not by a callback later: the caller is about to give the task's pages back.
-            job.future.cancel()
+            future.cancel()
             raise
 
     def post(self, function: Callable[[], None]) -> Future[None]:
@@ -132,15 +127,18 @@ class Engine:
         return self.submit(task())
 
     def submit(self, task: Task[T]) -> Future[T]:
-        """Queue a task that nobody waits for, from any thread, the engine's own too. Cancel the future to drop it."""
-        return self._put(task).future
+        """Queue a task, from any thread, the engine's own too. Cancel the future to drop it.
 
-    def _put(self, task: Task[Any]) -> Job:
+        The future's error is whatever the task raised, or EngineFailed.
+        """
         job = Job(task)
         self._inbox.put(job)
         if (drafter := self.runner.drafter) is not None:
             drafter.interrupt()
-        return job
+        if not self._thread.is_alive() or self._ended:
+            # Nobody looks into the inbox any more.
+            _settle(job, error=EngineFailed("the engine is not running"))
+        return job.future
 
     def _run(self) -> None:
         try:
