@@ -186,10 +186,7 @@ class DraftSession:
         draft.ended = self._ends(tokens[num_kept - 1], draft.terms)
         sequence.truncate(start + num_kept)
         sequence.append([one.token_id for one in tokens[len(sequence) - start : num_kept]])
-        # Of one step they are perhaps a view, which would keep all logits of the step alive.
-        logits = logits.clone() if len(tokens) == 1 else logits
-        for index, token in enumerate(tokens[:num_kept]):
-            draft.add(token, logits[index : index + 1])
+        draft.add(tokens[:num_kept], logits[:num_kept])
 
     def _ends(self, token: DraftToken, terms: Terms) -> bool:
         return token.token_id in self.spec.stop_token_ids or token.prob < terms.stop_below

@@ -1,13 +1,12 @@
 """gRPC DrafterService: convert, call, convert."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 from drafter_svc.run_ahead.budget import RunAheadBudget
 from drafter_svc.serving import DraftRounds, maker_of
 from drafter_svc.sources.source import SourceSession
-from specgate.rpc.convert import draft_response_to_pb, draft_round_from_pb
+from specgate.rpc.convert import MAX_UINT32, draft_response_to_pb, draft_round_from_pb
 from specgate.rpc.convert_ahead import announcement_to_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.service.outbox import Outbox
@@ -60,8 +59,9 @@ class DrafterServicer(drafter_service_pb2_grpc.DrafterServiceServicer):
             with silence.working():
                 proposal = await rounds.draft(request)
             if request.gamma:
-                proposal = replace(proposal, draft_us=stopwatch.lap_us())
-                await outbox.send(draft_response_to_pb(request.round, proposal))
+                response = draft_response_to_pb(request.round, proposal)
+                response.draft_us = min(stopwatch.lap_us(), MAX_UINT32)
+                await outbox.send(response)
             rounds.prepare()
 
     async def GetModelInfo(

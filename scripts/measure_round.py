@@ -1,174 +1,222 @@
 #!/usr/bin/env python3
-"""What a round takes outside the models, part by part, without a model.
+"""What a round takes beside its forwards, part by part, in real rounds of a model of nothing.
 
-    python scripts/measure_round.py                   # as the processes are placed
-    python scripts/measure_round.py --cores 0,1       # this process on one core, the echo's on another
-    python scripts/measure_round.py --cold 64         # after reading 64 MB, as the weights of a forward are read
+    python scripts/measure_round.py                              # both vocabularies, over gRPC and in one process
+    python scripts/measure_round.py --device cuda:0 --json round.json
+    python scripts/measure_round.py --vocabulary 4096 --rounds 200
 
-A round that is asked for crosses both links, one whose draft was announced one, and one that the target went on to by
-itself none. Medians of microseconds. Between two rounds the models read their weights, so that everything else finds
-the caches cold.
+Drafter and verifier serve one random model of one layer, so every draft is accepted. Over gRPC each of them has a core
+of its own, where there are several. Medians of microseconds a round, five draft tokens in it. A part is what lies
+between two stamps, so that all parts add up to the round. On a card forwards run beside the host: "read" waits for
+them, and what they took is told apart.
 """
 
 import argparse
 import asyncio
+import json
 import os
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from statistics import median, quantiles
-from types import SimpleNamespace
-from typing import Any, cast
+from shutil import copy
+from typing import NamedTuple
 
-import grpc
-import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
+from transformers import LlamaConfig, LlamaForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from specgate.rpc import convert, convert_ahead
-from specgate.rpc.channel import CHANNEL_OPTIONS, FLOW_OPTIONS
-from specgate.runtime.engine.engine import Engine
-from specgate.runtime.kv_pages import PagePool
-from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, Verdict, VerifyRequest
-from specgate.v1 import drafter_service_pb2 as drafter_pb
-from specgate.v1 import verifier_service_pb2 as verifier_pb
+import round_stamps
+from pair_shapes import PAIRS, TINY
+from round_parts import Round, medians_of, rounds_of
+from round_stamps import Stamp
 
-METHOD = "Echo"
-SERVICE = "specgate.Echo"
-DRAFT = (1001, 1002, 1003, 1004, 1005)
+from orchestrator.api.settings.settings import BUNDLED_TARGET
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.in_process import InProcessPool, loaded
+from orchestrator.local.local_services import LocalService, Supervised, cores_for_pinning
+from orchestrator.policy.gates import Gate
+from orchestrator.services.pool import StaticPool
+from specgate.types import SamplingParams
+
+GAMMA = 5
+CONTEXT_LENGTH = 1024
+WARM_UP_ROUNDS = 20
+TEMPERATURES = {"greedy": 0.0, "temperature 1": 1.0}
+VOCABULARIES = PAIRS["bundled"].vocab_size, PAIRS["smollm2"].vocab_size
+
+
+class Services(StrEnum):
+    """Where drafter and verifier are."""
+
+    GRPC = "gRPC"
+    ONE_PROCESS = "one process"
+    RUN_AHEAD = "gRPC, run-ahead"
+
+
+class Way(NamedTuple):
+    """What is measured: where the services are, what they serve, and how tokens are chosen."""
+
+    services: Services
+    vocab_size: int
+    sampling: str
+
+    def __str__(self) -> str:
+        return f"{self.services}, {self.vocab_size} tokens, {self.sampling}"
 
 
 def main() -> None:
+    """Measure all ways; print a table, and write JSON where that is asked for."""
     arguments = _arguments()
-    if arguments.echo:
-        asyncio.run(_echo())
-        return
-    table = Table("part", "µs, median", "90 % below")
-    for name, taken in measured_parts(arguments.turns, arguments.cold, arguments.cores):
-        table.add_row(name, f"{median(taken):.0f}", f"{quantiles(taken, n=10)[-1]:.0f}")
-    Console().print(table)
-
-
-def measured_parts(turns: int, cold_mb: int, cores: tuple[int, int] | None) -> list[tuple[str, list[float]]]:
-    """Return each part's name and its microseconds, turn by turn; see the flags of the command."""
-    own, other = cores or (None, None)
-    if own is not None:
-        os.sched_setaffinity(0, {own})
-    with _echoing(other) as port:
-        return asyncio.run(_measure(_Watch(turns, cold_mb), port))
+    measured: dict[Way, list[Round]] = {}
+    for vocab_size in arguments.vocabulary or VOCABULARIES:
+        measured |= measured_rounds(vocab_size, arguments.rounds, arguments.device)
+    medians = {str(way): medians_of(rounds) for way, rounds in measured.items()}
+    Console(width=max(Console().width, 160)).print(_table(medians))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(medians, indent=1) + "\n", "utf-8")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--turns", type=int, default=2000, help="of each part")
-    parser.add_argument("--cores", type=_two_cores, metavar="N,N", help="of this process, and of the other one")
-    parser.add_argument("--cold", type=int, default=0, metavar="MB", help="read so much before each turn")
-    parser.add_argument("--echo", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument(
+        "--vocabulary", type=int, action="append", help="repeatable; bundled and SmolLM2's where absent"
+    )
+    parser.add_argument("--rounds", type=int, default=500, help="of each way")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the medians there")
     return parser.parse_args()
 
 
-def _two_cores(given: str) -> tuple[int, int]:
-    own, other = map(int, given.split(","))
-    return own, other
+def measured_rounds(
+    vocab_size: int, num_rounds: int, device: str, services: Sequence[Services] = tuple(Services)
+) -> dict[Way, list[Round]]:
+    """Return the parts of every round, by way: greedy and at temperature 1 on each of these services.
+
+    With run-ahead a round is what its drafter and verifier make of it, so only the whole of it is told.
+    """
+    _install()
+    measured: dict[Way, list[Round]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = _write_model(folder / "model", vocab_size)
+        for one in services:
+            for sampling, rounds in asyncio.run(_measure(one, model, folder, num_rounds, device)).items():
+                measured[Way(one, vocab_size, sampling)] = rounds
+    return measured
 
 
-class _Watch:
-    """Times steps, each of them after memory was read that pushes everything else out of the caches."""
-
-    def __init__(self, turns: int, cold_mb: int) -> None:
-        self._turns = turns
-        self._memory = np.ones(cold_mb << 18, np.float32)
-
-    async def each(self, step: Callable[[], Awaitable[Any]]) -> list[float]:
-        """Return what each turn takes, after some that are not counted."""
-        taken = []
-        for turn in range(-max(self._turns // 10, 5), self._turns):
-            self._memory.sum()
-            start_s = time.perf_counter()
-            await step()
-            if turn >= 0:
-                taken.append((time.perf_counter() - start_s) * 1e6)
-        return taken
+@cache
+def _install() -> None:
+    round_stamps.install()
 
 
-async def _measure(watch: _Watch, port: int) -> list[tuple[str, list[float]]]:
-    engine = Engine(cast(Any, SimpleNamespace(pool=PagePool(1, 64), forward=list)))
-    engine.start()
-    try:
-        rows = [
-            ("messages of a round, both links: made, written, read", await watch.each(_messages)),
-            ("a turn of the event loop", await watch.each(lambda: asyncio.sleep(0))),
-            ("to the engine's thread and back", await watch.each(lambda: engine.run(_nothing()))),
-        ]
-    finally:
-        engine.stop()
-    return [*rows, ("to another process and back, over a bare gRPC stream", await _over_grpc(watch, port))]
+def _write_model(folder: Path, vocab_size: int) -> str:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        **TINY, vocab_size=vocab_size, max_position_embeddings=CONTEXT_LENGTH, bos_token_id=0, eos_token_id=None
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer = json.loads(Path(BUNDLED_TARGET, "tokenizer.json").read_text("utf-8"))
+    known = tokenizer["model"]["vocab"]
+    known |= {f"Ġword{number}": number for number in range(len(known), vocab_size)}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    copy(Path(BUNDLED_TARGET, "tokenizer_config.json"), folder)
+    return str(folder)
 
 
-async def _messages() -> None:
-    """Make, serialise and parse the messages of a foreseen round of five tokens, four guesses announced behind it."""
-    ahead = tuple(AnnouncedProposal((*DRAFT[:number], 1010), DRAFT) for number in range(4))
-    verdict = Verdict(9, 5, 1006, 0.9, verify_us=9000, forward_us=8800, accepted_confidences=(0.9,) * 5)
-    for made, message in (
-        (convert.draft_round_to_pb(DraftRequest(9, 300, (*DRAFT, 1006), 5, 0.0, 5), 5), drafter_pb.DraftRound),
-        (convert.draft_response_to_pb(9, Proposal(DRAFT)), drafter_pb.DraftResponse),
-        (convert_ahead.announcement_to_pb(Announcement(300, ahead, len(DRAFT))), drafter_pb.DraftResponse),
-        (convert.verify_round_to_pb(VerifyRequest(9, 300, Proposal(DRAFT), 0.0, 0)), verifier_pb.VerifyRound),
-        (convert.verdict_to_pb(verdict), verifier_pb.VerifyResponse),
-    ):
-        message.FromString(made.SerializeToString())
+async def _measure(
+    services: Services, model: str, folder: Path, num_rounds: int, device: str
+) -> dict[str, list[Round]]:
+    spans: dict[str, tuple[int, int]] = {}
+    async with _opened(services, model, folder, device) as orchestrator:
+        for sampling, temperature in TEMPERATURES.items():
+            await _decode(orchestrator, temperature, WARM_UP_ROUNDS)
+            begin = time.perf_counter_ns()
+            await _decode(orchestrator, temperature, num_rounds)
+            spans[sampling] = begin, time.perf_counter_ns()
+    # The services' stamps are there once they have ended.
+    stamps = sorted([*round_stamps.taken(), *_of_services(folder)])
+    return {
+        sampling: list(rounds_of([one for one in stamps if begin <= one[0] < end], services is Services.RUN_AHEAD))
+        for sampling, (begin, end) in spans.items()
+    }
 
 
-def _nothing() -> Iterator[Any]:
-    """Run on the engine's thread without a forward."""
-    return
-    yield
+def _opened(services: Services, model: str, folder: Path, device: str) -> AbstractAsyncContextManager[Orchestrator]:
+    if services is Services.ONE_PROCESS:
+        return _in_process(model, device)
+    return _over_grpc(model, folder, device, 4 if services is Services.RUN_AHEAD else 0)
 
 
-@contextmanager
-def _echoing(core: int | None) -> Iterator[int]:
-    """Run the other process; yield its port."""
-    command = [sys.executable, __file__, "--echo"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        if core is not None:
-            os.sched_setaffinity(child.pid, {core})
-        yield int(cast(Any, child.stdout).readline())
-        cast(Any, child.stdin).close()
+def _of_services(folder: Path) -> Iterator[Stamp]:
+    for file in folder.glob("*.json"):
+        yield from ((start, name, end) for start, name, end in json.loads(file.read_text("utf-8")))
+        file.unlink()
 
 
-async def _over_grpc(watch: _Watch, port: int) -> list[float]:
-    """Time messages of 60 bytes that another process sends back."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", CHANNEL_OPTIONS) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+@asynccontextmanager
+async def _over_grpc(model: str, folder: Path, device: str, run_ahead: int) -> AsyncIterator[Orchestrator]:
+    os.environ[round_stamps.FOLDER] = str(folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    drafter, verifier = _services(model, device, run_ahead, *(cores_for_pinning() or (None, None)))
+    async with AsyncExitStack() as stack:
+        pools = {}
+        for service in (drafter, verifier):
+            supervised = Supervised(replace(service, program=("round_stamps", service.role)), print)
+            stack.push_async_callback(supervised.stop)
+            await supervised.start(lambda *stage: None)
+            pools[service.role] = StaticPool((supervised.endpoint,), field=service.role)
+        connecting = Orchestrator.connect(pools["verifier"], pools["drafter"], TextTokenizer.load(model))
+        yield await stack.enter_async_context(await connecting)
 
-        async def there_and_back() -> None:
-            await call.write(b"x" * 60)
-            await call.read()
 
-        taken = await watch.each(there_and_back)
-        await call.done_writing()
-    return taken
+@asynccontextmanager
+async def _in_process(model: str, device: str) -> AsyncIterator[Orchestrator]:
+    services = _services(model, device, 0)
+    async with loaded(services, lambda *stage: None, print, round_stamps.adapt) as dialer:
+        pools = InProcessPool(), InProcessPool()
+        async with await Orchestrator.connect(*pools, TextTokenizer.load(model), dialer=dialer) as orchestrator:
+            yield orchestrator
 
 
-async def _echo() -> None:
-    """Be the other process: send back what comes, until the standard input ends."""
+def _services(
+    model: str, device: str, run_ahead: int, drafter_core: int | None = None, verifier_core: int | None = None
+) -> tuple[LocalService, LocalService]:
+    settings = {"device": device, "max_sessions": 2, "kv_tokens": 2 * CONTEXT_LENGTH}
+    return (
+        LocalService.of("drafter", model, cpu=drafter_core, run_ahead=run_ahead, **settings),
+        LocalService.of("verifier", model, cpu=verifier_core, **settings),
+    )
 
-    async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
-        async for message in requests:
-            await context.write(message)
 
-    server = grpc.aio.server(options=FLOW_OPTIONS)
-    handlers = {METHOD: grpc.stream_stream_rpc_method_handler(answer)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
-    await server.start()
-    await asyncio.to_thread(sys.stdin.read)
-    await server.stop(0)
+async def _decode(orchestrator: Orchestrator, temperature: float, num_rounds: int) -> None:
+    sampling = SamplingParams(temperature=temperature)
+    while num_rounds > 0:
+        tokens = min(num_rounds * (GAMMA + 1), CONTEXT_LENGTH - 16)
+        request = GenerationRequest(
+            (1, 2, 3, 4), sampling, max_tokens=tokens, seed=num_rounds, gamma=GAMMA, gate=Gate.NONE
+        )
+        async for _ in orchestrator.generate(request):
+            pass
+        num_rounds -= tokens // (GAMMA + 1)
+
+
+def _table(medians: Mapping[str, Mapping[str, float]]) -> Table:
+    table = Table("µs a round, median", *medians)
+    for part in dict.fromkeys(part for one in medians.values() for part in one):
+        table.add_row(part, *(f"{one[part]:.0f}" if part in one else "" for one in medians.values()))
+    return table
 
 
 if __name__ == "__main__":

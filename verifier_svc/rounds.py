@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
 from specgate.errors import ServiceUnavailable
@@ -36,6 +37,8 @@ class VerifyRounds:
         self._post = post
         self._working = working
         self._loop = asyncio.get_running_loop()
+        self._idle = asyncio.Event()
+        self._within = ExitStack()
         self._running = self._start(session.prefill(self._tell))
 
     async def begin(self, request: VerifyRequest) -> None:
@@ -55,22 +58,25 @@ class VerifyRounds:
 
     async def ended(self) -> None:
         """Return when no round runs."""
-        await asyncio.wait({self._running})
+        await self._idle.wait()
 
     async def cancel(self) -> None:
         """End what runs, for good."""
         self._running.cancel()
         await self.ended()
 
-    def _start(self, work: Verifying) -> asyncio.Task[None]:
-        return asyncio.create_task(self._run(work))
+    def _start(self, work: Verifying) -> Future[None]:
+        self._idle.clear()
+        self._within.enter_context(self._working())
+        running = self._model.engine.submit(work)
+        running.add_done_callback(lambda running: self._loop.call_soon_threadsafe(self._end, running))
+        return running
 
-    async def _run(self, work: Verifying) -> None:
-        try:
-            with self._working():
-                await self._model.engine.run(work)
-        except Exception as error:
+    def _end(self, running: Future[None]) -> None:
+        self._within.close()
+        if not running.cancelled() and isinstance(error := running.exception(), Exception):
             self._post(error)
+        self._idle.set()
 
     def _tell(self, logprobs: PromptLogprobs) -> None:
         self._loop.call_soon_threadsafe(self._post, logprobs)

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
-from specgate.rpc.convert import prompt_logprobs_to_pb, verdict_to_pb, verify_round_from_pb
+from specgate.rpc.convert import MAX_UINT32, prompt_logprobs_to_pb, verdict_to_pb, verify_round_from_pb
 from specgate.rpc.convert_ahead import follow_ups_from_pb
 from specgate.rpc.convert_session import model_info_to_pb, session_spec_from_pb
 from specgate.rpc.validate import check_token_ids
@@ -51,7 +50,9 @@ class VerifierServicer(verifier_service_pb2_grpc.VerifierServiceServicer):
                 if isinstance(item, BaseException):
                     raise item
                 if isinstance(item, Verdict):
-                    await context.write(verdict_to_pb(replace(item, verify_us=stopwatch.lap_us())))
+                    verdict = verdict_to_pb(item)
+                    verdict.verify_us = min(stopwatch.lap_us(), MAX_UINT32)
+                    await context.write(verdict)
                 else:
                     await context.write(prompt_logprobs_to_pb(item))
         finally:

@@ -149,10 +149,9 @@ class VerifySession:
             if not solo:
                 self._solo_start = len(self.sequence)
             number, following = self._following(verdict, start)
+            emit(replace(verdict, last=True, follow_up=number) if number else verdict)
             if number or verdict.last:
-                emit(replace(verdict, last=True, follow_up=number))
                 return following
-            emit(verdict)
             if self._interrupted:
                 emit(Verdict(request.round))
                 return None

@@ -1,6 +1,6 @@
 """A draft in the making: what is drafted so far, of what, and on which terms."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,10 +51,10 @@ class Draft:
     def token_ids(self) -> list[int]:
         return [token.token_id for token in self.tokens]
 
-    def add(self, token: DraftToken, logits: torch.Tensor) -> None:
-        """Take over a token and its logits."""
-        self.tokens.append(token)
-        self.logits.append(logits)
+    def add(self, tokens: Sequence[DraftToken], logits: torch.Tensor) -> None:
+        """Take tokens over. Their logits, a row each, are copied: a view would keep those of the whole step alive."""
+        self.tokens += tokens
+        self.logits += logits.clone().split(1)
 
     def ends_with(self, token_ids: Set[int]) -> bool:
         """Return whether the last drafted token is one of these."""

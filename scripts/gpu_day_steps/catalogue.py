@@ -23,7 +23,7 @@ def all_steps() -> list[Step]:
         _step("tests", "the tests that are marked gpu", "marked_tests:run", 120, 60),
         _step("forwards", "forwards of both shapes against the bandwidth", "timed_forwards:both_shapes", 85, 55),
         _step("sessions", "1, 8 and 16 sessions at a time", "many_sessions:table", 60, 40),
-        _step("timeline", "where the microseconds of a round go", "timeline:of_a_round", 45, 25),
+        _step("timeline", "where the microseconds of a round go", "timeline:of_a_round", 90, 50),
     ]
 
 

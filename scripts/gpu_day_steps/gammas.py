@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-import real_model
-
 from gpu_day_steps.here import joined, loaded
 from gpu_day_steps.serving import Prompts, prompts_of
 from gpu_day_steps.sizes import sizes
@@ -18,6 +16,7 @@ from orchestrator.bench.proof.runs import record
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
+from scripts import real_model
 
 GAMMAS = range(9)
 CARRIED = ".gpu_weights"

@@ -1,4 +1,4 @@
-"""Where the microseconds of one round go: pack, launch, launch and GPU, choose, read, gRPC. The first three overlap."""
+"""Where the microseconds of one round go: a forward's pack, launch, choose and read, and real rounds part by part."""
 
 import time
 from argparse import Namespace
@@ -7,10 +7,11 @@ from statistics import median
 from typing import Any
 
 import measure_forward as forwards
-import measure_round
 import torch
+from measure_round import Services, measured_rounds
+from round_parts import BESIDE, medians_of
 
-from gpu_day_steps.sizes import sizes
+from gpu_day_steps.sizes import VOCAB_SIZE, sizes
 from gpu_day_steps.smoke import options
 from gpu_day_steps.step import Context
 from specgate.runtime.batch_sampler import Choosing, answers
@@ -19,17 +20,17 @@ from specgate.runtime.scheduler import Rows
 from specgate.types import SamplingParams
 
 GAMMA = 5
-GRPC_TURNS = 400
+ROUNDS = 200
 SAMPLINGS = {"greedy": SamplingParams(temperature=0.0), "temperature 1": SamplingParams()}
 
 
 def of_a_round(context: Context) -> str:
-    """Return the medians of a verification, of a draft token, and of what lies between the processes."""
+    """Return the medians of a verification, of a draft token, and of what a round takes beside its forwards."""
     of = sizes(context)
     verify = _forward_parts(context, "target", of.target, GAMMA + 1)
     draft = _forward_parts(context, "draft", of.draft, 1)
     between = _between(context)
-    return f"verify {verify:.0f} µs, a draft token {draft:.0f} µs, gRPC there and back {between:.0f} µs"
+    return f"verify {verify:.0f} µs, a draft token {draft:.0f} µs, a round beside its forwards {between:.0f} µs"
 
 
 def _forward_parts(context: Context, name: str, shape: dict[str, int], rows: int) -> float:
@@ -113,8 +114,11 @@ def _choose_us(
 
 
 def _between(context: Context) -> float:
-    """Time what lies between the processes; return a message's way there and back."""
-    turns = 20 if context.where.dry else GRPC_TURNS
-    parts = {name: median(taken) for name, taken in measure_round.measured_parts(turns, 0, None)}
-    context.row(**{f"{name}, µs": round(us, 1) for name, us in parts.items()})
-    return next(us for name, us in parts.items() if "another process" in name)
+    """Take real rounds of a model of nothing apart; return what one over gRPC takes beside its forwards."""
+    services = Services.GRPC, Services.ONE_PROCESS
+    num_rounds, vocab_size = (5, 512) if context.where.dry else (ROUNDS, VOCAB_SIZE)
+    measured = measured_rounds(vocab_size, num_rounds, context.where.device, services)
+    told = {way: medians_of(rounds) for way, rounds in measured.items()}
+    for way, parts in told.items():
+        context.row(round=str(way), **{f"{part}, µs": round(us, 1) for part, us in parts.items()})
+    return next(parts[BESIDE] for way, parts in told.items() if way.services is Services.GRPC)

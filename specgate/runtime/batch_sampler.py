@@ -21,15 +21,13 @@ _CPU_PASS, _PASS = 1 << 15, 1 << 22
 """Scores that are made at once. On a CPU more than these would be fresh memory, page by page, in every step; elsewhere
 it is what memory can be spared for."""
 
-
+Chooser = Callable[[torch.Tensor, Sequence[int], float, bool], torch.Tensor]
+"""Chooses rows of logits [rows, vocabulary] in one call. It is given each row's key, none where greedy, the
+temperature, and whether probabilities are wanted. Returns the table of ``chosen_on_device``, as torch makes it but for
+ties within the rounding of a float32.
+"""
 Allowed = Callable[[], torch.Tensor]
 """Returns the tokens that may be chosen, uint8 [rows, bytes] on the host, a bit a token; at least one in each row."""
-
-Choose = Callable[[torch.Tensor, list[int], float, bool], torch.Tensor]
-"""Called with logits [rows, vocabulary] of any floating dtype, a noise key each, a temperature (0 is greedy: no keys),
-and whether probabilities are wanted: returns what ``_table`` does, of rows that nothing weighs and nothing filters."""
-choosers: dict[str, Choose] = {}
-"""Faster ways than torch's to choose such rows, by type of device. Called on several threads."""
 
 
 class Prefix(NamedTuple):
@@ -65,6 +63,12 @@ class Choosing(NamedTuple):
     def weighs(self) -> bool:
         """Return whether it is not the logits themselves that are chosen from. A mask is in them already."""
         return self.prefix is not None or self.barred is not None or bool(self.params.logit_bias)
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether all that is done to the logits is a division by the temperature."""
+        params = self.params
+        return not self.weighs and (params.greedy or (params.top_k, params.top_p, params.min_p) == (0, 1.0, 0.0))
 
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share."""
@@ -102,12 +106,15 @@ class _Entry(NamedTuple):
     choosing: Choosing | None
 
 
-def answers(logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None]) -> list[Answer | NonFiniteLogits]:
+def answers(
+    logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None], chooser: Chooser | None = None
+) -> list[Answer | NonFiniteLogits]:
     """Make all choices of a step; a task whose logits are broken gets the error that is its own.
 
     Args:
         logits: each task's rows, [num_logits, vocabulary]; it may be none. Answers have them masked.
         asked: how each task's rows are chosen; None: it is given the logits alone.
+        chooser: chooses where nothing is done to the logits but a division by the temperature.
     """
     entries = [_Entry(masked(rows, choosing), choosing) for rows, choosing in zip(logits, asked, strict=True)]
     alike: dict[Hashable, list[int]] = {}
@@ -116,7 +123,7 @@ def answers(logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None]) ->
     alike.pop(None, None)
     result: list[Answer | NonFiniteLogits] = [Answer(entry.logits) for entry in entries]
     if alike:
-        table = _joined([_table([entries[i] for i in indices]) for indices in alike.values()])
+        table = _joined([_table([entries[i] for i in indices], chooser) for indices in alike.values()])
         _hand_out(table.tolist(), (i for indices in alike.values() for i in indices), entries, result)
     return result
 
@@ -155,9 +162,11 @@ def have_one_law(asked: Iterable[Choosing | None]) -> bool:
     return len(laws) == 1 and None not in laws
 
 
-def chosen_on_device(logits: Sequence[torch.Tensor], asked: Sequence[Choosing]) -> torch.Tensor:
+def chosen_on_device(
+    logits: Sequence[torch.Tensor], asked: Sequence[Choosing], chooser: Chooser | None = None
+) -> torch.Tensor:
     """Choose rows of one law; return, on the device and without waiting for it, [rows, 4]: see ``_table``."""
-    return _table([_Entry(*entry) for entry in zip(logits, asked, strict=True)])
+    return _table([_Entry(*entry) for entry in zip(logits, asked, strict=True)], chooser)
 
 
 def check_finite(logits: Sequence[torch.Tensor]) -> None:
@@ -192,18 +201,11 @@ def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
 
 
 class _Law(NamedTuple):
-    """What rows that are chosen together have in common; ``unweighed``: none of them has a bias, a penalty or a bar."""
+    """What rows that are chosen together have in common; ``is_plain`` as of ``Choosing``, for all of them."""
 
     params: SamplingParams
-    unweighed: bool
+    is_plain: bool
     with_probs: bool
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether temperature alone stands between the raw distribution and what is sampled."""
-        params = self.params
-        is_unfiltered = params.greedy or (params.top_k, params.top_p, params.min_p) == (0, 1.0, 0.0)
-        return self.unweighed and is_unfiltered
 
     @property
     def is_raw(self) -> bool:
@@ -226,23 +228,22 @@ def _law_of(choosing: Choosing) -> Hashable:
     return vocab_size, params.temperature, params.top_k, params.top_p, params.min_p, params.repetition_penalty
 
 
-def _table(entries: list[_Entry]) -> torch.Tensor:
+def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     """Return [rows, 4]: the id chosen, its score, its lead over what else may be chosen, its raw probability.
 
-    float32 or float64, as the scores are; both hold every id below 2^24.
-    """
+    float32 or float64, as the scores are; both hold every id below 2^24."""
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
     raw = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
-    unweighed = not any(choosing.weighs for choosing in choosings)
-    law = _Law(choosings[0].params, unweighed, any(choosing.with_probs for choosing in choosings))
-    if law.is_plain and (choose := choosers.get(raw.device.type)):
-        return choose(raw, keys, law.params.temperature, law.with_probs)
+    is_plain = all(choosing.is_plain for choosing in choosings)
+    law = _Law(choosings[0].params, is_plain, any(choosing.with_probs for choosing in choosings))
+    if chooser is not None and is_plain:
+        return chooser(raw, keys, law.params.temperature, law.with_probs)
     raw = weighed = raw.float()
-    if not unweighed:
+    if any(choosing.weighs for choosing in choosings):
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
     if len(raw) <= step:

@@ -207,6 +207,56 @@ async def test_broken_logits_in_mid_chain_end_that_draft(folder: Path) -> None:
         session.free()
 
 
+def one_call_runner(folder: Path) -> ModelRunner:
+    runner = prepare(load_float32(folder), 4096, 64, quiet)
+    if runner.drafter is None:
+        pytest.skip("the C library does not serve here")
+    return runner
+
+
+@contextmanager
+def at_each_draft(runner: ModelRunner, before: Callable[[], Any] = lambda: None) -> Iterator[list[int]]:
+    """Call ``before`` in each draft of one call, as it begins; yield how many forwards each of them was."""
+    own, forwards = runner.draft, []
+
+    def draft(*arguments: Any) -> Any:
+        before()
+        drafted = own(*arguments)
+        forwards.append(len(drafted.tables[0]))
+        return drafted
+
+    runner.draft = draft  # type: ignore[method-assign, assignment]
+    try:
+        yield forwards
+    finally:
+        runner.draft = own  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_a_draft_of_one_call_is_the_same_draft(folder: Path, temperature: float) -> None:
+    runner, seeds = one_call_runner(folder), range(3)
+    drafter, fields = runner.drafter, {"sampling": SamplingParams(temperature=temperature)}
+    async with drafting(runner, chains=False) as one:
+        runner.drafter = None
+        expected = [await one.text(seed=seed, **fields) for seed in seeds]
+        runner.drafter = drafter
+        with at_each_draft(runner) as forwards, counted(runner) as others:
+            assert await one.text(seed=0, **fields) == expected[0]
+        assert forwards == [GAMMA] * 4
+        assert len(others) == 1  # the prompt
+        assert await asyncio.gather(*(one.text(seed=seed, **fields) for seed in seeds)) == expected
+
+
+async def test_a_draft_of_one_call_ends_early_for_who_comes_and_goes_on_behind_him(folder: Path) -> None:
+    runner = one_call_runner(folder)
+    async with drafting(runner, chains=False) as one:
+        expected = await one.text()
+        comes = iter([True])
+        with at_each_draft(runner, lambda: next(comes, False) and one.engine.post(lambda: None)) as forwards:
+            assert await one.text() == expected
+        assert forwards == [1, GAMMA - 1, GAMMA, GAMMA, GAMMA]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", PLAIN)
 async def test_on_a_gpu_it_is_the_same_draft_too(folder: Path, name: str) -> None:

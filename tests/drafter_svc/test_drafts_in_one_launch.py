@@ -10,6 +10,7 @@ import torch
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.cuda.decoder import one_launch
+from specgate.runtime.cuda.decoder.one_launch import OneLaunch
 from specgate.runtime.cuda.decoder.shape import MOST_SEQUENCES, MOST_STEPS
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import Limits
@@ -47,7 +48,7 @@ async def test_the_same_drafts_by_one_launch_each(folder: Path, plain: ModelRunn
 
 async def test_a_draft_is_one_copy_one_launch_and_one_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, decoder = by_torch(folder)
-    assert runner.drafter
+    assert isinstance(runner.drafter, OneLaunch)
     host, words = torch.Tensor.tolist, runner.drafter._words.data_ptr()  # what is copied to, no caller sees
     copy = torch.Tensor.copy_
     reads: list[int] = []
@@ -247,7 +248,7 @@ async def test_a_fault_costs_no_text_and_is_told_once(
         assert await one.text() == expected
     assert runner.drafter is None
     (told,) = [record.message for record in caplog.records if "failed" in record.message]
-    assert told.startswith("a draft in one launch, which is not tried again, failed: ")
+    assert told.startswith("a draft in one call, which is not tried again, failed: ")
 
 
 async def test_a_device_that_is_lost_is_lost_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +265,7 @@ async def test_a_device_that_is_lost_is_lost_for_all(folder: Path, monkeypatch: 
 
 async def test_broken_logits_end_that_draft(folder: Path) -> None:
     runner, _ = by_torch(folder)
-    assert runner.drafter
+    assert isinstance(runner.drafter, OneLaunch)
     own = runner.drafter._weights  # as of a card whose memory is bad
     async with drafting(runner) as one:
         session = await one.session()

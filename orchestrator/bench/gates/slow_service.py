@@ -28,6 +28,7 @@ def slow_down(runner: Any, slow_us: int) -> None:
         return logits
 
     runner.forward = slow_forward
+    runner.drafter = None
 
 
 if __name__ == "__main__":

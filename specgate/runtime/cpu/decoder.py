@@ -1,6 +1,7 @@
 """A decoder of Llama's form on the CPU: all its layers in one call of C, and pages that lie as that call reads them."""
 
 from collections.abc import Iterable, Sequence
+from ctypes import c_int32
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -133,21 +134,61 @@ class DecoderKernel:
     def __call__(self, inputs: Inputs) -> torch.Tensor:
         """Write keys and values into the pages; return the logits of the rows to keep, [rows, vocabulary]."""
         batch = cast(DecoderBatch, inputs.ragged)
+        logits = self._empty_logits(batch.num_kept)
+        native_calls.forward(self._weights.decoder, self._as_read(batch, logits))
+        return logits[:, : self._vocab_size]
+
+    def draft(
+        self,
+        inputs: Inputs,
+        num_steps: int,
+        interrupt: c_int32,
+        keys: Sequence[int],
+        temperature: float,
+        vocab_size: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run up to ``num_steps`` forwards in one call, each but the first on the tokens chosen from the one before.
+
+        Args:
+            inputs: of the first one, which keeps one row of each sequence; there are pages for all.
+            keys: of each step's noise, sequence by sequence; none where greedy.
+            vocab_size: ids from here on are not chosen.
+
+        Returns:
+            Logits [steps, sequences, vocabulary], and what was chosen, float64 [steps, sequences, 4].
+        """
+        batch = cast(DecoderBatch, inputs.ragged)
+        logits = self._empty_logits(num_steps * batch.num_kept)
+        table = torch.empty(num_steps, batch.num_kept, 4, dtype=torch.float64)
+        first = logits[: batch.num_kept, :vocab_size]
+        num_steps = native_calls.draft(
+            self._weights.decoder,
+            self._as_read(batch, logits, num_steps),
+            native_calls.choosing_of(first, keys, temperature, False, table),
+            num_steps,
+            interrupt,
+        )
+        logits = logits.view(len(table), batch.num_kept, -1)
+        return logits[:num_steps, :, : self._vocab_size], table[:num_steps]
+
+    def _empty_logits(self, num_rows: int) -> torch.Tensor:
+        return torch.empty(num_rows, -(-self._weights.decoder.head.out // LANES) * LANES)
+
+    def _as_read(self, batch: DecoderBatch, logits: torch.Tensor, num_steps: int = 1) -> native_calls.Batch:
+        """Return a batch as C reads it."""
         if batch.pages is not self._pages:
             self._lay_out(batch.pages)
         num_rows, num_kept = batch.num_rows, batch.num_kept
         self._grow_scratch(num_rows, num_kept)
-        logits = torch.empty(num_kept, -(-self._weights.decoder.head.out // LANES) * LANES)
         first = batch.values.data_ptr()
         keep = first + 8 * 2 * num_rows
         sequences = keep + 8 * num_kept
-        angles = self._angles.up_to(batch.num_positions)
-        native_calls.forward(self._weights.decoder, native_calls.Batch(
+        angles = self._angles.up_to(batch.num_positions + num_steps - 1)
+        return native_calls.Batch(
             first, first + 8 * num_rows, keep, sequences, sequences + 8 * 4 * batch.num_sequences,
             num_rows, num_kept, batch.num_sequences, *angles, self._scratch.data_ptr(), logits.data_ptr(),
             native_calls.threads(),
-        ))  # fmt: skip
-        return logits[:, : self._vocab_size]
+        )  # fmt: skip
 
     def _grow_scratch(self, num_rows: int, num_kept: int) -> None:
         needed = self._weights.scratch_floats(num_rows, num_kept)

@@ -1,7 +1,8 @@
 """The C library as Python calls it: the structures of ``native/native.h``, and torch's own threads for its loops."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int, c_int64, c_void_p
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -55,12 +56,27 @@ class Batch(Structure):
     ]  # fmt: skip
 
 
+class Choosing(Structure):
+    _fields_ = [
+        ("logits", c_void_p),
+        *((name, c_int64) for name in ("step", "vocabulary", "num_rows")),
+        ("keys", POINTER(c_uint64)), ("temperature", c_float), ("with_probs", c_int64),
+        ("table", c_void_p), ("parallel_for", c_void_p),
+    ]  # fmt: skip
+
+
+class Draft(Structure):
+    _fields_ = [("batch", Batch), ("choosing", Choosing), ("num_steps", c_int64), ("interrupt", POINTER(c_int32))]
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = cpu_library.load()
     if library is None:
         raise InternalError(cpu_library.why_not())
     library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(Batch)]
+    library.specgate_choose.argtypes = [c_int, POINTER(Choosing)]
+    library.specgate_draft.argtypes = [c_int, POINTER(Decoder), POINTER(Draft)]
     library.specgate_product.argtypes = [c_int, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]
     library.specgate_scratch_floats.argtypes = [POINTER(Decoder), c_int64, c_int64]
     library.specgate_scratch_floats.restype = c_int64
@@ -97,6 +113,38 @@ def scratch_floats(decoder: Decoder, num_rows: int, num_kept: int) -> int:
 def forward(decoder: Decoder, batch: Batch) -> None:
     """Run all layers. The interpreter is free meanwhile."""
     _check(_library().specgate_forward(kernels(), decoder, batch))
+
+
+def draft(decoder: Decoder, batch: Batch, choosing: Choosing, num_steps: int, interrupt: c_int32) -> int:
+    """Run forwards one behind the other, each on what was chosen from the one before; return how many.
+
+    The arguments are for the first one; keys, logits and table have places for all. It ends early once ``interrupt``
+    is not 0, which another thread may see to: the interpreter is free meanwhile.
+    """
+    whole = Draft(batch, choosing, num_steps, ctypes.pointer(interrupt))
+    _check(_library().specgate_draft(kernels(), decoder, whole))
+    return int(whole.num_steps)
+
+
+def choose(logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool) -> torch.Tensor:
+    """Choose a token in every row, see ``batch_sampler.Chooser``; the numbers of a row lie side by side."""
+    logits, table = logits.float(), torch.empty(len(logits), 4, dtype=torch.float64)
+    _check(_library().specgate_choose(kernels(), choosing_of(logits, keys, temperature, with_probs, table)))
+    return table
+
+
+def choosing_of(
+    logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool, table: torch.Tensor
+) -> Choosing:
+    """Return how rows of logits [rows, vocabulary] are chosen, and where it is told: float64 [rows, 4]."""
+    rows, vocabulary = logits.shape
+    choosing = Choosing(
+        logits.data_ptr(), logits.stride(0), vocabulary, rows, None, temperature if keys else 1.0, with_probs,
+        table.data_ptr(), threads(),
+    )  # fmt: skip
+    if keys:
+        choosing.keys = (c_uint64 * len(keys))(*keys)
+    return choosing
 
 
 def _check(failure: int) -> None:

@@ -4,6 +4,7 @@ Torch takes ten kernels and more for it. The noise is ``runtime.noise``'s to the
 """
 
 import logging
+from collections.abc import Sequence
 from itertools import product
 
 import torch
@@ -12,7 +13,7 @@ import triton.language as tl
 
 from specgate.errors import reason_of
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Choosing, choosers, chosen_on_device
+from specgate.runtime.batch_sampler import Chooser, Choosing, chosen_on_device
 from specgate.runtime.cuda.gumbel import gumbel
 from specgate.types import SamplingParams
 
@@ -26,12 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
-def install(device: torch.device, dtype: torch.dtype, vocab_size: int) -> None:
-    """Let rows on such a device be chosen here from now on, if that gives what torch gives.
+def chooser_on(device: torch.device, dtype: torch.dtype, vocab_size: int) -> Chooser | None:
+    """Return what chooses on such a device, if that gives what torch gives.
 
     Logits like those that come are tried, so that nothing is compiled on a user's request.
     """
-    choosers.pop(device.type, None)
     logits = torch.randn(3, vocab_size, generator=torch.Generator().manual_seed(0)).mul(3.0).to(device, dtype)
     try:
         for temperature, with_probs in product((0.0, 0.7), (False, True)):
@@ -42,12 +42,12 @@ def install(device: torch.device, dtype: torch.dtype, vocab_size: int) -> None:
     # A kernel that is compiled here fails in the ways of its compiler.
     except Exception as error:
         _log.warning("torch chooses: %s", reason_of(error))
-        return
-    choosers[device.type] = choose
+        return None
+    return choose
 
 
-def choose(raw: torch.Tensor, keys: list[int], temperature: float, with_probs: bool) -> torch.Tensor:
-    """Return float64 [rows, 4], see ``batch_sampler.Choose``. A row that is not finite has a score that is none."""
+def choose(raw: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool) -> torch.Tensor:
+    """Return float64 [rows, 4], see ``batch_sampler.Chooser``. A row that is not finite has a score that is none."""
     num_rows, vocab_size = raw.shape
     raw = raw if raw.stride(1) == 1 else raw.contiguous()
     parts = triton.cdiv(vocab_size, _BLOCK)

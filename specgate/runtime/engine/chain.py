@@ -1,6 +1,6 @@
 """Forwards in a row on tokens that the host has not read: a draft of γ tokens waits for its device once, not γ times.
 
-Where the runner has a drafter, all of them are one launch. Else what a forward chose is written into the inputs of the
+Where the runner has a drafter, all of them are one call. Else what a forward chose is written into the inputs of the
 next one on the device itself: the host launches all of them, one behind the other. It reads all that was chosen in one
 go.
 """
@@ -13,10 +13,9 @@ import torch
 
 from specgate.errors import NonFiniteLogits, reason_of
 from specgate.runtime.batch_sampler import Answer, Choosing, answer_of, chosen_on_device
-from specgate.runtime.cuda.decoder.one_launch import Drafted
-from specgate.runtime.cuda.decoder.shape import MOST_STEPS
 from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.one_call import Drafted
 from specgate.runtime.scheduler import Rows
 
 _UNREAD = 0
@@ -31,30 +30,27 @@ class Link(NamedTuple):
     choose: Choosing
 
 
-def in_one_launch(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> bool:
-    """Return whether a chain of these is one launch."""
+def in_one_call(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> bool:
+    """Return whether the runner drafts these in one call."""
     batch, choices = [link.rows for link in links], [link.choose for link in links]
     return runner.drafter is not None and runner.drafter.fits(batch, choices, num_steps)
 
 
 def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> list[Answer | NonFiniteLogits] | None:
-    """Run ``num_steps`` forwards; return each sequence's logits [num_steps, vocabulary] and what was chosen from them.
+    """Run ``num_steps`` forwards; return each sequence's logits [steps, vocabulary] and what was chosen from them.
 
     All tokens but the last one are then the sequence's, and cached. There is room for them, and all links choose by one
-    law. A launch takes ``MOST_STEPS`` at the most. None: a forward failed, and all sequences are as they were.
+    law. Where they are one call, that may end earlier. None: a forward failed, and all sequences are as they were.
 
     Raises:
         Exception: the device is lost, for everybody.
     """
     lengths = [len(link.rows.sequence) for link in links]
     drafted = None
-    if in_one_launch(runner, links, num_steps):
+    if in_one_call(runner, links, num_steps):
         batch, choices = [link.rows for link in links], [link.choose for link in links]
-        drafted = _tried(
-            links,
-            "a draft in one launch, which is not tried again,",
-            lambda: runner.draft(batch, choices, min(num_steps, MOST_STEPS)),
-        )
+        what = "a draft in one call, which is not tried again,"
+        drafted = _tried(links, what, lambda: runner.draft(batch, choices, num_steps))
         if drafted is None:
             runner.drafter = None
     drafted = drafted or _tried(links, "several forwards in a row", lambda: _forwards(runner, links, num_steps))
@@ -92,6 +88,6 @@ def _forwards(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> Dra
             batch = [Rows(link.rows.sequence, 1, 1) for link in links]
         logits.append(runner.forward(batch, token_ids=tables[-1][:, 0].long() if step else None))
         choices = [link.choose._replace(position=link.choose.position + step) for link in links]
-        tables.append(chosen_on_device(logits[-1], choices))
+        tables.append(chosen_on_device(logits[-1], choices, runner.chooser))
     # Told of all steps, then cut up by sequences.
     return Drafted([torch.cat(own) for own in zip(*logits, strict=True)], torch.stack(tables, 1).tolist())

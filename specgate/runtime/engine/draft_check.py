@@ -101,7 +101,7 @@ def add_drafter(
             wait_for(runner.device)
     times.sort(key=lambda one: one[0])
     runner.drafter = times[0][1]
-    told = (f"{drafter.driver.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
+    told = (f"{drafter.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
     runner.drafts_by = f"{', '.join(told)} us a token"
     progress("drafts", len(drivers), len(drivers))
 

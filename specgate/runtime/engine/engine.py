@@ -19,7 +19,7 @@ import torch
 
 from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
 from specgate.runtime.batch_sampler import Answer, Choosing, answers, have_one_law
-from specgate.runtime.engine.chain import Link, in_one_launch, run_chain
+from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
@@ -51,7 +51,8 @@ class Engine:
         runner: the model; only the engine's thread touches it from now on.
         limits: of one forward.
         chains: run several forwards in a row where a task lets it and nobody else waits. It pays on a device that works
-            while the host goes on, and delays whoever comes meanwhile.
+            while the host goes on, and delays whoever comes meanwhile. Those of one call are run in any case: it ends
+            early for who comes.
         on_failure: called on the engine's thread when it dies; the process is expected to exit.
     """
 
@@ -107,18 +108,12 @@ class Engine:
         Raises:
             SpecgateError: whatever the task raised, or EngineFailed.
         """
-        if not self._thread.is_alive():
-            raise EngineFailed("the engine is not running")
-        job = Job(task)
-        self._inbox.put(job)
-        if self._ended:
-            # The thread ended between the check and the put: nobody looks into the inbox any more.
-            raise EngineFailed("the engine is not running")
+        future = self.submit(task)
         try:
-            return await asyncio.wrap_future(job.future)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             # At once, not by a callback later: the caller is about to give the task's pages back.
-            job.future.cancel()
+            future.cancel()
             raise
 
     def post(self, function: Callable[[], None]) -> Future[None]:
@@ -132,9 +127,17 @@ class Engine:
         return self.submit(task())
 
     def submit(self, task: Task[T]) -> Future[T]:
-        """Queue a task that nobody waits for, from any thread, the engine's own too. Cancel the future to drop it."""
+        """Queue a task, from any thread, the engine's own too. Cancel the future to drop it.
+
+        The future's error is whatever the task raised, or EngineFailed.
+        """
         job = Job(task)
         self._inbox.put(job)
+        if (drafter := self.runner.drafter) is not None:
+            drafter.interrupt()
+        if not self._thread.is_alive() or self._ended:
+            # Nobody looks into the inbox any more.
+            _settle(job, error=EngineFailed("the engine is not running"))
         return job.future
 
     def _run(self) -> None:
@@ -218,16 +221,20 @@ class Engine:
     def _chain(self) -> Sequence[Answer | NonFiniteLogits] | None:
         """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run.
 
-        Guesses take turns with what is asked for, a token at a time, unless all of theirs take as long as one launch.
+        Guesses take turns with what is asked for, a token at a time, unless all of theirs are one call.
         """
         needs = [job.need for job in self._batch]
         num_steps = min((need.most_steps for need in needs), default=1)
-        if num_steps == 1 or not self._chains or self._ready or not self._inbox.empty():
+        if num_steps == 1 or not have_one_law(need.choose for need in needs):
             return None
-        if not all(rows.num_logits for rows in self._batch.values()) or not have_one_law(n.choose for n in needs):
+        if (drafter := self.runner.drafter) is not None:
+            # Before the look at who waits: whoever comes behind it ends the call.
+            drafter.resume()
+        if self._ready or not self._inbox.empty() or not all(rows.num_logits for rows in self._batch.values()):
             return None
         links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
-        if any(need.sequence.is_branch for need in needs) and not in_one_launch(self.runner, links, num_steps):
+        takes_turns = not self._chains or any(need.sequence.is_branch for need in needs)
+        if takes_turns and not in_one_call(self.runner, links, num_steps):
             return None
         if not all(self.runner.pool.extend(need.sequence, need.length + num_steps - 1) for need in needs):
             return None
@@ -243,10 +250,13 @@ class Engine:
         self._forward_start_s = time.monotonic()
         outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
         sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-        chosen = each_its_own(_choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
+        chosen = each_its_own(self._choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
         for index, outcome in zip(sound, chosen, strict=True):
             outcomes[index] = outcome
         return outcomes
+
+    def _choices(self, batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
+        return answers([logits for logits, _ in batch], [choose for _, choose in batch], self.runner.chooser)
 
     def _fail_all(self) -> None:
         self._ended = True
@@ -263,10 +273,6 @@ class Engine:
 def _complete(rows: Rows, choose: Choosing | None) -> Choosing | None:
     """Return how to choose, once all that is needed has been run."""
     return choose if rows.num_logits else None
-
-
-def _choices(batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
-    return answers([logits for logits, _ in batch], [choose for _, choose in batch])
 
 
 def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:

@@ -4,20 +4,25 @@ from collections.abc import Sequence
 
 import torch
 
+from specgate import cpu_library
+from specgate.cpu_library import InstructionSet
 from specgate.errors import ResourceExhausted
 from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import TokenPages, VarlenKernel
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import Chooser, Choosing
+from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
+from specgate.runtime.cpu.drafting import CpuDrafter
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
-from specgate.runtime.cuda.decoder.one_launch import Drafted, Driver, OneLaunch, StackedDecoder
+from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.one_call import Drafted, OneCallDrafter
 from specgate.runtime.scheduler import Rows
 
 
@@ -32,8 +37,9 @@ class ModelRunner:
 
     Attributes:
         call: computes a forward; whoever replaces it does so before graphs are recorded.
+        chooser: see ``batch_sampler.answers``.
         why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
-        drafter: makes drafts of several tokens in one launch; None: they are forwards in a row.
+        drafter: drafts several tokens in one call; None: they are forwards in a row.
         drafts_by: what makes them, for a person.
     """
 
@@ -46,8 +52,10 @@ class ModelRunner:
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self.call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
         self._graphs: Graphs | None = None
+        has_library = self.device.type == "cpu" and cpu_library.instruction_set() is not InstructionSet.NONE
+        self.chooser: Chooser | None = native_calls.choose if has_library else None
         self.why_no_graphs = ""
-        self.drafter: OneLaunch | None = None
+        self.drafter: OneCallDrafter | None = self._cpu_drafter()
         self.drafts_by = "forwards in a row"
         self.cpu_graphs = CpuGraphs(self.call, products_of(loaded.model))
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
@@ -94,8 +102,14 @@ class ModelRunner:
 
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""
-        self._graphs = self.drafter = None
+        self._graphs, self.drafter = None, self._cpu_drafter()
         self.cpu_graphs.drop()
+
+    def _cpu_drafter(self) -> CpuDrafter | None:
+        kernel = self.kernel
+        if not isinstance(kernel, DecoderKernel):
+            return None
+        return CpuDrafter(kernel, lambda batch: kernel.inputs(batch, self._pages, self.device))
 
     @torch.inference_mode()
     def forward(
@@ -131,7 +145,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
-        """Run what ``num_steps`` forwards would, each on the token that the one before it chose, by the ``drafter``.
+        """Run what up to ``num_steps`` forwards would, each on the token that the one before it chose, in one call.
 
         All rows are then cached, and so are all chosen tokens but the last one, though no sequence has them yet.
 
@@ -140,12 +154,13 @@ class ModelRunner:
         """
         if self.drafter is None:
             raise RuntimeError("there is no drafter")
-        width = self.drafter.shape.WIDTH
+        width = self.drafter.most_rows
         if leading := [Rows(rows.sequence, more, 0) for rows in batch if (more := rows.num_rows - width) > 0]:
             self.forward(leading)
         self._pages.copy_rows(self.pool.take_copies())
         batch = [rows._replace(num_rows=min(rows.num_rows, width)) for rows in batch]
         drafted = self.drafter.draft(batch, choices, num_steps)
+        num_steps = len(drafted.tables[0])
         self._mark([rows._replace(num_rows=rows.num_rows + num_steps - 1) for rows in batch])
         return drafted
 

@@ -78,7 +78,7 @@ def _speed_up_choosing(runner: ModelRunner) -> None:
     except ImportError as error:
         _log.info("torch chooses: %s", error)
     else:
-        choosing.install(runner.device, runner.loaded.dtype, runner.vocab_size)
+        runner.chooser = choosing.chooser_on(runner.device, runner.loaded.dtype, runner.vocab_size)
 
 
 def why_slow(runner: ModelRunner, attention: str, *, cuda_graphs: bool) -> str:

@@ -13,6 +13,7 @@ typedef uint32_t NAME(words) __attribute__((vector_size(VECTOR_BYTES), aligned(4
 #include "rows.h"
 #include "attention.h"
 #include "forward.h"
+#include "choosing.h"
 
 #undef LANES_OF
 #undef INLINE

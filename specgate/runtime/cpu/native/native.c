@@ -133,3 +133,29 @@ EXPORT int specgate_forward(int kernels, const Decoder *decoder, const Batch *ba
     default: return NO_SUCH_KERNELS;
     }
 }
+
+/* Choose a token in every row, see choosing.h. */
+EXPORT int specgate_choose(int kernels, const Choosing *choosing) {
+    switch (kernels) {
+#if defined(__x86_64__)
+    case AVX2: return choose_avx2(choosing);
+    case AVX512: return choose_avx512(choosing);
+#elif defined(__aarch64__)
+    case NEON: return choose_neon(choosing);
+#endif
+    default: return NO_SUCH_KERNELS;
+    }
+}
+
+/* Draft a few tokens behind every sequence of a batch, see Draft. */
+EXPORT int specgate_draft(int kernels, const Decoder *decoder, Draft *draft) {
+    switch (kernels) {
+#if defined(__x86_64__)
+    case AVX2: return draft_avx2(decoder, draft);
+    case AVX512: return draft_avx512(decoder, draft);
+#elif defined(__aarch64__)
+    case NEON: return draft_neon(decoder, draft);
+#endif
+    default: return NO_SUCH_KERNELS;
+    }
+}

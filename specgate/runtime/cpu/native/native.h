@@ -45,9 +45,9 @@ typedef struct {
 } Sequence;
 
 typedef struct {
-    const int64_t *token_ids, *positions; /* [num_rows] */
-    const int64_t *keep;                  /* [num_kept] rows whose logits are wanted; NULL: all. */
-    const Sequence *sequences;
+    int64_t *token_ids, *positions; /* [num_rows] */
+    const int64_t *keep;            /* [num_kept] rows whose logits are wanted; NULL: all. */
+    Sequence *sequences;
     const int64_t *pages;
     int64_t num_rows, num_kept, num_sequences, num_positions;
     const float *cosines, *sines; /* [num_positions][head_dim / 2] */
@@ -55,5 +55,24 @@ typedef struct {
     float *logits;                /* [num_kept][panels of the head * 16] */
     ParallelFor *parallel_for;    /* NULL: one thread. */
 } Batch;
+
+typedef struct {
+    const float *logits; /* [num_rows][vocabulary], a row every ``step`` numbers. */
+    int64_t step, vocabulary, num_rows;
+    const uint64_t *keys; /* [num_rows] of the noise; NULL: greedy. */
+    float temperature;
+    int64_t with_probs;
+    double *table; /* [num_rows][4] */
+    ParallelFor *parallel_for;
+} Choosing;
+
+/* Forwards one behind the other, each on the tokens that were chosen from the one before. What the first two are given
+   is for the first step, of which each sequence keeps one row; those of later ones lie behind. */
+typedef struct {
+    Batch batch;
+    Choosing choosing;
+    int64_t num_steps;                /* As many as were taken, afterwards. */
+    const volatile int32_t *interrupt; /* No further step is begun once it is not 0. */
+} Draft;
 
 #endif

@@ -11,9 +11,10 @@ import torch
 
 from specgate.runtime.batch_sampler import Choosing
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace, num_words, pack, unpack, workspace_for
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import Capturer
+from specgate.runtime.one_call import Drafted, is_plain
 from specgate.runtime.scheduler import Rows
 
 _log = logging.getLogger(__name__)
@@ -51,17 +52,8 @@ class StackedDecoder(NamedTuple):
     weights: StackedWeights
 
 
-class Drafted(NamedTuple):
-    """Of each sequence: logits of all steps [steps, vocabulary], its own, and rows of what was chosen, see
-    ``batch_sampler.answer_of``; of one launch without leads and probabilities.
-    """
-
-    logits: list[torch.Tensor]
-    tables: list[list[list[float]]]
-
-
 class OneLaunch:
-    """Drafts by one way, over the pages as they are now. Not thread-safe: the engine's thread owns it.
+    """See ``OneCallDrafter``. Drafts by one way, over the pages as they are now.
 
     Args:
         pages: all layers', see ``DraftBatch``.
@@ -72,7 +64,7 @@ class OneLaunch:
     def __init__(
         self, driver: Driver, decoder: StackedDecoder, pages: torch.Tensor, capturer: Capturer, vocab_size: int
     ) -> None:
-        self.driver = driver
+        self.name, self._driver = driver.name, driver
         self.shape, self._weights = decoder.shape, decoder.weights
         self._vocab_size, self._device = vocab_size, pages.device
         self._words = torch.zeros(num_words(self.shape), dtype=torch.int64, device=pages.device)
@@ -81,22 +73,34 @@ class OneLaunch:
         self._work = workspace_for(self.shape, driver.tiles, pages.device)
         self._replay = capturer.capture(self._launch)
 
+    @property
+    def most_rows(self) -> int:
+        """See ``OneCallDrafter``."""
+        return self.shape.WIDTH
+
+    def interrupt(self) -> None:
+        """See ``OneCallDrafter``: a launch ends soon."""
+
+    def resume(self) -> None:
+        """See ``OneCallDrafter``."""
+
     def fits(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> bool:
         """Return whether it can draft behind these, which are chosen by one law."""
         longest = max(len(rows.sequence) for rows in batch) + num_steps - 1
         return (
-            len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles) and all(map(_is_plain, choices))
+            len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles) and all(map(is_plain, choices))
         )
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
-        """Draft ``num_steps`` tokens, ``MOST_STEPS`` at the most, behind each sequence, which has pages for them.
+        """Draft ``num_steps`` tokens, or ``MOST_STEPS``, behind each sequence.
 
         Raises:
             ProgramsDidNotMeet: a fault of the card, or somebody else is on it.
         """
+        num_steps = min(num_steps, MOST_STEPS)
         words = pack(batch, choices, num_steps, self.shape, pinned=self._device.type == "cuda")
         self._words.copy_(words, non_blocking=True)
-        for _ in range(1 if self.driver.is_whole else num_steps):
+        for _ in range(1 if self._driver.is_whole else num_steps):
             self._replay()
         # Asked for before anybody waits for the device.
         logits = [self._work.logits[:num_steps, i, : self._vocab_size].clone() for i in range(len(batch))]
@@ -109,11 +113,4 @@ class OneLaunch:
         return Drafted(logits, tables)
 
     def _launch(self) -> None:
-        self.driver.launch(self._weights, self._batch, self._work, self.shape, self.driver.tiles)
-
-
-def _is_plain(choosing: Choosing) -> bool:
-    """Return whether tokens are chosen by their logits and the temperature alone."""
-    params = choosing.params
-    has_filters = not params.greedy and (params.top_k, params.top_p, params.min_p) != (0, 1.0, 0.0)
-    return not (choosing.weighs or choosing.with_probs or choosing.allowed or has_filters)
+        self._driver.launch(self._weights, self._batch, self._work, self.shape, self._driver.tiles)

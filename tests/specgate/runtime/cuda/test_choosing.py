@@ -1,14 +1,14 @@
 """Two kernels choose what torch chooses: on a GPU, else in Triton's interpreter."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, Choosing, answers, choosers, chosen_on_device
+from specgate.runtime.batch_sampler import Answer, Choosing, answers, chosen_on_device
 from specgate.runtime.cuda import choosing
 from specgate.types import SamplingParams
 
@@ -16,16 +16,6 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = [pytest.mark.triton, *([pytest.mark.gpu] if DEVICE.type == "cuda" else [])]
 VOCAB = 2 * choosing._BLOCK + 77
 SEED, POSITION = 7, 11
-
-
-@pytest.fixture(autouse=True)
-def without_others() -> Iterator[None]:
-    """What a test installs is gone after it."""
-    before = dict(choosers)
-    choosers.clear()
-    yield
-    choosers.clear()
-    choosers.update(before)
 
 
 def logits_of(num_rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -83,10 +73,9 @@ def test_a_row_has_the_same_bits_whoever_is_beside_it(temperature: float) -> Non
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_a_broken_row_is_its_own_error_and_no_token_that_there_is_not(temperature: float, value: float) -> None:
-    choosing.install(DEVICE, torch.float32, VOCAB)
     logits = logits_of(2)
     logits[1, (slice(None) if value == -math.inf else 9)] = value
-    sound, broken = answers([logits[:1], logits[1:]], [asked(temperature)] * 2)
+    sound, broken = answers([logits[:1], logits[1:]], [asked(temperature)] * 2, choosing.choose)
     assert isinstance(sound, Answer)
     assert isinstance(broken, NonFiniteLogits)
     assert all(0 <= row[0] < VOCAB for row in ours(logits, temperature).tolist())
@@ -101,7 +90,7 @@ def test_what_a_grammar_forbids_is_never_chosen_and_no_rival() -> None:
 def test_it_serves_rows_that_nothing_weighs_or_filters_and_torch_all_others() -> None:
     seen: list[float] = []
 
-    def noticing(raw: torch.Tensor, keys: list[int], temperature: float, with_probs: bool) -> torch.Tensor:
+    def noticing(raw: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool) -> torch.Tensor:
         seen.append(temperature)
         return choosing.choose(raw, keys, temperature, with_probs)
 
@@ -113,10 +102,8 @@ def test_it_serves_rows_that_nothing_weighs_or_filters_and_torch_all_others() ->
     # Ids that do not exist for the session are cut off, and rows lie apart then.
     steps = [Choosing(law, SEED, POSITION, VOCAB - 9, with_probs=True) for law in laws]
     expected = [answers([logits], [step]) for step in steps]
-    choosing.install(DEVICE, torch.float32, VOCAB)
-    choosers[DEVICE.type] = noticing
     for step, (before,) in zip(steps, expected, strict=True):
-        (after,) = answers([logits], [step])
+        (after,) = answers([logits], [step], noticing)
         assert after.chosen.token_ids == before.chosen.token_ids
         assert after.chosen.near_ties == before.chosen.near_ties
         assert after.chosen.probs == pytest.approx(before.chosen.probs, rel=1e-5)
@@ -127,6 +114,5 @@ def test_where_it_gives_something_else_torch_chooses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(choosing, "choose", lambda raw, *_: torch.zeros(len(raw), 4, device=DEVICE))
-    choosing.install(DEVICE, torch.float32, VOCAB)
-    assert DEVICE.type not in choosers
+    assert choosing.chooser_on(DEVICE, torch.float32, VOCAB) is None
     assert "torch chooses: AssertionError" in caplog.text

@@ -57,7 +57,7 @@ def serve(folder: Path, times: dict[str, float], **launches: Callable[..., None]
     """Return a runner whose ways to draft take so long; without any it takes 5."""
 
     def us_of(runner: ModelRunner) -> float:
-        return 5.0 if runner.drafter is None else times[runner.drafter.driver.name]
+        return 5.0 if runner.drafter is None else times[runner.drafter.name]
 
     runner, decoder = stacked(folder)
     drivers = [Driver(name, launch, is_whole=True) for name, launch in launches.items()]
@@ -69,7 +69,7 @@ def serve(folder: Path, times: dict[str, float], **launches: Callable[..., None]
 def test_the_fastest_serves_and_all_are_told(folder: Path) -> None:
     runner = serve(folder, {"one": 3.0, "other": 2.0}, one=TorchDecoder(), other=TorchDecoder())
     assert runner.drafter
-    assert runner.drafter.driver.name == "other"
+    assert runner.drafter.name == "other"
     assert runner.drafts_by == "other 2, one 3, forwards in a row 5 us a token"
 
 
@@ -93,7 +93,7 @@ def test_what_is_wrong_or_refused_gives_way_to_another_one(
 ) -> None:
     runner = serve(folder, {"plain": 3.0, "bad": 2.0}, plain=TorchDecoder(), bad=launch)
     assert runner.drafter
-    assert runner.drafter.driver.name == "plain"
+    assert runner.drafter.name == "plain"
     (told,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert told.startswith("drafts by bad are not used: ")
     assert reason in told

@@ -33,6 +33,8 @@ class Recorder:
     While ``paced`` a forward waits inside for the test: what comes meanwhile is one batch.
     """
 
+    chooser = drafter = None
+
     def __init__(self) -> None:
         self.pool = POOL
         self.batches: list[list[int]] = []

@@ -36,7 +36,7 @@ def runner_with(folder: Path, *numbers: int) -> ModelRunner:
     chosen = [drivers[number] for number in numbers]
 
     def us_of(runner: ModelRunner) -> float:
-        return 1.0 if runner.drafter and runner.drafter.driver is chosen[-1] else 2.0
+        return 1.0 if runner.drafter and runner.drafter.name == chosen[-1].name else 2.0
 
     add_drafter(runner, decoder, chosen, CudaCapturer(loaded.device), quiet, us_of)
     return runner

@@ -1,0 +1,49 @@
+"""A draft in one call of C: forwards one behind the other with the choices between them, and no interpreter."""
+
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import c_int32
+
+from specgate.runtime.attention.interface import Inputs
+from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.cpu.decoder import DecoderKernel
+from specgate.runtime.one_call import Drafted, is_plain
+from specgate.runtime.scheduler import Rows
+
+
+class CpuDrafter:
+    """See ``OneCallDrafter``. Drafts with a decoder whose layers are one call already.
+
+    Args:
+        inputs: makes a forward's, over the pages as they are.
+    """
+
+    name = "one call"
+    most_rows = sys.maxsize
+
+    def __init__(self, kernel: DecoderKernel, inputs: Callable[[Sequence[Rows]], Inputs]) -> None:
+        self._kernel, self._inputs = kernel, inputs
+        self._interrupt = c_int32(0)
+
+    def interrupt(self) -> None:
+        """End the draft that runs behind its present token. From any thread."""
+        self._interrupt.value = 1
+
+    def resume(self) -> None:
+        """Let the next draft run to its end."""
+        self._interrupt.value = 0
+
+    def fits(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> bool:
+        """Return whether it can choose so. All are of one law."""
+        return all(map(is_plain, choices))
+
+    def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
+        """Run up to ``num_steps`` forwards; fewer where it was interrupted."""
+        params = choices[0].params
+        steps = [] if params.greedy else list(zip(*(one.noise_keys(num_steps) for one in choices), strict=True))
+        keys = [key for step in steps for key in step]
+        logits, table = self._kernel.draft(
+            self._inputs(batch), num_steps, self._interrupt, keys, params.temperature, choices[0].vocab_size
+        )
+        # Told of all steps, then cut up by sequences.
+        return Drafted(list(logits.unbind(1)), table.transpose(0, 1).tolist())
