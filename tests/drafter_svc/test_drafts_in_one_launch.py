@@ -9,11 +9,13 @@ import torch
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
+from specgate.runtime.batch_sampler import Choosing
 from specgate.runtime.cuda.decoder import one_launch
 from specgate.runtime.cuda.decoder.one_launch import OneLaunch
 from specgate.runtime.cuda.decoder.shape import MOST_SEQUENCES, MOST_STEPS
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.scheduler import Limits
+from specgate.runtime.kv_pages import KVSequence
+from specgate.runtime.scheduler import Limits, Rows
 from specgate.types import DraftRequest, SamplingParams
 from tests.support.drafting import GAMMA, Drafting, by_torch, drafting, runner_with
 from tests.support.engines import decode_on, served
@@ -143,17 +145,11 @@ async def test_a_long_draft_is_several_launches(folder: Path, plain: ModelRunner
     assert decoder.sizes == [(MOST_STEPS, 1), (3, 1)]
 
 
-async def test_a_draft_to_the_end_of_the_context(folder: Path, plain: ModelRunner) -> None:
-    runner, decoder = by_torch(folder)
-    prompt = tuple(i % VOCAB_SIZE for i in range(508))
-    found = []
-    for one_runner in (plain, runner):
-        async with drafting(one_runner) as one:
-            session = await one.session(prompt_token_ids=prompt)
-            found.append((await one.draft(session, 0)).draft_token_ids)
-            session.free()
-    assert found[0] == found[1]
-    assert (len(found[0]), decoder.sizes) == (4, [(4, 1)])
+def test_nothing_is_launched_past_the_context(folder: Path) -> None:
+    runner, _ = by_torch(folder)
+    assert runner.drafter
+    rows, choosing = Rows(KVSequence([0] * 510), 1, 1), Choosing(LAWS["greedy"], 0, 510, VOCAB_SIZE)
+    assert [runner.drafter.fits([rows], [choosing], num_steps) for num_steps in (3, 4)] == [True, False]
 
 
 # Run-ahead

@@ -2,6 +2,7 @@
 
 import time
 
+from specgate.runtime.engine.draft_check import chain_us
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
@@ -42,10 +43,14 @@ def measure_forwards(runner: ModelRunner) -> tuple[ForwardCost, ...]:
     finally:
         runner.pool.free(sequence)
     # The first ones of a process take longer.
-    return tuple(
+    costs = tuple(
         ForwardCost(width, max(round(min(each)), 1))
         for width, each in zip(widths, zip(*times[1:], strict=True), strict=True)
     )
+    if runner.drafter is None:
+        return costs
+    # A lone row of a drafter is a token of a draft.
+    return (ForwardCost(1, max(round(chain_us(runner)), 1)), *costs[1:])
 
 
 def _forward_us(runner: ModelRunner, sequence: KVSequence, start: int, width: int) -> float:

@@ -17,6 +17,7 @@ from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.draft_check import add_drafter, chain_us, stack_decoder
 from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.engine.serving_path import build
 from tests.support.drafting import stacked
 from tests.support.models import load_float32, quiet, write_llama, write_model
@@ -97,6 +98,17 @@ def test_what_is_wrong_or_refused_gives_way_to_another_one(
     (told,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert told.startswith("drafts by bad are not used: ")
     assert reason in told
+
+
+def test_pages_that_lie_apart_are_left_to_forwards(folder: Path, caplog: Any) -> None:
+    loaded = load_float32(folder)
+    decoder = stack_decoder(loaded, 64)
+    assert decoder
+    # As they are before the first ``resize``.
+    runner = prepare(loaded, 1024, 64, quiet, [VarlenKernel(varlen_attention, loaded.context_length)], packs=False)
+    add_drafter(runner, decoder, [Driver("one", TorchDecoder(), True)], EagerCapturer(), quiet, lambda _: 1.0)
+    assert runner.drafter is None
+    assert "drafts by one are not used: RuntimeError: the pages of all layers are not one tensor" in caplog.text
 
 
 def test_a_device_that_is_lost_at_load_is_lost(folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specgate.runtime.engine.forward_costs import WIDTHS, measure_forwards
+from tests.support.drafting import by_torch
 from tests.support.models import make_runner, write_llama
 
 
@@ -36,6 +37,21 @@ def test_a_slow_model_tells_that_it_is_slow(folder: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(runner, "forward", slow_forward)
     assert all(one.forward_us >= 20_000 for one in measure_forwards(runner))
+
+
+def test_a_lone_row_of_a_drafter_is_a_token_of_a_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, _ = by_torch(write_llama(tmp_path, head_dim=16))
+    draft = runner.draft
+
+    def slow_draft(*arguments):
+        time.sleep(0.1)
+        return draft(*arguments)
+
+    monkeypatch.setattr(runner, "draft", slow_draft)
+    token, *rest = measure_forwards(runner)
+    assert token.rows == 1
+    assert token.forward_us >= 20_000
+    assert tuple(one.rows for one in rest) == WIDTHS[1:]
 
 
 @pytest.mark.parametrize(("kv_tokens", "most"), [(16, 9), (1, 0)])

@@ -24,7 +24,7 @@ def arguments(shape: DecoderShape, dtype: torch.dtype) -> tuple[Any, Any, Any]:
     some = torch.empty(16, dtype=dtype)
     batch = unpack(torch.empty(num_words(shape), dtype=torch.int64), shape, torch.int32)
     work = workspace_for(shape._replace(VOCAB=16), Tiles(), some.device)
-    weights = StackedWeights(*[some] * 8, torch.empty(16))
+    weights = StackedWeights._make([*[some] * 8, torch.empty(16)])
     return weights, batch._replace(pages=some, page_stride=1 << 20), work
 
 
