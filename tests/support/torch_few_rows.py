@@ -8,21 +8,22 @@ from specgate.runtime.attention.packing import Packing
 from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.decoder.few_rows import AttentionWeights, MlpWeights
 from specgate.runtime.cuda.graphs import FEW_ROWS
-from specgate.runtime.decoder_form import DecoderForm, Norm, angles_of
+from specgate.runtime.decoder_form import DecoderForm, angles_of
 
 
-@torch.library.custom_op("specgate_tests::embed", mutates_args=("hidden",))
-def _embed(token_ids: Tensor, embedding: Tensor, hidden: Tensor) -> None:
+@torch.library.custom_op("specgate_tests::embed", mutates_args=("hidden", "normed"))
+def _embed(token_ids: Tensor, embedding: Tensor, gain: Tensor, epsilon: float, hidden: Tensor, normed: Tensor) -> None:
     hidden[: len(token_ids)] = embedding[token_ids]
+    normed.copy_(F.rms_norm(hidden, gain.shape, gain, epsilon))
 
 
 @torch.library.custom_op("specgate_tests::rotate", mutates_args=("query", "keys", "values"))
 def _rotate(
-    hidden: Tensor, gain: Tensor, epsilon: float, weight: Tensor, gains: list[Tensor], angles: list[Tensor],
-    positions: Tensor, slots: Tensor, query: Tensor, keys: Tensor, values: Tensor,
+    normed: Tensor, epsilon: float, weight: Tensor, gains: list[Tensor], angles: list[Tensor], positions: Tensor,
+    slots: Tensor, query: Tensor, keys: Tensor, values: Tensor,
 ) -> None:  # fmt: skip
     num_rows, dim, kv_heads = len(positions), keys.shape[3], keys.shape[2]
-    heads = F.linear(F.rms_norm(hidden[:num_rows], gain.shape, gain, epsilon), weight).view(num_rows, -1, dim)
+    heads = F.linear(normed[:num_rows], weight).view(num_rows, -1, dim)
     sizes = [query.shape[1] // dim, kv_heads, kv_heads]
     parts = list(heads.split(sizes, 1))
     for index, its in enumerate(gains):
@@ -47,20 +48,21 @@ def _attend(
     ).flatten(1))  # fmt: skip
 
 
-@torch.library.custom_op("specgate_tests::add_product", mutates_args=("hidden",))
-def _add(x: Tensor, weight: Tensor, hidden: Tensor) -> None:
+@torch.library.custom_op("specgate_tests::add_product", mutates_args=("hidden", "normed"))
+def _add(x: Tensor, weight: Tensor, gain: Tensor, epsilon: float, hidden: Tensor, normed: Tensor) -> None:
     hidden += F.linear(x, weight)
+    normed.copy_(F.rms_norm(hidden, gain.shape, gain, epsilon))
 
 
 @torch.library.custom_op("specgate_tests::gate", mutates_args=("out",))
-def _gate(hidden: Tensor, gain: Tensor, epsilon: float, weight: Tensor, out: Tensor) -> None:
-    gate, up = F.linear(F.rms_norm(hidden, gain.shape, gain, epsilon), weight).chunk(2, -1)
+def _gate(normed: Tensor, weight: Tensor, out: Tensor) -> None:
+    gate, up = F.linear(normed, weight).chunk(2, -1)
     out.copy_(F.silu(gate) * up)
 
 
 @torch.library.custom_op("specgate_tests::head", mutates_args=("logits",))
-def _head(hidden: Tensor, gain: Tensor, epsilon: float, weight: Tensor, logits: Tensor) -> None:
-    logits.copy_(F.linear(F.rms_norm(hidden[: len(logits)], gain.shape, gain, epsilon), weight))
+def _head(normed: Tensor, weight: Tensor, logits: Tensor) -> None:
+    logits.copy_(F.linear(normed[: len(logits)], weight))
 
 
 class TorchFewRowKernels:
@@ -68,33 +70,33 @@ class TorchFewRowKernels:
 
     def __init__(self, form: DecoderForm, context_length: int, dtype: torch.dtype) -> None:
         self._form, self._angles = form, list(angles_of(form, context_length))
-        self._hidden = torch.zeros(FEW_ROWS, form.embedding.embedding_dim, dtype=dtype)
+        self._stream = torch.zeros(2, FEW_ROWS, form.embedding.embedding_dim, dtype=dtype).unbind()
         self._query, self._attended = torch.zeros(2, FEW_ROWS, form.heads * form.head_dim, dtype=dtype).unbind()
         widths = {layer.mlp.gate.out_features for layer in form.layers if layer.mlp}
         self._gated = torch.zeros(FEW_ROWS, *widths, dtype=dtype)
 
-    def embed(self, token_ids: Tensor, embedding: Tensor, num_rows: Tensor) -> None:
-        _embed(token_ids, embedding, self._hidden)
+    def embed(self, token_ids: Tensor, embedding: Tensor, gain: Tensor, rows: Tensor) -> None:
+        _embed(token_ids, embedding, gain, self._form.epsilon, *self._stream)
 
-    def rotate(self, weights: AttentionWeights, parts: Packing, keys: Tensor, values: Tensor, num_rows: Tensor) -> None:
+    def rotate(self, weights: AttentionWeights, parts: Packing, keys: Tensor, values: Tensor, rows: Tensor) -> None:
         gains = [norm.weight for norm in (weights.query_norm, weights.key_norm) if norm]
         _rotate(
-            self._hidden, weights.norm.weight, self._form.epsilon, weights.qkv, gains, self._angles, parts.positions,
-            parts.slots, self._query, keys, values,
+            self._stream[1], self._form.epsilon, weights.qkv, gains, self._angles, parts.positions, parts.slots,
+            self._query, keys, values,
         )  # fmt: skip
 
     def attend(self, parts: Packing, keys: Tensor, values: Tensor) -> None:
         table = parts.cu_seq_q, parts.seqused_k, parts.block_table
         _attend(self._query, keys, values, *table, self._attended, self._form.scale)
 
-    def add_attended(self, weight: Tensor, num_rows: Tensor) -> None:
-        _add(self._attended, weight, self._hidden)
+    def add_attended(self, weight: Tensor, gain: Tensor, rows: Tensor) -> None:
+        _add(self._attended, weight, gain, self._form.epsilon, *self._stream)
 
-    def gate(self, weights: MlpWeights, num_rows: Tensor) -> None:
-        _gate(self._hidden, weights.norm.weight, self._form.epsilon, weights.gate_up, self._gated)
+    def gate(self, weights: MlpWeights, rows: Tensor) -> None:
+        _gate(self._stream[1], weights.gate_up, self._gated)
 
-    def add_gated(self, weight: Tensor, num_rows: Tensor) -> None:
-        _add(self._gated, weight, self._hidden)
+    def add_gated(self, weight: Tensor, gain: Tensor, rows: Tensor) -> None:
+        _add(self._gated, weight, gain, self._form.epsilon, *self._stream)
 
-    def head(self, norm: Norm, weight: Tensor, num_rows: Tensor, logits: Tensor) -> None:
-        _head(self._hidden, norm.weight, self._form.epsilon, weight, logits)
+    def head(self, weight: Tensor, rows: Tensor, logits: Tensor) -> None:
+        _head(self._stream[1], weight, logits)

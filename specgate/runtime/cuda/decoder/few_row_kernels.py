@@ -10,7 +10,7 @@ from specgate.runtime.cuda.decoder import products
 from specgate.runtime.cuda.decoder.few_row_attention import FewRowAttention
 from specgate.runtime.cuda.decoder.few_rows import AttentionWeights, MlpWeights
 from specgate.runtime.cuda.graphs import FEW_ROWS
-from specgate.runtime.decoder_form import DecoderForm, Norm, angles_of
+from specgate.runtime.decoder_form import DecoderForm, angles_of
 
 
 class Tiles(NamedTuple):
@@ -29,7 +29,7 @@ class Tiles(NamedTuple):
 
 
 class FewRowKernels:
-    """Each method is one kernel; ``num_rows``, int32 [1], says on the device how many rows count. Not thread-safe.
+    """Each method is one kernel; see ``few_rows.Kernels``. Not thread-safe.
 
     Args:
         context_length: positions that there may be.
@@ -46,7 +46,11 @@ class FewRowKernels:
         self._width, self._parts = width, triton.cdiv(width, self._tiles.add)
         self._angles = angles_of(form, context_length)
         self._hidden = torch.empty(FEW_ROWS, width, device=device)
-        self._squares = torch.empty(FEW_ROWS, self._parts, device=device)
+        # What a norm's product reads: the stream times the norm's weight, and sums of its squares.
+        self._ready = (
+            torch.empty(FEW_ROWS, width, dtype=dtype, device=device),
+            torch.empty(FEW_ROWS, self._parts, device=device),
+        )
         self._query, self._attended = torch.empty(
             2, FEW_ROWS, form.heads * form.head_dim, dtype=dtype, device=device
         ).unbind()
@@ -54,62 +58,57 @@ class FewRowKernels:
         self._gated = torch.empty(FEW_ROWS * inner, dtype=dtype, device=device)
         self._attention = FewRowAttention(form, dtype, self._tiles.attend, pdl=pdl)
 
-    def embed(self, token_ids: torch.Tensor, embedding: torch.Tensor, num_rows: torch.Tensor) -> object:
+    def embed(self, token_ids: torch.Tensor, embedding: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor) -> object:
         """Begin the residual stream with rows of ``embedding`` [vocabulary, width]."""
         # Without PDL: what is behind it may read early what came to the device before the forward.
         return products.embedded[(self._parts,)](
-            token_ids, embedding, self._hidden, self._squares, num_rows, self._width, self._parts, self._tiles.add,
+            token_ids, embedding, gain, self._hidden, *self._ready, rows, self._width, self._parts, self._tiles.add,
             self._options["PDL"],
         )  # fmt: skip
 
     def rotate(
-        self,
-        weights: AttentionWeights,
-        parts: Packing,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        num_rows: torch.Tensor,
+        self, weights: AttentionWeights, parts: Packing, keys: torch.Tensor, values: torch.Tensor, rows: torch.Tensor
     ) -> object:
-        """Norm, make queries, keys and values, turn them, write keys and values into their pages."""
+        """Make queries, keys and values, turn them, write keys and values into their pages."""
         form, half = self._form, self._form.head_dim // 2
-        both = weights.query_norm, weights.key_norm
-        block = half if weights.query_norm else self._tiles.qkv
-        gains = [norm.weight if norm else weights.norm.weight for norm in both]
+        normed = weights.query_norm is not None
+        gains = [norm.weight if norm else weights.qkv for norm in (weights.query_norm, weights.key_norm)]
+        block = half if normed else self._tiles.qkv
         return products.rotated[(triton.cdiv((form.heads + 2 * form.kv_heads) * half, block),)](
-            self._hidden, self._squares, weights.norm.weight, weights.qkv, *gains, *self._angles, parts.positions,
-            parts.slots, self._query, keys, values, num_rows, form.epsilon, self._width, form.heads, form.kv_heads,
-            form.head_dim, self._parts, weights.query_norm is not None, block, **self._loop, **self._options,
+            *self._ready, weights.qkv, *gains, *self._angles, parts.positions, parts.slots, self._query, keys, values,
+            rows, form.epsilon, self._width, form.heads, form.kv_heads, form.head_dim, self._parts, normed, block,
+            **self._loop, **self._options,
         )  # fmt: skip
 
     def attend(self, parts: Packing, keys: torch.Tensor, values: torch.Tensor) -> object:
         """Attend over pages [pages, page_size, kv_heads, head_dim]."""
         return self._attention(self._query, keys, values, parts, self._attended)
 
-    def add_attended(self, weight: torch.Tensor, num_rows: torch.Tensor) -> object:
+    def add_attended(self, weight: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor) -> object:
         """Add attention's output projection to the residual stream."""
-        return self._add(self._attended, weight, num_rows)
+        return self._add(self._attended, weight, gain, rows)
 
-    def gate(self, weights: MlpWeights, num_rows: torch.Tensor) -> object:
-        """Norm, and silu of the gate's projection times the other one."""
+    def gate(self, weights: MlpWeights, rows: torch.Tensor) -> object:
+        """Make silu of the gate's projection times the other one."""
         inner = len(weights.gate_up) // 2
         return products.gated[(triton.cdiv(inner, self._tiles.gate),)](
-            self._hidden, self._squares, weights.norm.weight, weights.gate_up, self._gated, num_rows,
-            self._form.epsilon, self._width, inner, self._parts, self._tiles.gate, **self._loop, **self._options,
+            *self._ready, weights.gate_up, self._gated, rows, self._form.epsilon, self._width, inner, self._parts,
+            self._tiles.gate, **self._loop, **self._options,
         )  # fmt: skip
 
-    def add_gated(self, weight: torch.Tensor, num_rows: torch.Tensor) -> object:
+    def add_gated(self, weight: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor) -> object:
         """Add the MLP's last projection to the residual stream."""
-        return self._add(self._gated, weight, num_rows)
+        return self._add(self._gated, weight, gain, rows)
 
-    def head(self, norm: Norm, weight: torch.Tensor, num_rows: torch.Tensor, logits: torch.Tensor) -> object:
-        """Norm, and write logits [rows, vocabulary]."""
+    def head(self, weight: torch.Tensor, rows: torch.Tensor, logits: torch.Tensor) -> object:
+        """Write logits [rows, vocabulary]."""
         return products.plain[(triton.cdiv(len(weight), self._tiles.head),)](
-            self._hidden, self._squares, norm.weight, weight, logits, num_rows, self._form.epsilon, self._width,
-            len(weight), self._parts, self._tiles.head, **self._loop, **self._options,
+            *self._ready, weight, logits, rows, self._form.epsilon, self._width, len(weight), self._parts,
+            self._tiles.head, **self._loop, **self._options,
         )  # fmt: skip
 
-    def _add(self, x: torch.Tensor, weight: torch.Tensor, num_rows: torch.Tensor) -> object:
+    def _add(self, x: torch.Tensor, weight: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor) -> object:
         return products.added[(self._parts,)](
-            x, weight, self._hidden, self._squares, num_rows, weight.shape[1], self._width, self._parts,
+            x, weight, gain, self._hidden, *self._ready, rows, weight.shape[1], self._width, self._parts,
             self._tiles.add, **self._loop, **self._options,
         )  # fmt: skip

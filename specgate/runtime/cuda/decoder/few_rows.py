@@ -20,7 +20,6 @@ from specgate.runtime.loading import LoadedModel
 class AttentionWeights(NamedTuple):
     """``qkv`` [(heads + 2 * kv_heads) * head_dim, width], ``out`` [width, heads * head_dim]."""
 
-    norm: Norm
     qkv: torch.Tensor
     query_norm: Norm | None
     key_norm: Norm | None
@@ -30,34 +29,33 @@ class AttentionWeights(NamedTuple):
 class MlpWeights(NamedTuple):
     """``gate_up`` [2 * inner, width], ``down`` [width, inner]."""
 
-    norm: Norm
     gate_up: torch.Tensor
     down: torch.Tensor
 
 
 class Kernels(Protocol):
-    """One kernel a method, see ``FewRowKernels``."""
+    """One kernel a method, on buffers of its own.
 
-    def embed(self, token_ids: torch.Tensor, embedding: torch.Tensor, num_rows: torch.Tensor) -> object: ...
+    ``rows``, int32 [1], says on the device how many rows count. ``gain`` is the weight of the norm that follows.
+    """
+
+    def embed(
+        self, token_ids: torch.Tensor, embedding: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor
+    ) -> object: ...
 
     def rotate(
-        self,
-        weights: AttentionWeights,
-        parts: Packing,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        num_rows: torch.Tensor,
+        self, weights: AttentionWeights, parts: Packing, keys: torch.Tensor, values: torch.Tensor, rows: torch.Tensor
     ) -> object: ...
 
     def attend(self, parts: Packing, keys: torch.Tensor, values: torch.Tensor) -> object: ...
 
-    def add_attended(self, weight: torch.Tensor, num_rows: torch.Tensor) -> object: ...
+    def add_attended(self, weight: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor) -> object: ...
 
-    def gate(self, weights: MlpWeights, num_rows: torch.Tensor) -> object: ...
+    def gate(self, weights: MlpWeights, rows: torch.Tensor) -> object: ...
 
-    def add_gated(self, weight: torch.Tensor, num_rows: torch.Tensor) -> object: ...
+    def add_gated(self, weight: torch.Tensor, gain: torch.Tensor, rows: torch.Tensor) -> object: ...
 
-    def head(self, norm: Norm, weight: torch.Tensor, num_rows: torch.Tensor, logits: torch.Tensor) -> object: ...
+    def head(self, weight: torch.Tensor, rows: torch.Tensor, logits: torch.Tensor) -> object: ...
 
 
 MakeKernels = Callable[[DecoderForm, int, torch.dtype], Kernels]
@@ -79,14 +77,17 @@ class FewRows:
         self._form, self.otherwise = form_of(loaded.model), otherwise
         _refuse(self._form, loaded)
         self._head = self._form.head.weight[: loaded.vocab_size]
-        self._layers = [
-            (
-                layer.attention and _attention_weights(layer.attention_norm, layer.attention),
-                layer.mlp and _mlp_weights(layer.mlp_norm, layer.mlp),
-            )
-            for layer in self._form.layers
-        ]
-        self._num_attending = sum(layer.attention is not None for layer in self._form.layers)
+        self._blocks: list[AttentionWeights | MlpWeights] = []
+        self._gains: list[torch.Tensor] = []
+        for layer in self._form.layers:
+            if layer.attention:
+                self._blocks.append(_attention_weights(layer.attention))
+                self._gains.append(layer.attention_norm.weight)
+            if layer.mlp:
+                self._blocks.append(_mlp_weights(layer.mlp))
+                self._gains.append(layer.mlp_norm.weight)
+        self._gains.append(self._form.final_norm.weight)
+        self._num_attending = sum(isinstance(block, AttentionWeights) for block in self._blocks)
         self._kernels = make_kernels(self._form, loaded.context_length, loaded.dtype)
 
     def __call__(self, inputs: Inputs) -> torch.Tensor:
@@ -98,27 +99,27 @@ class FewRows:
             return self.otherwise(inputs)
         parts = ragged.parts
         # Rows behind these are a graph's padding, which belongs to no sequence.
-        num_rows = parts.cu_seq_q[-1:]
-        kernels.embed(inputs.token_ids, self._form.embedding.weight, num_rows)
+        rows = parts.cu_seq_q[-1:]
+        kernels.embed(inputs.token_ids, self._form.embedding.weight, self._gains[0], rows)
         pages = iter(ragged.pages.layers.values())
-        for attention, mlp in self._layers:
-            if attention:
+        for block, gain in zip(self._blocks, self._gains[1:], strict=True):
+            if isinstance(block, AttentionWeights):
                 keys, values = next(pages)
-                kernels.rotate(attention, parts, keys, values, num_rows)
+                kernels.rotate(block, parts, keys, values, rows)
                 kernels.attend(parts, keys, values)
-                kernels.add_attended(attention.out, num_rows)
-            if mlp:
-                kernels.gate(mlp, num_rows)
-                kernels.add_gated(mlp.down, num_rows)
+                kernels.add_attended(block.out, gain, rows)
+            else:
+                kernels.gate(block, rows)
+                kernels.add_gated(block.down, gain, rows)
         ragged.num_calls += self._num_attending
-        return self._logits(inputs, num_rows)
+        return self._logits(inputs, rows)
 
-    def _logits(self, inputs: Inputs, num_rows: torch.Tensor) -> torch.Tensor:
+    def _logits(self, inputs: Inputs, rows: torch.Tensor) -> torch.Tensor:
         keep = inputs.keep
         logits = self._head.new_empty(len(inputs.token_ids), len(self._head))
         if keep is not None and not len(keep):
             return logits[:0]
-        self._kernels.head(self._form.final_norm, self._head, num_rows, logits)
+        self._kernels.head(self._head, rows, logits)
         return logits if keep is None else logits[keep]
 
 
@@ -135,6 +136,8 @@ def _refuse(form: DecoderForm, loaded: LoadedModel) -> None:
         raise NotOfThisForm("its products have a bias")
     if not all(one.dtype == loaded.dtype and one.is_contiguous() for one in tensors):
         raise NotOfThisForm("its weights are of several number formats, or do not lie together")
+    if loaded.dtype is torch.float16:
+        raise NotOfThisForm("float16 has no room for rows that are not normed yet")
     if loaded.dtype is torch.float32 and loaded.device.type == "cuda":
         raise NotOfThisForm("float32 is multiplied without matrix units")
 
@@ -149,10 +152,10 @@ def _refuse_attention(attention: AttentionForm) -> None:
         raise NotOfThisForm(f"it norms heads of {attention.head_dim} numbers, which is no power of two")
 
 
-def _attention_weights(norm: Norm, form: AttentionForm) -> AttentionWeights:
+def _attention_weights(form: AttentionForm) -> AttentionWeights:
     qkv = joined_weight([form.query, form.key, form.value])
-    return AttentionWeights(norm, qkv, form.query_norm, form.key_norm, form.out.weight)
+    return AttentionWeights(qkv, form.query_norm, form.key_norm, form.out.weight)
 
 
-def _mlp_weights(norm: Norm, form: MlpForm) -> MlpWeights:
-    return MlpWeights(norm, joined_weight([form.gate, form.up]), form.down.weight)
+def _mlp_weights(form: MlpForm) -> MlpWeights:
+    return MlpWeights(joined_weight([form.gate, form.up]), form.down.weight)

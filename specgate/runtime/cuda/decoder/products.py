@@ -1,8 +1,10 @@
 """The products of a decoder layer for up to 16 rows, one Triton kernel each, with what surrounds them.
 
 A forward of 1 row and of 16 runs the same instructions on 16 rows of a matrix unit, so a row's bits do not depend on
-how many come along. How many there are is read on the device: one recorded graph serves them all. The residual stream
-is float32; who adds to it leaves the sums of its squares, part by part, so that the product behind norms as it reads.
+how many come along. How many there are is read on the device: one recorded graph serves them all.
+
+The residual stream is float32. Who adds to it also leaves it times the weight of the norm that follows, and the sums of
+its squares, part by part: products read that as it is, and norm what they give.
 
 With programmatic dependent launch (PDL) a program starts while the kernel before it still runs, and asks for its
 weights into the L2 cache, which needs no result. Every kernel of the chain waits, so that all before it is done then.
@@ -14,47 +16,51 @@ import triton.language as tl
 from specgate.runtime.cuda.graphs import FEW_ROWS
 
 _ROWS = tl.constexpr(FEW_ROWS)
-_LINE_BITS = tl.constexpr(8 * 128)
+_LINE_BYTES = tl.constexpr(128)
+_AHEAD_BYTES = tl.constexpr(24 << 20)
+"""Of a matrix, that all programs ask for early: half of an H100's L2 cache, so that nothing is lost before use."""
 # Parts of a packing: where they begin depends on the batch, and to compile anew takes seconds.
 _PACKED = ["num_rows", "token_ids", "positions", "slots"]
 
 
 @triton.jit
-def _prefetch(weight, first, SIZE: tl.constexpr, IN: tl.constexpr, BLOCK: tl.constexpr):
-    """Ask for so many rows of a matrix of ``SIZE`` numbers, a line of the cache at a time."""
-    LINE: tl.constexpr = _LINE_BITS // weight.dtype.element_ty.primitive_bitwidth
-    LINES: tl.constexpr = triton.next_power_of_2((BLOCK * IN + LINE - 1) // LINE)
-    at = tl.minimum(tl.arange(0, LINES) * LINE, BLOCK * IN - 1)
-    where = weight + tl.minimum(first.to(tl.int64) * IN + at, SIZE - 1)
+def _prefetch(weight, first, OUT: tl.constexpr, IN: tl.constexpr, BLOCK: tl.constexpr):
+    """Ask for the first columns of so many rows of a matrix [OUT, IN], a line of the cache at a time."""
+    LINE: tl.constexpr = _LINE_BYTES * 8 // weight.dtype.element_ty.primitive_bitwidth
+    IN_ROW: tl.constexpr = (IN + LINE - 1) // LINE
+    MOST: tl.constexpr = (_AHEAD_BYTES + OUT * _LINE_BYTES - 1) // (OUT * _LINE_BYTES)
+    LINES: tl.constexpr = IN_ROW if IN_ROW < MOST else MOST
+    at = tl.arange(0, triton.next_power_of_2(BLOCK * LINES))
+    row = first.to(tl.int64) + tl.minimum(at // LINES, BLOCK - 1)
+    where = weight + tl.minimum(row * IN + at % LINES * LINE, OUT * IN - 1)
     tl.inline_asm_elementwise("prefetch.global.L2 [$1]; // $0", "=r,l", [where], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
 def _multiplied(
-    x, weight, own, is_own, gain, squares, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PAIR: tl.constexpr,
+    x, weight, own, is_own, squares, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PAIR: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Return x [16, IN] times the rows ``own`` of the weight [OUT, IN], float32 [16, BLOCK] twice, and which rows are.
 
     Args:
         PAIR: the second result is of the rows so much further; 0: there is none.
-        PARTS: of the sums of squares, [16, PARTS], of rows that are to be normed with ``gain``; 0: they are not.
+        PARTS: of the sums of squares [16, PARTS] that the results are normed by; 0: they are not.
         num_rows: where on the device it says how many rows count.
     """
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
-        _prefetch(weight, tl.min(own, 0), OUT * IN, IN, BLOCK)
+        _prefetch(weight, tl.min(own, 0), OUT, IN, BLOCK)
         if PAIR > 0:
-            _prefetch(weight, tl.min(own, 0) + PAIR, OUT * IN, IN, BLOCK)
+            _prefetch(weight, tl.min(own, 0) + PAIR, OUT, IN, BLOCK)
         tl.extra.cuda.gdc_wait()
     rows = tl.arange(0, _ROWS)
     is_row = rows < tl.load(num_rows)
-    scale = tl.zeros([_ROWS], tl.float32)
     if PARTS > 0:
+        # Added up behind the product, which so waits for no sum.
         part = tl.arange(0, triton.next_power_of_2(PARTS))
         is_part = is_row[:, None] & (part < PARTS)[None, :]
-        total = tl.sum(tl.load(squares + rows[:, None] * PARTS + part[None, :], mask=is_part, other=0.0), 1)
-        scale = tl.rsqrt(total / IN + epsilon)
+        sums = tl.load(squares + rows[:, None] * PARTS + part[None, :], mask=is_part, other=0.0)
     one = tl.zeros([_ROWS, BLOCK], tl.float32)
     other = tl.zeros([_ROWS, BLOCK], tl.float32)
     first = weight + own.to(tl.int64)[None, :] * IN
@@ -63,21 +69,32 @@ def _multiplied(
         is_at = at < IN
         is_read = is_at[:, None] & is_own[None, :]
         these = tl.load(x + rows[:, None] * IN + at[None, :], mask=is_row[:, None] & is_at[None, :], other=0.0)
-        if PARTS > 0:
-            these = these * scale[:, None] * tl.load(gain + at, mask=is_at, other=0.0).to(tl.float32)[None, :]
-        these = these.to(weight.dtype.element_ty)
         its = tl.load(first + at[:, None], mask=is_read, other=0.0)
         one = tl.dot(these, its, one, input_precision="ieee")
         if PAIR > 0:
             its = tl.load(first + PAIR * IN + at[:, None], mask=is_read, other=0.0)
             other = tl.dot(these, its, other, input_precision="ieee")
+    if PARTS > 0:
+        scale = tl.rsqrt(tl.sum(sums, 1) / IN + epsilon)[:, None]
+        one, other = one * scale, other * scale
     return one, other, is_row[:, None]
+
+
+@triton.jit
+def _leave(x, hidden, ready, squares, gain, own, is_in, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+    """Store columns of the residual stream, 0 where there are none, and what the norm that follows needs of them."""
+    rows = tl.arange(0, _ROWS)
+    where = rows[:, None] * WIDTH + own[None, :]
+    tl.store(hidden + where, x, mask=is_in)
+    its = x * tl.load(gain + own, mask=own < WIDTH, other=0.0).to(tl.float32)[None, :]
+    tl.store(ready + where, its.to(ready.dtype.element_ty), mask=is_in)
+    tl.store(squares + rows * PARTS + tl.program_id(0), tl.sum(x * x, 1))
 
 
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def embedded(
-    token_ids, embedding, hidden, squares, num_rows, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    token_ids, embedding, gain, hidden, ready, squares, num_rows, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Begin the residual stream. Starts when all before it has ended: what came to the device before is there."""
     if PDL:
@@ -87,39 +104,35 @@ def embedded(
     token = tl.load(token_ids + rows, mask=is_row, other=0)
     is_in = is_row[:, None] & (own < WIDTH)[None, :]
     x = tl.load(embedding + token[:, None] * WIDTH + own[None, :], mask=is_in, other=0.0).to(tl.float32)
-    tl.store(hidden + rows[:, None] * WIDTH + own[None, :], x, mask=is_in)
-    tl.store(squares + rows * PARTS + tl.program_id(0), tl.sum(x * x, 1), mask=is_row)
+    _leave(x, hidden, ready, squares, gain, own, is_in, WIDTH, PARTS)
 
 
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def added(
-    x, weight, hidden, squares, num_rows, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-    COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    x, weight, gain, hidden, ready, squares, num_rows, IN: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Add to the residual stream [16, OUT]."""
+    """Add to the residual stream [16, WIDTH]."""
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    is_own = own < OUT
+    is_own = own < WIDTH
     one, _, is_row = _multiplied(
-        x, weight, own, is_own, x, x, num_rows, 0.0, IN, OUT, 0, 0, BLOCK, COLUMNS, STAGES, PDL
+        x, weight, own, is_own, squares, num_rows, 0.0, IN, WIDTH, 0, 0, BLOCK, COLUMNS, STAGES, PDL
     )  # fmt: skip
-    where, is_in = hidden + rows[:, None] * OUT + own[None, :], is_row & is_own[None, :]
-    one += tl.load(where, mask=is_in, other=0.0)
-    tl.store(where, one, mask=is_in)
-    part = squares + rows[:, None] * PARTS + tl.program_id(0)
-    tl.store(part, tl.sum(one * one, 1)[:, None], mask=is_row)
+    is_in = is_row & is_own[None, :]
+    one += tl.load(hidden + rows[:, None] * WIDTH + own[None, :], mask=is_in, other=0.0)
+    _leave(one, hidden, ready, squares, gain, own, is_in, WIDTH, PARTS)
 
 
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def gated(
-    hidden, squares, gain, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
+    ready, squares, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Norm; write silu of the first half of the outputs times the second, [16, OUT]."""
+    """Write silu of the first half of the outputs times the second, [16, OUT]."""
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_own = own < OUT
     gate, up, is_row = _multiplied(
-        hidden, weight, own, is_own, gain, squares, num_rows, epsilon, IN, 2 * OUT, OUT, PARTS, BLOCK, COLUMNS, STAGES,
-        PDL,
+        ready, weight, own, is_own, squares, num_rows, epsilon, IN, 2 * OUT, OUT, PARTS, BLOCK, COLUMNS, STAGES, PDL
     )  # fmt: skip
     result = gate / (1.0 + tl.exp(-gate)) * up
     where = out + rows[:, None] * OUT + own[None, :]
@@ -128,14 +141,14 @@ def gated(
 
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def plain(
-    hidden, squares, gain, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
+    ready, squares, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Norm; write the product, [16, OUT]."""
+    """Write the product, [16, OUT]."""
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_own = own < OUT
     one, _, is_row = _multiplied(
-        hidden, weight, own, is_own, gain, squares, num_rows, epsilon, IN, OUT, 0, PARTS, BLOCK, COLUMNS, STAGES, PDL
+        ready, weight, own, is_own, squares, num_rows, epsilon, IN, OUT, 0, PARTS, BLOCK, COLUMNS, STAGES, PDL
     )  # fmt: skip
     where = out + rows[:, None].to(tl.int64) * OUT + own[None, :]
     tl.store(where, one.to(out.dtype.element_ty), mask=is_row & is_own[None, :])
@@ -143,12 +156,11 @@ def plain(
 
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def rotated(
-    hidden, squares, gain, weight, query_gain, key_gain, cosines, sines, positions, slots, query, keys, values,
-    num_rows, epsilon, IN: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
-    PARTS: tl.constexpr, NORMED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
-    PDL: tl.constexpr,
+    ready, squares, weight, query_gain, key_gain, cosines, sines, positions, slots, query, keys, values, num_rows,
+    epsilon, IN: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PARTS: tl.constexpr,
+    NORMED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Norm; turn queries [16, HEADS * DIM] and keys; write keys and values into their pages.
+    """Turn queries [16, HEADS * DIM] and keys; write keys and values into their pages.
 
     Outputs d and d + DIM / 2 of a head belong together. ``NORMED``: queries and keys are normed, head by head; a
     program has a whole one then.
@@ -158,8 +170,8 @@ def rotated(
     head, inside = pair // HALF, pair % HALF
     own, is_own = head * DIM + inside, head < HEADS + 2 * KV_HEADS
     one, other, is_row = _multiplied(
-        hidden, weight, own, is_own, gain, squares, num_rows, epsilon, IN, (HEADS + 2 * KV_HEADS) * DIM, HALF, PARTS,
-        BLOCK, COLUMNS, STAGES, PDL,
+        ready, weight, own, is_own, squares, num_rows, epsilon, IN, (HEADS + 2 * KV_HEADS) * DIM, HALF, PARTS, BLOCK,
+        COLUMNS, STAGES, PDL,
     )  # fmt: skip
     is_query, of_value = head < HEADS, head >= HEADS + KV_HEADS
     if NORMED:

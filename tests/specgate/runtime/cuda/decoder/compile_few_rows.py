@@ -58,18 +58,16 @@ def compile_model(name: str, kind: Any, config: Any, *, pdl: bool) -> None:
     pages = torch.empty(2, 256, form.kv_heads, form.head_dim, dtype=torch.bfloat16)
     rows = parts.cu_seq_q[-1:]
     qkv = joined_weight([attention.query, attention.key, attention.value])
-    weights = AttentionWeights(
-        layer.attention_norm, qkv, attention.query_norm, attention.key_norm, attention.out.weight
-    )
-    gate_up = MlpWeights(layer.mlp_norm, joined_weight([mlp.gate, mlp.up]), mlp.down.weight)
-    logits = torch.empty(5, config.vocab_size, dtype=torch.bfloat16)
-    tell(name, "embed", kernels.embed(parts.token_ids, form.embedding.weight, rows))
+    weights = AttentionWeights(qkv, attention.query_norm, attention.key_norm, attention.out.weight)
+    gate_up = MlpWeights(joined_weight([mlp.gate, mlp.up]), mlp.down.weight)
+    gain, logits = form.final_norm.weight, torch.empty(5, config.vocab_size, dtype=torch.bfloat16)
+    tell(name, "embed", kernels.embed(parts.token_ids, form.embedding.weight, gain, rows))
     tell(name, "rotate", kernels.rotate(weights, parts, pages, pages, rows))
     tell(name, "attend", kernels.attend(parts, pages, pages))
-    tell(name, "add_attended", kernels.add_attended(weights.out, rows))
+    tell(name, "add_attended", kernels.add_attended(weights.out, gain, rows))
     tell(name, "gate", kernels.gate(gate_up, rows))
-    tell(name, "add_gated", kernels.add_gated(gate_up.down, rows))
-    tell(name, "head", kernels.head(form.final_norm, form.head.weight, rows, logits))
+    tell(name, "add_gated", kernels.add_gated(gate_up.down, gain, rows))
+    tell(name, "head", kernels.head(form.head.weight, rows, logits))
 
 
 if __name__ == "__main__":

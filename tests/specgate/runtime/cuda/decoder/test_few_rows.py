@@ -23,6 +23,7 @@ from specgate.runtime.engine.graph_check import add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.kv_pages import KVSequence
+from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows
 from specgate.types import ForwardCost
 from tests.support import torch_elementwise
@@ -177,6 +178,12 @@ def test_other_forms_are_refused_by_what_they_do(
 ) -> None:
     loaded = load_float32(write_model(tmp_path, model_type, **config))
     with pytest.raises(NotOfThisForm, match=reason):
+        FewRows(loaded, lambda inputs: inputs.token_ids, TorchFewRowKernels)
+
+
+def test_float16_is_refused(folder_of: Callable[[str], Path]) -> None:
+    loaded = load(str(folder_of("llama")), torch.device("cpu"), torch.float16, quiet)
+    with pytest.raises(NotOfThisForm, match="float16 has no room"):
         FewRows(loaded, lambda inputs: inputs.token_ids, TorchFewRowKernels)
 
 
