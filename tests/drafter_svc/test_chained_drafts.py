@@ -264,7 +264,7 @@ def at_each_draft(runner: ModelRunner, before: Callable[[], Any] = lambda: None)
         forwards.append(len(table))
         return logits, table
 
-    runner.draft = draft  # type: ignore[method-assign]
+    runner.draft = draft  # type: ignore[assignment, method-assign]
     try:
         yield forwards
     finally:
