@@ -12,7 +12,6 @@ them, and what they took is told apart.
 """
 
 import argparse
-import asyncio
 import json
 import os
 import sys
@@ -28,6 +27,7 @@ from shutil import copy
 from typing import NamedTuple
 
 import torch
+import uvloop
 from rich.console import Console
 from rich.table import Table
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -111,7 +111,7 @@ def measured_rounds(
         folder = Path(name)
         model = _write_model(folder / "model", vocab_size)
         for one in services:
-            for sampling, rounds in asyncio.run(_measure(one, model, folder, num_rounds, device)).items():
+            for sampling, rounds in uvloop.run(_measure(one, model, folder, num_rounds, device)).items():
                 measured[Way(one, vocab_size, sampling)] = rounds
     return measured
 

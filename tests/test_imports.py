@@ -1,6 +1,7 @@
 """What importing costs, what the generated code needs, and what must not be in our code at all."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -75,6 +76,26 @@ def requirements() -> dict[str, list[Requirement]]:
 def test_the_command_line_leaves_the_heavy_packages_out() -> None:
     code = "import sys, orchestrator.cli.main; print(*sys.modules.keys() & {'torch', 'transformers', 'ray'})"
     assert run_python(code).split() == []
+
+
+_AS_GRPC_COMES = """
+import os, sys
+class Look:
+    def find_spec(self, name, *_):
+        if name == "grpc":
+            print(os.environ.get("GRPC_EXPERIMENTS"))
+sys.meta_path.insert(0, Look())
+"""
+
+
+@pytest.mark.parametrize("module", ["orchestrator.services.streams", "specgate.rpc.server", "specgate.client.client"])
+def test_grpc_is_told_how_to_poll_before_it_comes_and_knows_what_it_is_told(module: str) -> None:
+    code = f"{_AS_GRPC_COMES}import {module}, grpc; grpc.insecure_channel('localhost:1').close()"
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_EXPERIMENTS"}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout.split() == ["-event_engine_client,-event_engine_listener"]
+    assert "experiment" not in result.stderr
 
 
 def test_what_is_imported_is_declared() -> None:

@@ -1,12 +1,12 @@
 """``orchestrator bench``: speed of the models alone and together, beside HuggingFace's own loop."""
 
-import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import uvloop
 from rich.console import Console
 
 from orchestrator.bench.load.command import load_prompts, run_load
@@ -135,7 +135,7 @@ def _bench_alone(
     """Measure one request at a time; return what is kept of it."""
     if network.is_wanted:
         return run_network(models, network.delays_ms, prompts, request, repeats, plots).to_object()
-    report = asyncio.run(_bench(models, prompts, request, repeats, more_rows))
+    report = uvloop.run(_bench(models, prompts, request, repeats, more_rows))
     print_rows(output_console(), report.rows, report.agreement)
     if plots is not None:
         draw_rows(plots, report.rows)

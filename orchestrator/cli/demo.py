@@ -1,8 +1,8 @@
 """``orchestrator demo``: the bundled pair generates, is measured, and is served over HTTP and gRPC."""
 
-import asyncio
 from collections.abc import Sequence
 
+import uvloop
 from rich.console import Console
 
 from orchestrator.bench.throughput.pair import measure_pair
@@ -35,7 +35,7 @@ def demo(models: ModelOptions, drafting: DraftingOptions, sampling: SamplingOpti
     models.check_has_services("demo")
     measured = bench_request(models, drafting, sampling, DEMO_TOKENS)
     shown = request_for(models, drafting, sampling, DEMO_TOKENS)
-    failures = asyncio.run(_demo(models, [Prompt(shown, text) for text in DEMO_PROMPTS], measured))
+    failures = uvloop.run(_demo(models, [Prompt(shown, text) for text in DEMO_PROMPTS], measured))
     if failures:
         raise failures[0]
 

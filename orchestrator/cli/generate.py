@@ -1,12 +1,12 @@
 """``orchestrator generate``: continue prompts and print coloured tokens or JSON."""
 
-import asyncio
 import json as json_format
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import uvloop
 from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
@@ -51,7 +51,7 @@ def generate(
     if (prompt is None) == (prompts is None):
         raise InvalidArgument("PROMPT", "give either PROMPT or --prompts FILE")
     todo = [Prompt(defaults, prompt)] if prompts is None else read_prompts(prompts, defaults)
-    failures = asyncio.run(_generate(system, todo, concurrency, as_json=json, says_gate=drafting.gate is not None))
+    failures = uvloop.run(_generate(system, todo, concurrency, as_json=json, says_gate=drafting.gate is not None))
     if failures and prompts is None:
         raise failures[0]
     if failures:

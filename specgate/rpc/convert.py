@@ -6,7 +6,6 @@ Token ids are not held against a vocabulary here: the services know it (``valida
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from specgate.errors import InvalidArgument
 from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, check_length
@@ -80,16 +79,20 @@ def proposal_to_pb(proposal: Proposal) -> pb2.Proposal:
 
 def proposal_from_pb(pb: pb2.Proposal) -> Proposal:
     """Return the domain's value; an empty proposal is a valid one."""
+    return Proposal(*_draft_from_pb(pb))
+
+
+def _draft_from_pb(pb: pb2.Proposal) -> tuple[tuple[int, ...], tuple[SparseDistribution, ...]]:
     check_length("draft_token_ids", pb.draft_token_ids, 0, MAX_GAMMA)
     if not pb.draft_probs:
-        return Proposal(tuple(pb.draft_token_ids))
+        return tuple(pb.draft_token_ids), ()
     if len(pb.draft_probs) != len(pb.draft_token_ids):
         problem = f"{len(pb.draft_probs)} is neither 0 nor the {len(pb.draft_token_ids)} of draft_token_ids"
         raise InvalidArgument("draft_probs (length)", problem)
     draft_probs = tuple(
         _support_of(pb.draft_token_ids[index], probs, index) for index, probs in enumerate(pb.draft_probs)
     )
-    return Proposal(tuple(pb.draft_token_ids), draft_probs)
+    return tuple(pb.draft_token_ids), draft_probs
 
 
 def _support_of(draft_token_id: int, pb: pb2.SparseDistribution, index: int) -> SparseDistribution:
@@ -142,10 +145,11 @@ def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_servi
 def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = MAX_GAMMA) -> Proposal:
     """Return the proposal of up to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
     check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 0, gamma)
-    proposal = proposal_from_pb(pb.proposal)
-    check_range("num_prepared", pb.num_prepared, 0, len(proposal))
-    return replace(
-        proposal,
+    draft_token_ids, draft_probs = _draft_from_pb(pb.proposal)
+    check_range("num_prepared", pb.num_prepared, 0, len(draft_token_ids))
+    return Proposal(
+        draft_token_ids,
+        draft_probs,
         from_run_ahead=pb.from_run_ahead,
         draft_us=pb.draft_us,
         num_prepared=pb.num_prepared,

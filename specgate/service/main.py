@@ -1,6 +1,5 @@
 """A service's life as a process: flags, load, listen, ready, drain."""
 
-import asyncio
 import json
 import os
 import signal
@@ -9,6 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from specgate.errors import InvalidArgument, SpecgateError
 from specgate.garbage import freeze_loaded
@@ -26,7 +27,7 @@ def main(role: str, argv: Sequence[str] | None = None, adapt: Callable[[Any], No
         config = parse_flags(role, argv)
         _configure_logs(role, config)
         _prepare_process(config)
-        asyncio.run(_serve(role, config, adapt))
+        uvloop.run(_serve(role, config, adapt))
     except InvalidArgument as error:
         print(f"{role}-svc: {error}", file=sys.stderr)
         return 2

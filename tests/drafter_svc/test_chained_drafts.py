@@ -225,7 +225,7 @@ def at_each_draft(runner: ModelRunner, before: Callable[[], Any] = lambda: None)
         forwards.append(len(drafted.tables[0]))
         return drafted
 
-    runner.draft = draft  # type: ignore[method-assign, assignment]
+    runner.draft = draft  # type: ignore[assignment, method-assign]
     try:
         yield forwards
     finally:
