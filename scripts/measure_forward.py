@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from specgate.devices import pick_device
 from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.cuda.decoder.one_launch import Driver
 from specgate.runtime.cuda.graphs import CudaCapturer, EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
@@ -141,7 +142,8 @@ def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
     return 2 * num_bytes / seconds
 
 
-def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace) -> ModelRunner:
+def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace, drivers: Sequence[Driver] = ()) -> ModelRunner:
+    """Return the runner that serves; a drafter's where there are ``drivers``, see ``serving_path.build``."""
     on_cuda = loaded.device.type == "cuda"
     kernels = kernels_for(arguments.attention, loaded)
     if arguments.tiny and not on_cuda:
@@ -155,6 +157,7 @@ def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace) -> ModelR
         page_size=PAGE_SIZE,
         max_sessions=2 if arguments.tiny else largest,
         capturer=CudaCapturer(loaded.device) if on_cuda else EagerCapturer(),
+        drivers=drivers,
         # Where CUDA graphs are mimicked, no others take their place.
         cpu_graphs=not arguments.tiny,
         packs=arguments.attention == "auto" and not arguments.tiny,
@@ -184,11 +187,11 @@ def serving_us(
             runner.pool.free(sequence)
 
 
-def behind_context(runner: ModelRunner, context: int, rows: int, index: int) -> KVSequence:
-    """Open a sequence whose context is cached; its own salt keeps its pages its own."""
+def behind_context(runner: ModelRunner, context: int, rows: int, index: int, more: int = 0) -> KVSequence:
+    """Open a sequence whose context is cached, with room for ``more``; its own salt keeps its pages its own."""
     ids = [(17 * index + 5 * place) % runner.vocab_size for place in range(context + rows)]
-    sequence = runner.pool.open(ids, len(ids), salt=str(index))
-    if not runner.pool.extend(sequence, len(ids)):
+    sequence = runner.pool.open(ids, len(ids) + more, salt=str(index))
+    if not runner.pool.extend(sequence, len(ids) + more):
         raise RuntimeError("too few pages")
     runner.forward([Rows(sequence, context, 0)], use_graphs=False)
     return sequence

@@ -192,7 +192,7 @@ def load_served(
         on_notice(slow)
     if device.type == "cpu" and config.attention is Attention.AUTO and not packs:
         on_notice(f"SLOW: products by torch on {device}: {cpu_library.why_not()}")
-    forward_costs = measure_forwards(runner)
+    forward_costs = measure_forwards(runner, drafts=role == "drafter")
     engine = Engine(runner, _limits(config, device.type), chains=device.type == "cuda", on_failure=on_failure)
     engine.start()
     return ServedModel(

@@ -164,7 +164,7 @@ def test_the_command_walks_dry_and_refuses_what_it_does_not_know(tmp_path: Path)
         for step in ("smoking", "smoke")
     )
     assert refused.returncode == 1
-    assert "no step smoking; the steps are smoke, one process, origin, " in refused.stderr
+    assert "no step smoking; the steps are smoke, loads, phases, " in refused.stderr
     assert walked.returncode == 0, walked.stdout
     assert "PASS  smoke" in walked.stdout
     told = json.loads((tmp_path / "gpu_day.json").read_text())

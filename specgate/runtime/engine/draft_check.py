@@ -29,6 +29,8 @@ _WIDTHS = (2, 1)
 _MOST_TOKENS = 600
 """Of such a sequence: so many that attention puts several parts together."""
 _TIMED_DRAFTS = 5
+DRAFT_ROOM = 16
+"""Tokens that a draft which is timed takes no more than."""
 _ON_CUDA, _ELSEWHERE = (torch.bfloat16, torch.float16), (torch.float32,)
 """Number formats that the kernels are made for, and that of Triton's interpreter."""
 _log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from specgate.runtime.attention.interface import Forward, wait_for
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cuda.decoder.few_rows import FewRows
 from specgate.runtime.cuda.graphs import FEW_ROWS, Bucket, Capturer
-from specgate.runtime.engine.forward_costs import measure_forwards
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.types import ForwardCost
 
@@ -50,7 +49,7 @@ def serve_few_rows(runner: ModelRunner, few_rows: FewRows, check: Callable[[], o
         _give_up(runner, few_rows, reason)
 
 
-def keep_if_fast(runner: ModelRunner, capturer: Capturer | None, measure: Measure = measure_forwards) -> None:
+def keep_if_fast(runner: ModelRunner, capturer: Capturer | None, measure: Measure) -> None:
     """Let the model's own forward serve again where few rows of their own take clearly longer, as they will be run."""
     few_rows = runner.call
     if not isinstance(few_rows, FewRows):

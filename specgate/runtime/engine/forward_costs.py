@@ -2,7 +2,7 @@
 
 import time
 
-from specgate.runtime.engine.draft_check import chain_us
+from specgate.runtime.engine.draft_check import DRAFT_ROOM, chain_us
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.scheduler import Rows
@@ -16,8 +16,11 @@ MOST_REPEATS, BUDGET_S = 7, 1.0
 """Of each width, one after the other so that a neighbour's noise hits all; fewer where a model takes long for that."""
 
 
-def measure_forwards(runner: ModelRunner) -> tuple[ForwardCost, ...]:
+def measure_forwards(runner: ModelRunner, *, drafts: bool = False) -> tuple[ForwardCost, ...]:
     """Return the least microseconds of a forward of one sequence, by its rows; the pages are free again after it.
+
+    Args:
+        drafts: the runner is a drafter's: a lone row is a token of a draft.
 
     The least, since whatever else runs on the machine only adds to it: drafter and verifier must compare.
 
@@ -47,9 +50,8 @@ def measure_forwards(runner: ModelRunner) -> tuple[ForwardCost, ...]:
         ForwardCost(width, max(round(min(each)), 1))
         for width, each in zip(widths, zip(*times[1:], strict=True), strict=True)
     )
-    if runner.drafter is None:
+    if not drafts or runner.drafter is None or length < DRAFT_ROOM:
         return costs
-    # A lone row of a drafter is a token of a draft.
     return (ForwardCost(1, max(round(chain_us(runner)), 1)), *costs[1:])
 
 

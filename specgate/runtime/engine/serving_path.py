@@ -12,6 +12,7 @@ from specgate.runtime.cuda.decoder.one_launch import Driver
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
 from specgate.runtime.engine.few_rows import keep_if_fast
+from specgate.runtime.engine.forward_costs import measure_forwards
 from specgate.runtime.engine.graph_check import add_cpu_graphs, add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import kv_tokens_to_check, prepare
@@ -59,7 +60,7 @@ def build(
     warm_up(loaded.model, progress)
     runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions, memory_share))
     _speed_up_choosing(runner)
-    keep_if_fast(runner, capturer)
+    keep_if_fast(runner, capturer, measure_forwards)
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
         if decoder is not None:

@@ -48,7 +48,7 @@ def test_a_lone_row_of_a_drafter_is_a_token_of_a_draft(tmp_path: Path, monkeypat
         return draft(*arguments)
 
     monkeypatch.setattr(runner, "draft", slow_draft)
-    token, *rest = measure_forwards(runner)
+    token, *rest = measure_forwards(runner, drafts=True)
     assert token.rows == 1
     assert token.forward_us >= 20_000
     assert tuple(one.rows for one in rest) == WIDTHS[1:]
