@@ -24,7 +24,7 @@ def all_steps(root: Path) -> list[Step]:
         _step("exact:bfloat16", "texts in bfloat16, in every way", "exactness:of_dtype", 60, 35, "bfloat16"),
         _step("origin", "the origin experiment's table on planted pairs", "origin:table", 165, 150),
         _step("sessions", "1, 8 and 16 sessions at a time", "many_sessions:table", 60, 40),
-        _step("timeline", "where the microseconds of a round go", "timeline:of_a_round", 90, 50),
+        _step("timeline", "where the microseconds of a round go", "timeline:of_a_round", 90, 35),
     ]
 
 
