@@ -7,8 +7,8 @@
 
 Drafter and verifier serve one random model of one layer, so every draft is accepted. Over gRPC each of them has a core
 of its own, where there are several. Medians of microseconds a round, five draft tokens in it. A part is what lies
-between two stamps, so that all parts add up to the round. On a card forwards run beside the host: "read" waits for
-them, and what they took is told apart.
+between two stamps, so that all parts add up to the round. Where a draft is one call, its choices are in "forwards". On
+a card forwards run beside the host: "read" waits for them, and what they took is told apart.
 """
 
 import argparse
