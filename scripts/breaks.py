@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Break the product on purpose, one line at a time, and tell which test notices.
 
-    scripts/breaks                           # all breaks of tests/breaks.toml, ten to twenty minutes
+    scripts/breaks                           # all breaks of tests/breaks.toml: about half an hour
     scripts/breaks -k lease --json FILE.json # those with this text in their promise or file
     scripts/breaks --list
 
