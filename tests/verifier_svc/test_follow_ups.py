@@ -125,6 +125,11 @@ def test_a_round_that_runs_already_cannot_be_asked_for() -> None:
         verify(session, PATH[3:5], 2)
 
 
+def test_of_several_for_one_place_the_first_ones_hold() -> None:
+    later = EXPECTED._replace(proposals=(RIGHT._replace(draft_token_ids=(PATH[3] ^ 1,)),))
+    assert [verdict.num_accepted for verdict in verify(opened(EXPECTED, later))] == [2, 2]
+
+
 def test_a_follow_up_that_passes_the_limit_is_refused() -> None:
     session = opened(EXPECTED._replace(proposals=(RIGHT._replace(draft_token_ids=PATH[3:6]),)), max_tokens=5)
     with pytest.raises(InvalidArgument, match="draft_token_ids"):

@@ -299,7 +299,10 @@ def test_near_ties_are_counted_up_to_the_last_choice_that_matters() -> None:
         row = model.logits((*PROMPT, *PATH[:i]))
         row[other_than(PATH[i])] = row[PATH[i]] - 5e-5
     assert Client(model).send_one(PATH[:3]).near_ties == 3
-    assert Client(model).send_one((PATH[0], other_than(PATH[1]), 0)).near_ties == 1
+    rejected = (PATH[0], other_than(PATH[1]))
+    behind = model.logits((*PROMPT, *rejected))
+    behind[:] = behind.max()
+    assert Client(model).send_one((*rejected, 0)).near_ties == 1
     assert Client(model, **REJECTION).send_one().near_ties == 0
 
 

@@ -94,7 +94,16 @@ async def test_loopback_addresses_and_names_that_are_listed_pass(host: str | Non
 
 @pytest.mark.parametrize(
     "host",
-    ["", "page.example", "localhost.page.example", "gateway.page.example", "10.0.0.7.page.example", "[::1", "gateway2"],
+    [
+        "",
+        "page.example",
+        "notlocalhost",
+        "localhost.page.example",
+        "gateway.page.example",
+        "10.0.0.7.page.example",
+        "[::1",
+        "gateway2",
+    ],
 )
 async def test_names_that_are_like_ours_do_not(host: str) -> None:
     assert not await passes(host)

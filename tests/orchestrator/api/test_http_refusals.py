@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from orchestrator.api.http import body
 from orchestrator.api.http.body import MAX_BODY_BYTES, MAX_FIELDS
 from orchestrator.decode.text import TextTokenizer
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, Site, ascii_tokenizer, open_site
@@ -186,6 +187,17 @@ async def test_body_that_is_too_long(site: Site) -> None:
 
     response = await site.client.post(COMPLETIONS, content=parts(), headers=JSON)
     assert response.status_code == 413
+
+
+async def test_bodies_of_all_clients_have_a_limit_until_they_are_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "MAX_PENDING_BYTES", 100_000)
+    statuses = []
+    for num_bytes in (60_000, 60_000, 100_001):
+        content = (PROMPT + b', "max_tokens": 1}').ljust(num_bytes)
+        statuses.append((await site.client.post(COMPLETIONS, content=content, headers=JSON)).status_code)
+    assert statuses == [200, 200, 429]
 
 
 @pytest.mark.parametrize(

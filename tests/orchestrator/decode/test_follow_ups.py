@@ -44,9 +44,10 @@ async def test_a_closed_gate_is_not_passed() -> None:
     assert min(before) >= 0.6
 
 
-async def test_the_target_is_at_most_one_round_ahead_of_the_reader() -> None:
+@pytest.mark.parametrize("agreement", [0.0, 1.0])
+async def test_the_target_is_at_most_one_round_ahead_of_the_reader(agreement: float) -> None:
     session, verifier = make_session(SPEC), FakeVerifier(SPEC)
-    drafter = FakeDrafter(SPEC, agreement=1.0, announces=True)
+    drafter = FakeDrafter(SPEC, agreement=agreement, announces=True)
     async with aclosing(decode(session, drafter, verifier, within(AlwaysDraft(3)))) as deltas:
         async for _ in deltas:
             for _ in range(5):

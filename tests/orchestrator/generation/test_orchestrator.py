@@ -135,6 +135,7 @@ async def test_the_longest_request_and_a_seed_that_nobody_chose() -> None:
             await run(generation)
             assert generation.stats.seed == verifier.sessions[-1].spec.seed
         assert len({generation.stats.seed for generation in generations}) == 4
+        assert orchestrator.generate(replace(REQUEST, seed=0, max_tokens=2)).stats.seed == 0
 
 
 async def test_end_of_sequence() -> None:

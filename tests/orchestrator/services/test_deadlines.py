@@ -71,12 +71,29 @@ async def test_patience_ends() -> None:
         await Deadline(0.01, 0.01, 1.0).wait(asyncio.Event().wait())
 
 
+async def test_patience_with_a_draft_ends_when_it_is_known_how_long_one_takes() -> None:
+    patience = DraftDeadline(first_s=0.5, floor_s=0.01, factor=1.0)
+
+    async def draft(never: asyncio.Event | None = None) -> Proposal:
+        if never is not None:
+            await never.wait()
+        return Proposal((7,) * 4, draft_us=1000)
+
+    await patience.wait(draft(), ASKED)
+    with pytest.raises(TimeoutError, match=r"within 0\.01 s"):
+        await patience.wait(draft(asyncio.Event()), ASKED)
+
+
 async def test_time_in_which_the_loop_was_kept_is_no_fault_of_who_answers() -> None:
     """A reader that blocks, a slow console for one, must not cost the request its drafter."""
     arrived = asyncio.get_running_loop().create_future()
 
     async def answer() -> str:
-        return str(await arrived)
+        told = str(await arrived)
+        # It is read in a few turns of the loop.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return told
 
     waiting = asyncio.create_task(Deadline(0.2, 0.2, 1.0).wait(answer()))
     await asyncio.sleep(0)

@@ -90,13 +90,19 @@ def test_a_short_page_is_copied_whoever_holds_its_rows() -> None:
 
 
 def test_nothing_is_shared_across_salts_nor_beyond_what_stays() -> None:
-    pool = PagePool(num_pages=8, page_size=16)
+    pool = PagePool(num_pages=9, page_size=16)
     opened(pool, 40, salt="a")
     assert sharing(pool, range(40), "b").block_table == []
     grown = pool.open(range(20), 40, "a")
     grown.append(range(20, 40))
     pool.attach(grown, 39)
     assert grown.num_cached == 16
+    drafted = pool.open(range(100, 120), 40)
+    drafted.append(range(120, 140))
+    assert pool.extend(drafted, 40)
+    drafted.num_cached = 40
+    pool.remember(drafted)
+    assert sharing(pool, range(100, 140)).num_cached == 16
 
 
 def test_what_is_freed_once_or_twice_can_be_shared_until_its_page_is_needed() -> None:

@@ -113,6 +113,7 @@ async def test_a_key_is_told_which_role_is_asked_for(tmp_path: Path) -> None:
             assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_denied")
             assert answer.json()["error"]["message"] == "the key ann has the role client; this needs the role metrics"
         assert (await client.get("/metrics/targets", headers=shown(SCRAPING))).json() == []
+        assert (await client.get("/v1/models", headers=shown(SCRAPING))).status_code == 403
 
 
 async def test_the_right_key_gets_its_answer_and_leaves_a_line_of_audit(

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.policy.auto.choice import Choice, Found, Outcome, cycle_us, rate, search, simulate
+from orchestrator.policy.auto.choice import SWITCH_GAIN, Choice, Found, Outcome, cycle_us, rate, search, simulate
 from orchestrator.policy.auto.costs import Prices
-from orchestrator.policy.auto.history import NUM_BUCKETS, History, TokenHistory
+from orchestrator.policy.auto.history import NUM_BUCKETS, History, TokenHistory, bucket_of
 from specgate.types import ALWAYS_SOLO, ForwardCost
 from tests.orchestrator.policy.auto.support import SURE, UNSURE, a_round
 
@@ -45,14 +45,22 @@ def test_the_best_choice_by_hand() -> None:
     assert alone.probe_us == pytest.approx(100)
 
 
+def test_the_verifiers_threshold_is_where_the_open_buckets_begin() -> None:
+    for closed in range(1, NUM_BUCKETS):
+        threshold = Choice(closed, 1).solo_below
+        assert (bucket_of(threshold), bucket_of(threshold - 1e-6)) == (closed, closed - 1)
+
+
 def test_the_choice_in_use_stays_unless_another_is_much_better() -> None:
     best = found(EASY_TEXT, CHEAP).choice
-    near = min(
-        (Choice(0, gamma) for gamma in range(1, 8)),
-        key=lambda one: abs(rate(EASY_TEXT, one, CHEAP) / rate(EASY_TEXT, best, CHEAP) - 1),
-    )
-    stays = rate(EASY_TEXT, near, CHEAP) * 1.01 > rate(EASY_TEXT, best, CHEAP)
-    assert found(EASY_TEXT, CHEAP, near).choice == (near if stays else best)
+    near = Choice(0, 5)
+    gains = []
+    for token_us, chosen in ((10.0, near), (20.0, best)):
+        prices = CHEAP._replace(token_us=token_us)
+        assert found(EASY_TEXT, prices).choice == best
+        assert found(EASY_TEXT, prices, near).choice == chosen
+        gains.append(rate(EASY_TEXT, best, prices) / rate(EASY_TEXT, near, prices))
+    assert 1 < gains[0] < SWITCH_GAIN < gains[1]
     assert found(EASY_TEXT, CHEAP, Choice(NUM_BUCKETS, 1)).choice == best
 
 
@@ -61,6 +69,8 @@ def test_sessions_that_share_forwards_wait_for_each_other() -> None:
     crowd = CHEAP._replace(sessions=8)
     # Eight solo sessions are in every forward together.
     assert cycle_us(alone, crowd) == pytest.approx(1000 + 7 * 50, rel=0.02)
+    a_row_each = crowd._replace(target=(ForwardCost(1, 1000), ForwardCost(9, 9000)))
+    assert cycle_us(alone, a_row_each) == pytest.approx(8000 + 7 * 50, rel=0.02)
     assert cycle_us(drafts, CHEAP) < cycle_us(drafts, crowd) < 3 * cycle_us(drafts, CHEAP)
 
 

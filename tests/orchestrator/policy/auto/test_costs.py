@@ -48,6 +48,8 @@ def test_a_machine_that_slows_down_or_speeds_up_is_followed(pace: float) -> None
     found = prices(a_round(2, pace=pace), a_round(6, pace=pace), times=120)
     assert found.forward_us(1) == pytest.approx(pace * FORWARD_US, rel=0.1)
     assert found.token_us == pytest.approx(pace * DRAFT_US, rel=0.1)
+    later = prices(*[a_round(2), a_round(6)] * 60, *[a_round(2, pace=pace), a_round(6, pace=pace)] * 180, times=1)
+    assert later.forward_us(1) == pytest.approx(found.forward_us(1), rel=0.1)
 
 
 def test_without_told_costs_they_are_learned_from_rounds() -> None:
@@ -87,12 +89,13 @@ def test_noise_in_what_was_told_makes_no_wide_forward_free() -> None:
 
 def test_sessions_are_counted_as_they_come_share_and_leave() -> None:
     costs = Costs(measured)
-    for session in range(3):
+    for session in range(4):
         costs.observe(session, a_round(batch=2))
-    assert costs.sessions == 3
+    assert costs.sessions == 4
     costs.leave(2)
     costs.leave(2)
     costs.observe(1, replace(a_round(), finished=True))
+    costs.observe(3, replace(a_round(), finished=True))
     assert costs.sessions == 2  # A forward was shared with one of another gateway.
     for _ in range(300):
         costs.observe(7, a_round())

@@ -1,5 +1,6 @@
 """Plans of ``auto`` through its public seam: a learner makes policies, records go in, plans come out."""
 
+from dataclasses import replace
 from functools import partial
 from statistics import mode
 
@@ -131,7 +132,10 @@ def test_unsure_places_are_left_to_the_verifier() -> None:
     for _ in range(100):
         observer(a_round(4, 4, SURE))
         observer(a_round(4, 0, UNSURE))
-    policy = settled(learner)
+    probing = learner.policy(REQUEST, THERE)
+    assert probing.plan(Progress(UNSURE)).gamma > 0
+    assert probing.plan_ahead(Progress(SURE)) is None
+    policy = learner.policy(REQUEST, THERE)
     plan = policy.plan(Progress(SURE))
     assert plan.gamma > 3
     assert UNSURE < plan.solo_below < SURE
@@ -149,9 +153,10 @@ def test_modes_are_learned_apart_and_what_rounds_cost_is_not() -> None:
     greedy_too = GenerationRequest(
         (1,), SamplingParams(temperature=0.0), gate=Gate.AUTO, gamma=8, verification=Verification.REJECTION
     )
-    drafts = [settled(learner, one).plan(Progress()).gamma > 0 for one in (warm, rejection, greedy_too, REQUEST)]
+    cool = replace(warm, sampling=SamplingParams(temperature=0.5))
+    asked = (warm, rejection, greedy_too, cool, REQUEST)
     # The request's own temperature is 1.
-    assert drafts == [False, True, True, False]
+    assert [settled(learner, one).plan(Progress()).gamma > 0 for one in asked] == [False, True, True, True, False]
 
 
 def test_a_gate_that_ends_drafts_teaches_nothing() -> None:

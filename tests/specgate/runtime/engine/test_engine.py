@@ -510,3 +510,14 @@ async def test_a_session_with_broken_numbers_fails_alone_in_a_batch(tmp_path: Pa
         if isinstance(logits, torch.Tensor):
             assert torch.allclose(logits[0], eager_logits(tmp_path, [ids])[0, -1], atol=1e-4)
     assert sum(widths) >= len(prompts)
+
+
+async def test_what_broken_numbers_were_made_of_is_shared_with_nobody(tmp_path: Path) -> None:
+    pool = (runner := poisoned_model(tmp_path)).pool
+    ids = [13] * 33
+    async with running(runner) as engine:
+        with pytest.raises(NonFiniteLogits):
+            await engine.run(logits_of(pool.open(ids, len(ids)), 1))
+        again = pool.open(ids, len(ids))
+        pool.attach(again, len(ids) - 1)
+    assert again.num_cached == 0
