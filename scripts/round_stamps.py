@@ -76,7 +76,7 @@ def adapt(runner: Any) -> None:
         if hasattr(runner.kernel, name):
             setattr(runner.kernel, name, _timed("pack", getattr(runner.kernel, name)))
     if runner.kernel.name != "decoder" and runner.device.type == "cpu":
-        runner._call = _timed("forward", runner._call)
+        runner.call = _timed("forward", runner.call)
     runner.draft = _timed("launch", runner.draft)
     forward = _timed("launch", runner.forward)
     runner.forward = _between_events(forward) if runner.device.type == "cuda" else forward

@@ -73,10 +73,12 @@ class VerifyRounds:
         return running
 
     def _end(self, running: Future[None]) -> None:
-        self._within.close()
-        if not running.cancelled() and isinstance(error := running.exception(), Exception):
-            self._post(error)
-        self._idle.set()
+        try:
+            self._within.close()
+            if not running.cancelled() and isinstance(error := running.exception(), Exception):
+                self._post(error)
+        finally:
+            self._idle.set()
 
     def _tell(self, logprobs: PromptLogprobs) -> None:
         self._loop.call_soon_threadsafe(self._post, logprobs)

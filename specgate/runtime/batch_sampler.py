@@ -67,8 +67,7 @@ class Choosing(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """Return whether all that is done to the logits is a division by the temperature."""
-        params = self.params
-        return not self.weighs and (params.greedy or (params.top_k, params.top_p, params.min_p) == (0, 1.0, 0.0))
+        return not self.weighs and self.params.is_unfiltered
 
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share."""
@@ -201,16 +200,16 @@ def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
 
 
 class _Law(NamedTuple):
-    """What rows that are chosen together have in common; ``is_plain`` as of ``Choosing``, for all of them."""
+    """What rows that are chosen together have in common; ``unweighed``: none of them has a bias, a penalty or a bar."""
 
     params: SamplingParams
-    is_plain: bool
+    unweighed: bool
     with_probs: bool
 
     @property
     def is_raw(self) -> bool:
         """Return whether what is sampled is the raw distribution."""
-        return self.is_plain and self.params.temperature == 1.0
+        return self.unweighed and self.params.is_unfiltered and self.params.temperature == 1.0
 
 
 def _kind(entry: _Entry) -> Hashable:
@@ -231,20 +230,27 @@ def _law_of(choosing: Choosing) -> Hashable:
 def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     """Return [rows, 4]: the id chosen, its score, its lead over what else may be chosen, its raw probability.
 
-    float32 or float64, as the scores are; both hold every id below 2^24."""
+    float32 or float64, as the scores are; both hold every id below 2^24. Whoever is weighed, a row is chosen by the same
+    function.
+    """
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
     raw = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing])
     keys = [key for entry in entries for key in _keys(entry)]
-    is_plain = all(choosing.is_plain for choosing in choosings)
-    law = _Law(choosings[0].params, is_plain, any(choosing.with_probs for choosing in choosings))
-    if chooser is not None and is_plain:
+    unweighed = not any(choosing.weighs for choosing in choosings)
+    law = _Law(choosings[0].params, unweighed, any(choosing.with_probs for choosing in choosings))
+    if unweighed and chooser is not None and law.params.is_unfiltered:
         return chooser(raw, keys, law.params.temperature, law.with_probs)
     raw = weighed = raw.float()
-    if any(choosing.weighs for choosing in choosings):
+    if not unweighed:
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
+        if chooser is not None and law.params.is_unfiltered:
+            table = chooser(weighed, keys, law.params.temperature, False)
+            if law.with_probs:
+                table[:, 3:] = raw.log_softmax(-1).gather(1, table[:, :1].long()).exp()
+            return table
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
     if len(raw) <= step:
         return _choose(raw, weighed, keys, law)

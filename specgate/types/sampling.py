@@ -75,5 +75,10 @@ class SamplingParams:
         return self.temperature < GREEDY_BELOW
 
     @property
+    def is_unfiltered(self) -> bool:
+        """Return whether every token may be sampled, or none is."""
+        return self.greedy or (self.top_k, self.top_p, self.min_p) == (0, 1.0, 0.0)
+
+    @property
     def has_penalties(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)

@@ -247,6 +247,28 @@ async def test_a_draft_of_one_call_is_the_same_draft(folder: Path, temperature: 
         assert await asyncio.gather(*(one.text(seed=seed, **fields) for seed in seeds)) == expected
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sampling": SamplingParams(temperature=0.8, top_k=2)},
+        {"sampling": SamplingParams(temperature=0.8), "stop_token_ids": frozenset(range(8)), "min_tokens": 3},
+        {"sampling": SamplingParams(temperature=0.8), "vocab_size": 9},
+    ],
+    ids=["top-k", "min_tokens", "vocabulary"],
+)
+async def test_what_may_not_be_chosen_is_in_no_draft_of_one_call(folder: Path, fields: dict[str, Any]) -> None:
+    runner = one_call_runner(folder)
+    drafter, found = runner.drafter, []
+    for one_call in (drafter, None):
+        runner.drafter = one_call
+        async with drafting(runner, chains=False) as one:
+            sessions = [await one.session(seed=seed, **fields) for seed in range(6)]
+            found.append([(await one.draft(session, 0)).draft_token_ids for session in sessions])
+            for session in sessions:
+                session.free()
+    assert found[0] == found[1]
+
+
 async def test_a_draft_of_one_call_ends_early_for_who_comes_and_goes_on_behind_him(folder: Path) -> None:
     runner = one_call_runner(folder)
     async with drafting(runner, chains=False) as one:

@@ -16,7 +16,9 @@ from tests.support.services import PAIR
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_parts_of_a_round_add_up_to_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", ["auto", "none"])
+def test_the_parts_of_a_round_add_up_to_it(kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECGATE_CPU_KERNELS", kernels)
     report = tmp_path / "round.json"
     command = [sys.executable, str(ROOT / "scripts" / "measure_round.py"), "--vocabulary", "512", "--rounds", "8"]
     subprocess.run([*command, "--json", str(report)], check=True, timeout=110, capture_output=True)

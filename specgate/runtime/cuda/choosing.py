@@ -53,7 +53,7 @@ def choose(raw: torch.Tensor, keys: Sequence[int], temperature: float, with_prob
     parts = triton.cdiv(vocab_size, _BLOCK)
     found = torch.empty(num_rows, parts, _NUMBERS.value, dtype=torch.float64, device=raw.device)
     table = torch.empty(num_rows, 4, dtype=torch.float64, device=raw.device)
-    sampled = temperature > 0.0
+    sampled = bool(keys)
     starts = noise.on_device([noise.signed(key) for key in keys], torch.int64, raw.device) if sampled else table
     _choose_part[(num_rows, parts)](
         raw, starts, found, temperature, raw.stride(0), vocab_size, SAMPLED=sampled, BLOCK=_BLOCK

@@ -7,6 +7,7 @@ smaller than its bucket is padded, see ``packing``. What fits no bucket, prompts
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
+from weakref import WeakSet
 
 import torch
 
@@ -42,6 +43,7 @@ class CudaCapturer:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._alive = WeakSet[torch.cuda.CUDAGraph]()
         self._stream = torch.cuda.Stream(device)
 
     def capture(self, function: Callable[[], object]) -> Replay:
@@ -53,7 +55,11 @@ class CudaCapturer:
                 function()
             self._refuse_host_reads(function)
         current.wait_stream(self._stream)
+        if not self._alive:
+            # With its last graph a pool is gone for torch.
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
+        self._alive.add(graph)
         # Other threads of the process, a health check's among them, may use CUDA meanwhile.
         recording = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
         # Torch leaves the capture's stream current where a capture fails.

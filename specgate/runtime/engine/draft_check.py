@@ -13,7 +13,7 @@ from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedD
 from specgate.runtime.cuda.decoder.shape import shape_of
 from specgate.runtime.cuda.decoder.weights import stack_weights
 from specgate.runtime.cuda.graphs import Capturer
-from specgate.runtime.decoder_form import NotOfThisForm, form_of
+from specgate.runtime.decoder_form import form_of
 from specgate.runtime.engine.chain import Link, run_chain
 from specgate.runtime.engine.graph_check import opened
 from specgate.runtime.engine.isolation import device_is_lost
@@ -46,8 +46,9 @@ def stack_decoder(loaded: LoadedModel, page_size: int) -> StackedDecoder | None:
         form = form_of(loaded.model)
         shape = shape_of(form, page_size, num_columns, _ON_CUDA if loaded.device.type == "cuda" else _ELSEWHERE)
         return StackedDecoder(shape, stack_weights(form, loaded.context_length))
-    except NotOfThisForm as reason:
-        _log.info("drafts of %s are not made in one launch: %s", loaded.architecture, reason)
+    # The form is another one, or there is no memory for the weights as one matrix.
+    except Exception as reason:
+        _log.info("drafts of %s are not made in one launch: %s", loaded.architecture, reason_of(reason))
         return None
 
 

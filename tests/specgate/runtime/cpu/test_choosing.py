@@ -94,3 +94,19 @@ def test_the_noise_is_the_one_that_python_makes() -> None:
         first, second = sorted(gumbel, reverse=True)[:2]
         assert told[0] == gumbel.index(first)
         assert told[1:3] == pytest.approx([first, first - second], rel=1e-12, abs=1e-12)
+
+
+def test_a_row_is_chosen_alike_beside_one_that_is_weighed() -> None:
+    """Of two tokens whose scores are alike up to a float32's rounding, other arithmetic would choose the other."""
+    params, vocab_size = SamplingParams(temperature=0.7), 64
+    other = Choosing(SamplingParams(temperature=0.7, logit_bias={1: 0.5}), 7, 10, vocab_size)
+    for seed in range(400):
+        own = Choosing(params, seed, 10, vocab_size)
+        gumbel = noise.gumbel(own.noise_keys(1), torch.arange(vocab_size))[0]
+        row = torch.full((1, vocab_size), -60.0)
+        row[0, 1], row[0, 2] = 3.1, float((3.1 / 0.7 + gumbel[1] - gumbel[2]) * 0.7)
+        (alone,) = answers([row], [own], native_calls.choose)
+        beside, _ = answers([row, torch.randn(1, vocab_size)], [own, other], native_calls.choose)
+        assert isinstance(alone, Answer)
+        assert isinstance(beside, Answer)
+        assert alone.chosen == beside.chosen
