@@ -230,8 +230,8 @@ def _law_of(choosing: Choosing) -> Hashable:
 def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     """Return [rows, 4]: the id chosen, its score, its lead over what else may be chosen, its raw probability.
 
-    float32 or float64, as the scores are; both hold every id below 2^24. Whoever is weighed, a row is chosen by the same
-    function.
+    float32 or float64, as the scores are; both hold every id below 2^24. How a row is chosen does not
+    depend on whether another one is weighed.
     """
     choosings = [entry.choosing for entry in entries if entry.choosing is not None]
     if not choosings:
