@@ -6,8 +6,6 @@ A program that embeds it needs the names below. Each is imported when it is used
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import specgate  # noqa: F401  Before gRPC: it says how that polls.
-
 if TYPE_CHECKING:
     from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
     from orchestrator.generation.generation import Generation

@@ -88,9 +88,10 @@ sys.meta_path.insert(0, Look())
 """
 
 
-@pytest.mark.parametrize("module", ["orchestrator.services.streams", "specgate.rpc.server", "specgate.client.client"])
+@pytest.mark.parametrize("module", ["orchestrator.cli.main", "orchestrator.services.streams", "specgate.service.main"])
 def test_grpc_is_told_how_to_poll_before_it_comes_and_knows_what_it_is_told(module: str) -> None:
-    code = f"{_AS_GRPC_COMES}import {module}, grpc; grpc.insecure_channel('localhost:1').close()"
+    code = f"{_AS_GRPC_COMES}import {module}, grpc; grpc.insecure_channel('localhost:1').close()\n"
+    code += "assert 'GRPC_EXPERIMENTS' not in os.environ"
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_EXPERIMENTS"}
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True)

@@ -16,7 +16,7 @@ from tests.support.services import PAIR
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("kernels", ["auto", "none"])
+@pytest.mark.parametrize("kernels", [instruction_set(), InstructionSet.NONE])
 def test_the_parts_of_a_round_add_up_to_it(kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECGATE_CPU_KERNELS", kernels)
     report = tmp_path / "round.json"
