@@ -87,7 +87,7 @@ def test_what_a_grammar_forbids_is_never_chosen_and_no_rival() -> None:
     assert ours(logits, 0.0).tolist() == [[4100.0, 1.0, math.inf, 1.0]]
 
 
-def test_it_serves_rows_that_nothing_weighs_or_filters_and_torch_all_others() -> None:
+def test_it_serves_rows_that_nothing_filters_and_torch_all_others() -> None:
     seen: list[float] = []
 
     def noticing(raw: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool) -> torch.Tensor:
@@ -107,7 +107,7 @@ def test_it_serves_rows_that_nothing_weighs_or_filters_and_torch_all_others() ->
         assert after.chosen.token_ids == before.chosen.token_ids
         assert after.chosen.near_ties == before.chosen.near_ties
         assert after.chosen.probs == pytest.approx(before.chosen.probs, rel=1e-5)
-    assert seen == [0.0, 0.7]
+    assert seen == [0.0, 0.7, 1.0]
 
 
 def test_where_it_gives_something_else_torch_chooses(
