@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 import measure_forward as forwards
 import torch
@@ -42,17 +43,14 @@ def empty(context: Context) -> str:
     return f"a barrier {barrier_us:.2f} µs; " + ", ".join(f"{name} {us:.2f} µs" for name, us in chains.items())
 
 
-def _meeting(
-    kernels: object, place: object, programs: int, warps: int, context: Context
-) -> Callable[[], object] | None:
-    meet: Callable[..., object] = getattr(kernels, "meet")  # noqa: B009
+def _meeting(kernels: Any, place: Any, programs: int, warps: int, context: Context) -> Callable[[], object] | None:
     try:
-        meet(place, programs, 2, warps)
+        kernels.meet(place, programs, 2, warps)
     # A launch that does not fit is refused.
     except RuntimeError as refusal:
         context.progress(f"{programs} programs of {warps} warps: {refusal}")
         return None
-    return lambda: meet(place, programs, PHASES, warps)
+    return lambda: kernels.meet(place, programs, PHASES, warps)
 
 
 def _told(context: Context, device: torch.device, name: str, run: Callable[[], object]) -> float:

@@ -64,11 +64,6 @@ class Choosing(NamedTuple):
         """Return whether it is not the logits themselves that are chosen from. A mask is in them already."""
         return self.prefix is not None or self.barred is not None or bool(self.params.logit_bias)
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether all that is done to the logits is a division by the temperature."""
-        return not self.weighs and self.params.is_unfiltered
-
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share."""
         return [noise.row_key(self.seed, self.position + i, Purpose.SHARED) for i in range(num_rows)]
@@ -113,7 +108,7 @@ def answers(
     Args:
         logits: each task's rows, [num_logits, vocabulary]; it may be none. Answers have them masked.
         asked: how each task's rows are chosen; None: it is given the logits alone.
-        chooser: chooses where nothing is done to the logits but a division by the temperature.
+        chooser: chooses where nothing is filtered.
     """
     entries = [_Entry(masked(rows, choosing), choosing) for rows, choosing in zip(logits, asked, strict=True)]
     alike: dict[Hashable, list[int]] = {}
@@ -241,16 +236,16 @@ def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     keys = [key for entry in entries for key in _keys(entry)]
     unweighed = not any(choosing.weighs for choosing in choosings)
     law = _Law(choosings[0].params, unweighed, any(choosing.with_probs for choosing in choosings))
-    if unweighed and chooser is not None and law.params.is_unfiltered:
-        return chooser(raw, keys, law.params.temperature, law.with_probs)
-    raw = weighed = raw.float()
+    weighed = raw
     if not unweighed:
         weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
-        if chooser is not None and law.params.is_unfiltered:
-            table = chooser(weighed, keys, law.params.temperature, False)
-            if law.with_probs:
-                table[:, 3:] = raw.log_softmax(-1).gather(1, table[:, :1].long()).exp()
-            return table
+    if chooser is not None and law.params.is_unfiltered:
+        table = chooser(weighed, keys, law.params.temperature, law.with_probs and unweighed)
+        if law.with_probs and not unweighed:
+            table[:, 3:] = raw.float().log_softmax(-1).gather(1, table[:, :1].long()).exp()
+        return table
+    raw = raw.float()
+    weighed = raw if unweighed else weighed
     step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
     if len(raw) <= step:
         return _choose(raw, weighed, keys, law)

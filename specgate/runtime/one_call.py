@@ -50,4 +50,5 @@ class OneCallDrafter(Protocol):
 
 def is_plain(choosing: Choosing) -> bool:
     """Return whether tokens are chosen by their logits and the temperature alone, and nothing more is wanted."""
-    return choosing.is_plain and not choosing.with_probs and choosing.allowed is None
+    is_masked = choosing.weighs or choosing.allowed is not None
+    return choosing.params.is_unfiltered and not is_masked and not choosing.with_probs

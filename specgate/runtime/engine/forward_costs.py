@@ -19,12 +19,12 @@ MOST_REPEATS, BUDGET_S = 7, 1.0
 def measure_forwards(runner: ModelRunner, *, drafts: bool = False) -> tuple[ForwardCost, ...]:
     """Return the least microseconds of a forward of one sequence, by its rows; the pages are free again after it.
 
-    Args:
-        drafts: the runner is a drafter's: a lone row is a token of a draft.
-
     The least, since whatever else runs on the machine only adds to it: drafter and verifier must compare.
 
     Widths that do not fit into the pages or the context are left out.
+
+    Args:
+        drafts: the runner is a drafter's: a lone row is a token of a draft.
     """
     length = min(
         runner.loaded.context_length, runner.pool.num_pages * runner.pool.page_size, CONTEXT_TOKENS + WIDTHS[-1]

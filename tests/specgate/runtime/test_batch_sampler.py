@@ -125,7 +125,7 @@ def _all_alike(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _raw_for_all(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *law: real(*law)._replace(is_plain=True)
+    return lambda *law: real(*law)._replace(unweighed=True)
 
 
 MUTANTS = {"_keys": _one_position_off, "_hand_out": _in_reverse, "_kind": _all_alike, "_Law": _raw_for_all}
