@@ -37,7 +37,7 @@ class Wheel(NamedTuple):
 
 
 Wheels = tuple[Wheel, ...]
-PIECE_BYTES = 48 << 20
+PIECE_BYTES = 32 << 20
 """What is carried to a machine without a network goes there in pieces of so much, each in a folder of its own."""
 
 TOOLS: Wheels = (

@@ -105,11 +105,11 @@ def expect_same(name: str, generations: list[Generation], expected: list[Generat
         assert (one.text, one.finish_reason) == (other.text, other.finish_reason)
 
 
-def expect_batched(generations: list[Generation]) -> None:
-    """Forwards were shared, drafts were asked for and used: else the equality would mean little."""
+def expect_batched(generations: list[Generation], sharing: int) -> None:
+    """Forwards were shared by so many, drafts were asked for and used: else the equality would mean little."""
     widths = sum((g.stats.batch_widths for g in generations), Counter())
     print(f"sessions a forward: {dict(sorted(widths.items()))}")
-    assert max(widths) > 3
+    assert max(widths) >= sharing
     assert sum(g.stats.accepted for g in generations) > 100
     assert sum(g.stats.solo_tokens for g in generations) > 0
     assert [g.stats.failures_survived for g in generations] == [0] * len(generations)
@@ -133,4 +133,5 @@ async def test_sixteen_at_once_write_what_each_writes_alone(
             expected = (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
         for interval_s, generations in zip(INTERVALS_S, results, strict=True):
             expect_same(f"round {round_index}, one every {interval_s} s", generations, expected)
-            expect_batched(generations)
+            # Of those that come one by one, a quick machine has ended some before others begin.
+            expect_batched(generations, sharing=2 if interval_s else 4)
