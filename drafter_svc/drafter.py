@@ -12,7 +12,6 @@ from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.model import Draft, DraftToken, Terms
-from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.barred import Barred
@@ -45,7 +44,7 @@ class DraftSession:
         pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
         sharpness: of the guesses, shared by sessions whose targets choose alike.
-        method: what its drafts are called; ``SUFFIX_AND_MODEL`` copies where the text repeats itself, and drafts else.
+        method: what its drafts are called, ``MODEL`` or ``LAYER_SKIP``.
         grammar: what the answer may be; None: anything.
 
     Raises:
@@ -79,10 +78,8 @@ class DraftSession:
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
         self.sharpness = sharpness or Sharpness()
-        has_text = method is DraftMethod.SUFFIX_AND_MODEL
-        self._text = SuffixText(committed) if has_text else None
-        self._method = DraftMethod.MODEL if has_text else method
-        tools = Drafting(self.extend, self._candidates, self._next_copied)
+        self._method = method
+        tools = Drafting(self.extend, self._candidates, method)
         self.ahead = RunAhead(spec, pool, self.capacity, tools, self.sharpness)
 
     def free(self) -> None:
@@ -111,8 +108,6 @@ class DraftSession:
     def commit(self, request: DraftRequest) -> None:
         """Follow the target: keep the KV of what was accepted, drop the rest. Raises OutOfSync, see ``RoundOrder``."""
         self._order.begin(request)
-        if self._text is not None:
-            self._text.extend(request.token_ids)
         if self._grammar is not None:
             self._grammar.commit(request.token_ids)
         committed, start = self._readable(request.token_ids), request.position
@@ -132,42 +127,12 @@ class DraftSession:
             return (yield from self.warm())
         num_prepared = len(draft.tokens)
         yield from self.extend(draft)
-        return draft.proposal(num_prepared)
+        return draft.proposal(num_prepared, self._method)
 
     def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
-        if not draft.tokens:
-            self._copy(draft)
         while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
             yield from self._add(draft)
-
-    def _copy(self, draft: Draft) -> None:
-        """Let the draft be what followed the end of the text earlier in it, as far as there is evidence: no forward."""
-        draft.method = self._method
-        copied = self._copied(draft, min(draft.terms.gamma, self.capacity - len(draft.sequence)))
-        if copied:
-            draft.method, draft.ended = DraftMethod.SUFFIX, True
-            draft.sequence.append(copied)
-            certain = SparseDistribution.certain if self.spec.rejects else lambda token_id: None
-            draft.tokens = [DraftToken(token_id, 1.0, certain(token_id)) for token_id in copied]
-
-    def _copied(self, draft: Draft, most: int) -> list[int]:
-        """Return up to ``most`` tokens that followed the end of the draft's sequence: to a stop token, and to one that
-        the draft model has no row for.
-        """
-        if self._text is None or most <= 0:
-            return []
-        behind = draft.sequence.token_ids[self.num_committed :]
-        copied = self._text.draft(most, behind, least=SURER_MATCH)
-        if self._grammar is not None:
-            copied = copied[: self._grammar.num_following(copied, behind)]
-        known = next((index for index, one in enumerate(copied) if one >= self._num_rows), len(copied))
-        return list(until_stop(copied[:known], self.spec.stop_token_ids))
-
-    def _next_copied(self, draft: Draft) -> int | None:
-        """Return the token that a copy goes on with, if the draft is one that does."""
-        copied = self._copied(draft, 1) if draft.method is DraftMethod.SUFFIX else []
-        return copied[0] if copied else None
 
     def _add(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
         """Run the last token and draft the one behind it; several, where the engine can run them in a row."""

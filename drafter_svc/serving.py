@@ -60,11 +60,9 @@ class DraftRounds:
 def maker_of(served: Any) -> MakerOf:
     """Return how the sessions of a service are made; torch is imported only where there is a model."""
     if not served.draft_method.has_model:
-        from drafter_svc.sources.answer_memory import AnswerMemory
         from drafter_svc.sources.suffix_session import SuffixSession
 
-        memory = AnswerMemory(served.memory_bytes) if served.memory_bytes else None
-        return lambda spec: partial(SuffixSession, memory=memory)
+        return lambda spec: SuffixSession
     from drafter_svc.drafter import DraftSession
     from drafter_svc.run_ahead.sharpness import SharpnessByMode
 

@@ -25,12 +25,12 @@ class Drafting(NamedTuple):
     Attributes:
         extend: drafts on, to the draft's own terms.
         candidates: what the target may choose at the positions of these logits, from the draft's first one on.
-        next_copied: the token that a draft goes on with if it is a copy; None where it is none, or the copy has ended.
+        method: what its drafts are called.
     """
 
     extend: Callable[[Draft], Guessing]
     candidates: Callable[[torch.Tensor, Draft], list[list[Candidate]]]
-    next_copied: Callable[[Draft], int | None]
+    method: DraftMethod
 
 
 class Tools(NamedTuple):
@@ -48,10 +48,6 @@ class Tools(NamedTuple):
     drafting: Drafting
     stop_token_ids: Set[int]
     acceptance: AcceptanceRate | None
-
-
-COPY_CHANCE = 0.5
-"""That the target goes on with a copy to the draft's end and one token more: often enough to look a round further."""
 
 
 class Order(NamedTuple):
@@ -127,9 +123,6 @@ class BranchSet:
     def _prepare(self, order: Order) -> Guessing:
         """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
         draft, tools = self.proposed, self._tools
-        if draft.method is DraftMethod.SUFFIX:
-            self._open_copy(order)
-            return
         if draft.sequence.num_cached < len(draft.sequence) - 1:
             return
         logits, trunk, position = draft.logits, draft.sequence, len(draft.sequence) - len(draft.tokens)
@@ -144,14 +137,6 @@ class BranchSet:
         if trunk is not draft.sequence:
             # Its pages go to its branches: the last one to write needs no copy.
             tools.pool.discard(trunk)
-
-    def _open_copy(self, order: Order) -> None:
-        """Open the branch on which the target goes on with the copy: no forward tells of another one."""
-        draft = self.proposed
-        if (token_id := self._tools.drafting.next_copied(draft)) is not None:
-            num_drafted = len(draft.tokens)
-            position = len(draft.sequence) - num_drafted
-            self._open(Outcome(num_drafted, token_id), COPY_CHANCE, draft.sequence, position, order)
 
     def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, position: int, order: Order) -> None:
         """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
@@ -183,7 +168,7 @@ class BranchSet:
             self.announced = next(iter(drafts))
             committed = len(self.proposed.sequence) - len(self.proposed.tokens) - len(self.assumed)
             told = (
-                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), draft.method)
+                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), self._tools.drafting.method)
                 for ids, draft in drafts.items()
             )
             announce(Announcement(committed, tuple(told), self.terms.gamma, self.terms.stop_below))

@@ -35,7 +35,7 @@ class Terms(NamedTuple):
 
 @dataclass(slots=True)
 class Draft:
-    """Tokens drafted one after the other by ``method``, the last ones of ``sequence``.
+    """Tokens drafted one after the other, the last ones of ``sequence``.
 
     ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
     """
@@ -45,7 +45,6 @@ class Draft:
     tokens: list[DraftToken] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)
     ended: bool = False
-    method: DraftMethod = DraftMethod.MODEL
 
     @property
     def token_ids(self) -> list[int]:
@@ -66,14 +65,13 @@ class Draft:
             self.sequence.truncate(len(self.sequence) - surplus)
             del self.tokens[num_tokens:], self.logits[num_tokens:]
             self.ended = False
-            self.method = self.method if self.tokens else DraftMethod.MODEL
 
-    def proposal(self, num_prepared: int) -> Proposal:
+    def proposal(self, num_prepared: int, method: DraftMethod) -> Proposal:
         """Return it as a proposal whose first ``num_prepared`` tokens were there before the round."""
         return Proposal(
             tuple(self.token_ids),
             tuple(token.distribution for token in self.tokens if token.distribution is not None),
             from_run_ahead=0 < num_prepared == len(self.tokens),
             num_prepared=num_prepared,
-            method=self.method,
+            method=method,
         )

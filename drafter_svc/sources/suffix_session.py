@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from drafter_svc.rounds import RoundOrder
-from drafter_svc.sources.answer_memory import AnswerMemory
 from drafter_svc.sources.source import Announce, Submit, Work
 from drafter_svc.sources.suffix import SuffixText, until_stop
 from specgate.service.text import TextPool
@@ -27,13 +26,12 @@ class SuffixSession:
 
     Args:
         pool: counts the tokens that all sessions hold.
-        memory: of past answers, copied from where the text has no longer match of its own. None: there is none.
 
     Raises:
         KVCacheFull: the prompt does not fit beside the other sessions' texts.
     """
 
-    def __init__(self, spec: SessionSpec, pool: TextPool, memory: AnswerMemory | None = None) -> None:
+    def __init__(self, spec: SessionSpec, pool: TextPool) -> None:
         self.spec = spec
         self.last_proposal: Sequence[int] = ()
         self.was_announced = False
@@ -44,10 +42,6 @@ class SuffixSession:
         self._held = pool.take(len(committed))
         self._order = RoundOrder(len(committed))
         self._text = SuffixText(committed)
-        self._memory = memory
-        # Ids of another tokenizer mean something else.
-        self._reader = spec.cache_salt, spec.vocab_size, frozenset(spec.tokenizer_fingerprint.items())
-        self._recall = memory.recall(self._reader, committed) if memory is not None else None
         self._is_full = False
         """The pool had no room for what the target said: nothing more is drafted."""
 
@@ -93,8 +87,6 @@ class SuffixSession:
 
     def free(self) -> None:
         """See ``SourceSession``."""
-        if self._memory is not None and self._held:
-            self._memory.learn(self._reader, self._text.token_ids[len(self.spec.prompt_token_ids) :])
         self._pool.give(self._held)
         self._held = 0
 
@@ -103,18 +95,12 @@ class SuffixSession:
         if not self._is_full:
             self._held += len(token_ids)
             self._text.extend(token_ids)
-            if self._recall is not None:
-                self._recall.follow(token_ids)
 
     def _draft(self, gamma: int, behind: Sequence[int] = (), awaited: int = 0) -> TokenIds:
         """Return up to ``gamma`` tokens: the last one is the first stop token."""
         if gamma == 0 or self._is_full:
             return ()
-        drafted = self._text.draft(gamma, behind, awaited)
-        if self._recall is not None:
-            # As long as its evidence is: a short match here says less than a long one there.
-            drafted = max(drafted, self._recall.draft(gamma, behind, awaited), key=len)
-        return tuple(until_stop(drafted, self.spec.stop_token_ids))
+        return tuple(until_stop(self._text.draft(gamma, behind, awaited), self.spec.stop_token_ids))
 
     def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:
         """Return what is drafted behind ``proposed`` and the first token of the copy, and behind that round."""

@@ -28,8 +28,6 @@ _ACCEPTED = {
     DraftMethod.MODEL: TokenSource.ACCEPTED,
     DraftMethod.LAYER_SKIP: TokenSource.ACCEPTED_LAYER_SKIP,
     DraftMethod.SUFFIX: TokenSource.ACCEPTED_SUFFIX,
-    # A drafter that does not say which of the two it was.
-    DraftMethod.SUFFIX_AND_MODEL: TokenSource.ACCEPTED,
 }
 
 

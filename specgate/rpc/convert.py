@@ -42,7 +42,6 @@ _METHOD_TO_PB = {
     DraftMethod.MODEL: pb2.DRAFT_METHOD_MODEL,
     DraftMethod.LAYER_SKIP: pb2.DRAFT_METHOD_LAYER_SKIP,
     DraftMethod.SUFFIX: pb2.DRAFT_METHOD_SUFFIX,
-    DraftMethod.SUFFIX_AND_MODEL: pb2.DRAFT_METHOD_SUFFIX_AND_MODEL,
 }
 _METHOD_FROM_PB = {value: method for method, value in _METHOD_TO_PB.items()}
 

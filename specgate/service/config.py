@@ -78,18 +78,9 @@ class ServiceConfig(ModelSettings):
         """File of the blocks that are left out; a verifier's model is whole."""
         return None
 
-    @property
-    def memory_bytes(self) -> int:
-        """Of past answers; only a drafter keeps any."""
-        return 0
-
 
 class DrafterConfig(ServiceConfig, DraftModelSettings):
     """A drafter as a process."""
-
-    @property
-    def memory_bytes(self) -> int:
-        return self.answer_memory_bytes
 
     @property
     def draft_method(self) -> DraftMethod:

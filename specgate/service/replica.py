@@ -169,7 +169,7 @@ def load_served(
         ModelLoadError, UnsupportedArchitecture: the model cannot be served at all.
     """
     if not config.has_model:
-        return ServedText(config.max_sessions, config.kv_tokens, leases, config.memory_bytes, config.silence)
+        return ServedText(config.max_sessions, config.kv_tokens, leases, config.silence)
     import torch
 
     from specgate.devices import pick_device

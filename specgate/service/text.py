@@ -90,7 +90,6 @@ class ServedText:
     Args:
         num_tokens: of all sessions' texts at the most; None is ``DEFAULT_TOKENS``.
         leases: whose tokens a session needs; None lets anybody in.
-        memory_bytes: of past answers, kept for later ones; 0 keeps none.
         silence: how long a client may say nothing.
     """
 
@@ -102,10 +101,8 @@ class ServedText:
         max_sessions: int,
         num_tokens: int | None = None,
         leases: LeaseBook | None = None,
-        memory_bytes: int = 0,
         silence: SilenceLimits = SilenceLimits(),
     ) -> None:
-        self.memory_bytes = memory_bytes
         self.silence = silence
         self.engine = InlineEngine()
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)

@@ -7,7 +7,7 @@ from drafter_svc.run_ahead.branches import Drafting
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.sources.model import Draft, Terms
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import DraftRequest, TokenIds
+from specgate.types import DraftMethod, DraftRequest, TokenIds
 
 
 class WithAhead(DraftSession):
@@ -17,7 +17,7 @@ class WithAhead(DraftSession):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        drafting = Drafting(self.extend, self._candidates, self._next_copied)
+        drafting = Drafting(self.extend, self._candidates, DraftMethod.MODEL)
         self.ahead = self.ahead_type(self.spec, self._pool, self.capacity, drafting, self.sharpness)
 
 
