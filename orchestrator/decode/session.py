@@ -126,7 +126,7 @@ class Session:
         self.round += 1
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
-        return self._report(plan.gamma, plan.stop_below) if plan.tells_drafter else None
+        return self._report(plan.gamma, plan.stop_below) if plan.sends_to_drafter else None
 
     def lost(self, role: str, error: BaseException | None) -> None:
         """Count a service, "drafter" or "verifier", that this request goes on without or has replaced."""
