@@ -1,9 +1,9 @@
 """A session that drafts by suffix matches: no model, no device, and nothing without evidence."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from drafter_svc.rounds import RoundOrder
-from drafter_svc.sources.source import Announce, Submit, Work
+from drafter_svc.sources.source import Announce, RoundOrder, Submit
 from drafter_svc.sources.suffix import SuffixText, until_stop
 from specgate.service.text import TextPool
 from specgate.types import (
@@ -16,6 +16,9 @@ from specgate.types import (
     SessionSpec,
     TokenIds,
 )
+
+if TYPE_CHECKING:
+    from specgate.runtime.engine.engine import Task
 
 DEFAULT_ANNOUNCED = 16
 """Tokens of an announced draft while nobody said how many are wanted."""
@@ -49,12 +52,12 @@ class SuffixSession:
     def ahead(self) -> "SuffixSession":
         return self
 
-    def warm(self) -> Work:
+    def warm(self) -> "Task[Proposal]":
         """See ``SourceSession``: the text was read when the session was opened."""
         return Proposal()
         yield
 
-    def draft(self, request: DraftRequest) -> Work:
+    def draft(self, request: DraftRequest) -> "Task[Proposal]":
         """See ``SourceSession``."""
         self._order.begin(request)
         self._follow(request.token_ids)

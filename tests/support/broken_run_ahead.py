@@ -3,9 +3,9 @@
 from typing import Any
 
 from drafter_svc.drafter import DraftSession
-from drafter_svc.run_ahead.branches import Drafting
+from drafter_svc.run_ahead.branches import BranchContext
 from drafter_svc.run_ahead.session import RunAhead
-from drafter_svc.sources.model import Draft, Terms
+from drafter_svc.sources.draft import Draft, DraftLimits
 from specgate.runtime.kv_pages import KVSequence
 from specgate.types import DraftMethod, DraftRequest, TokenIds
 
@@ -17,8 +17,8 @@ class WithAhead(DraftSession):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        drafting = Drafting(self.extend, self._candidates, DraftMethod.MODEL)
-        self.ahead = self.ahead_type(self.spec, self._pool, self.capacity, drafting, self.sharpness)
+        context = BranchContext(self.spec, self._pool, self.capacity, self.extend, self._candidates, DraftMethod.MODEL)
+        self.ahead = self.ahead_type(context, self.sharpness)
 
 
 class AdoptsAnother(WithAhead):
@@ -64,9 +64,9 @@ class ReusesTheKey(WithAhead):
 
     class ahead_type(RunAhead):
         def start(self, num_rows: int, submit: Any, announce: Any = None) -> None:
-            if self._coming is not None:
-                self._coming = self._coming._replace(round=self._coming.round - 1)
+            if self._next_limits is not None:
+                self._next_limits = self._next_limits._replace(round=self._next_limits.round - 1)
             super().start(num_rows, submit, announce)
 
-        def _fits(self, prepared: Terms, asked: Terms) -> bool:
+        def _fits(self, prepared: DraftLimits, asked: DraftLimits) -> bool:
             return True

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from drafter_svc.drafter import DraftSession
+from drafter_svc.rounds import drafting
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
 from drafter_svc.run_ahead.branches import Branch, BranchSet
-from drafter_svc.serving import drafting
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, Verification
 from tests.support.broken_run_ahead import AdoptsAnother, GoesOnBehindAnother, KeepsWrongKeys, ReusesTheKey
