@@ -5,6 +5,7 @@ Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, befor
 
 import struct
 from collections.abc import Sequence
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
@@ -25,30 +26,14 @@ from specgate.types import (
 )
 from specgate.v1 import types_pb2 as pb2
 
-_VERIFICATION_TO_PB = {
-    Verification.SHARED_NOISE: pb2.VERIFICATION_SHARED_NOISE,
-    Verification.REJECTION: pb2.VERIFICATION_REJECTION,
+_VERIFICATION_TO_PB: dict[Verification, pb2.Verification] = {
+    mode: getattr(pb2, f"VERIFICATION_{mode.name}") for mode in Verification
 }
 _VERIFICATION_FROM_PB = {value: mode for mode, value in _VERIFICATION_TO_PB.items()}
 _SAMPLING_NUMBERS = [name for name in SAMPLING_FIELDS if name != "logit_bias"]
-_INFO_FIELDS = (
-    "model",
-    "role",
-    "architecture",
-    "dtype",
-    "device",
-    "context_length",
-    "vocab_size",
-    "num_parameters",
-    "max_sessions",
-    "kv_tokens",
-    "proto_version",
-    "boot_id",
-    "active_sessions",
-    "free_kv_tokens",
-    "uptime_s",
-    "batch_invariant",
-)
+_CONVERTED_INFO = {"tokenizer_fingerprint", "eos_token_ids", "forward_costs", "draft_method"}
+_INFO_FIELDS = [field.name for field in fields(ModelInfo) if field.name not in _CONVERTED_INFO]
+"""The fields of ``ModelInfo`` that are on the wire as they are."""
 MAX_EOS_TOKEN_IDS = 256
 MAX_FORWARD_COSTS = 64
 _FLOAT32_DIGITS = range(6, 10)
