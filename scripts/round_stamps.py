@@ -26,7 +26,7 @@ Stamp = tuple[int, str, int]
 _MARKS = (
     ("orchestrator.decode.session", "Session.commit", "committed"),
     ("orchestrator.services.drafter_link", "draft_round_to_pb", "drafter asked"),
-    ("drafter_svc.serving", "DraftRounds.draft", "drafter has it"),
+    ("drafter_svc.rounds", "DraftRounds.draft", "drafter has it"),
     ("drafter_svc.service", "draft_response_to_pb", "drafter answers"),
     ("orchestrator.services.reattach", "check_proposal", "proposal is there"),
     ("orchestrator.services.links", "verify_round_to_pb", "verifier asked"),

@@ -28,8 +28,6 @@ _ACCEPTED = {
     DraftMethod.MODEL: TokenSource.ACCEPTED,
     DraftMethod.LAYER_SKIP: TokenSource.ACCEPTED_LAYER_SKIP,
     DraftMethod.SUFFIX: TokenSource.ACCEPTED_SUFFIX,
-    # A drafter that does not say which of the two it was.
-    DraftMethod.SUFFIX_AND_MODEL: TokenSource.ACCEPTED,
 }
 
 
@@ -128,7 +126,7 @@ class Session:
         self.round += 1
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
-        return self._report(plan.gamma, plan.stop_below) if plan.tells_drafter else None
+        return self._report(plan.gamma, plan.stop_below) if plan.sends_to_drafter else None
 
     def lost(self, role: str, error: BaseException | None) -> None:
         """Count a service, "drafter" or "verifier", that this request goes on without or has replaced."""

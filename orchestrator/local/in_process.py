@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from drafter_svc.serving import DraftRounds, maker_of
 from orchestrator.decode.lookahead import HearsAnnouncements
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
@@ -111,7 +111,7 @@ async def loaded(
             config = config_of(service.role, **service.settings.model_dump())
             tell = partial(on_loading, service.role)
             # With a dead engine the requests fail, and whoever made them lives on.
-            load = partial(load_served, service.role, config, adapt=adapt, on_failure=None)
+            load = partial(load_served, service.role, config, adapt=adapt, exits_on_failure=False)
             served[service.role] = await asyncio.to_thread(load, tell, _naming(service.role, on_notice))
         yield InProcessDialer(served)
     finally:

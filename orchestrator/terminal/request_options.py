@@ -123,7 +123,7 @@ def request_for(
     gate = drafting.gate or DEFAULT_GATE
     request = GenerationRequest(
         prompt_token_ids=(),
-        sampling=_sampling_params(sampling),
+        sampling=SamplingParams.from_fields_of(sampling),
         max_tokens=max_tokens if sampling.max_tokens is None else sampling.max_tokens,
         seed=sampling.seed,
         stop=sampling.stop,
@@ -154,16 +154,4 @@ def check_limits(request: GenerationRequest) -> None:
         max_tokens=request.max_tokens,
         stop_token_ids=request.stop_token_ids,
         logprobs=request.logprobs,
-    )
-
-
-def _sampling_params(options: SamplingOptions) -> SamplingParams:
-    return SamplingParams(
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        min_p=options.min_p,
-        repetition_penalty=options.repetition_penalty,
-        presence_penalty=options.presence_penalty,
-        frequency_penalty=options.frequency_penalty,
     )

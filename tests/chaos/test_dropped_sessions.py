@@ -128,7 +128,7 @@ async def settled(services: tuple[InProcess, InProcess], num_tasks: int) -> None
     """Wait until nothing is left; the test's own timeout is the limit."""
 
     def busy() -> bool:
-        in_use = any(s.pages_in_use or s.model.num_sessions or s.server.active_calls for s in services)
+        in_use = any(s.pages_in_use or s.model.admission.num_sessions or s.server.active_calls for s in services)
         return in_use or len(asyncio.all_tasks()) > num_tasks
 
     while busy():  # noqa: ASYNC110 - there is nothing that could tell us
@@ -153,14 +153,14 @@ async def test_dropped_sessions_leave_nothing_behind(services: tuple[InProcess, 
     for service in services:
         service.model.engine.runner.pool.check_integrity()
         assert service.pages_in_use == 0
-        assert service.model.num_sessions == 0
+        assert service.model.admission.num_sessions == 0
         assert service.model.engine.num_jobs == 0
 
 
 async def test_a_session_opened_after_the_storm_is_served(services: tuple[InProcess, InProcess]) -> None:
     _, verifier = services
     async with open_channel(verifier.server.endpoint) as channel:
-        for _ in range(verifier.model.max_sessions + 5):
+        for _ in range(verifier.model.admission.max_sessions + 5):
             await drop_verify(VerifierServiceStub(channel), "in a round")
         await settled(services, 1_000)
         call = VerifierServiceStub(channel).Verify()

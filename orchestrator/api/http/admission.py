@@ -19,16 +19,6 @@ from specgate.rpc.validate import check_token_ids
 from specgate.types import Grammar, ModelInfo, SamplingParams
 
 Asked = CompletionRequest | ChatRequest | ResponsesRequest
-SAMPLING_FIELDS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-)
 
 
 async def admissible(
@@ -146,13 +136,12 @@ def _generation_request(
     # One token is decoded in any case; where none is asked for it is left out of the answer.
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
     defaults = request_queue.defaults
-    said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
     gate = defaults.gate if params.gate is None else params.gate
     # A threshold belongs to its gate: the default one says nothing to another gate.
     threshold = defaults.gate_threshold if gate is defaults.gate else None
     return GenerationRequest(
         prompt_token_ids=prompt,
-        sampling=SamplingParams(**said),
+        sampling=SamplingParams.from_fields_of(params),
         max_tokens=max_tokens,
         seed=params.seed,
         stop=tuple(params.stop or ()),

@@ -111,7 +111,7 @@ class Costs:
         # A single session waits for nobody, so the whole verdict time is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(self._target, verdict.batch_rows) / self._unit_us
-        is_quiet = record.undrafted and not record.plan.tells_drafter and sessions == 1
+        is_quiet = record.undrafted and not record.plan.sends_to_drafter and sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if gamma := len(record.proposal):
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
