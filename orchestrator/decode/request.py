@@ -201,7 +201,8 @@ class Delta:
     ``text`` is the text that became complete. A multi-byte character waits for its last token, and the possible start
     of a stop string waits until it is decided. ``sources`` has one entry per token. ``prompt_logprobs``, if requested,
     are in the first delta: one entry for each prompt token but the first. So is ``cached_tokens``, of the prompt.
-    ``records`` are the verdicts of the tokens.
+    ``records`` are the verdicts of the tokens. ``committed_s``, in seconds of ``time.perf_counter``, is when the tokens
+    were committed. ``stats`` is in the last delta.
     """
 
     token_ids: tuple[int, ...]
@@ -212,6 +213,8 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     records: tuple[RoundRecord, ...] = ()
     cached_tokens: int = 0
+    committed_s: float = field(default=0.0, compare=False)
+    stats: GenerationStats | None = field(default=None, compare=False)
 
     def without_records(self) -> Self:
         """Return what an answer needs that does not tell of rounds. Of a long one the records are most of the objects

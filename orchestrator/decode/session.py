@@ -193,6 +193,8 @@ class Session:
             prompt_logprobs=verdict.prompt_logprobs,
             records=(record,),
             cached_tokens=cached_tokens,
+            committed_s=self._round_start_s,
+            stats=self.stats if self.finished else None,
         )
 
     def _end(self, tokens: tuple[int, ...], verdict: Verdict) -> Ending:
