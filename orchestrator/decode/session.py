@@ -152,7 +152,7 @@ class Session:
         """Count the round's time from now: it is the first one, or the one before it broke off, who knows when."""
         self._round_start_s = self._clock()
 
-    def leave_out(self, ready_s: float, wanted_s: float, *, beside_target: bool = False) -> None:
+    def exclude_from_timing(self, ready_s: float, wanted_s: float, *, beside_target: bool = False) -> None:
         """Leave out of the round's time that its proposal lay there, from ``ready_s`` until the reader ``wanted`` it.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from drafter_svc.run_ahead.budget import RunAheadBudget
 from drafter_svc.serving import DraftRounds, maker_of
-from orchestrator.decode.lookahead import HearsAnnouncements
+from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
@@ -147,7 +147,7 @@ class _Ending:
         await asyncio.wait({self._task}, timeout=CLOSING_S)
 
 
-class InProcessDrafter(HearsAnnouncements):
+class InProcessDrafter(Announcer):
     """A session on the drafter of this process.
 
     Args:

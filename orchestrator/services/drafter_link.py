@@ -2,7 +2,7 @@
 
 import asyncio
 
-from orchestrator.decode.lookahead import MOST_A_ROUND, HearsAnnouncements
+from orchestrator.decode.lookahead import MAX_ANNOUNCEMENTS_PER_ROUND, Announcer
 from orchestrator.services.streams import SessionStream, answered_by, check_round
 from specgate.errors import InternalError
 from specgate.rpc.convert import draft_response_from_pb, draft_round_to_pb
@@ -11,7 +11,7 @@ from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, common_prefix_le
 from specgate.v1 import drafter_service_pb2
 
 
-class GrpcDrafter(HearsAnnouncements):
+class GrpcDrafter(Announcer):
     """A session on a drafter. Reads its stream as it comes, so that what was announced is there when it is wanted."""
 
     def __init__(self, stream: SessionStream, *, rejects: bool = False) -> None:
@@ -29,7 +29,7 @@ class GrpcDrafter(HearsAnnouncements):
             raise self._lost
         round_pb = draft_round_to_pb(request, common_prefix_length(self._proposed, request.token_ids))
         self._proposed = ()
-        self._num_unannounced += MOST_A_ROUND
+        self._num_unannounced += MAX_ANNOUNCEMENTS_PER_ROUND
         self._commit(request)
         try:
             await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
@@ -71,7 +71,7 @@ class GrpcDrafter(HearsAnnouncements):
             return
         self._num_unannounced -= 1
         if self._num_unannounced < 0:
-            raise InternalError(f"{self._stream.peer} announces more than {MOST_A_ROUND} times a round")
+            raise InternalError(f"{self._stream.peer} announces more than {MAX_ANNOUNCEMENTS_PER_ROUND} times a round")
         with answered_by(self._stream.peer):
             announcement = announcement_from_pb(message.announced)
         self._add(announcement)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.decode.lookahead import MOST_KEPT, Announced
+from orchestrator.decode.lookahead import MAX_KEPT, Announcements
 from specgate.rpc import convert_ahead
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
 
@@ -17,9 +17,9 @@ def announcement(*proposals: tuple[TokenIds, TokenIds], position: int = 5, gamma
     return Announcement(position, tuple(AnnouncedProposal(*one) for one in proposals), gamma)
 
 
-def heard(*announcements: Announcement) -> Announced:
+def heard(*announcements: Announcement) -> Announcements:
     """What is known once the first request was sent, and these came."""
-    announced = Announced()
+    announced = Announcements()
     announced.commit(FIRST)
     for one in announcements:
         announced.add(one)
@@ -126,7 +126,7 @@ def test_what_is_older_than_the_last_request_is_skipped() -> None:
 def test_no_more_is_kept_than_two_rounds_may_bring() -> None:
     announced = heard(*(announcement(*(((7, n, i), (1,)) for i in range(64))) for n in range(9)))
     kept = announced.expected(5)
-    assert len(kept) == MOST_KEPT
+    assert len(kept) == MAX_KEPT
     assert list(kept)[-1] == (7, 8, 63)
 
 
