@@ -84,7 +84,7 @@ class Served:
             show(_stages(board))
             application = serve.status().applications.get(self._name)
             if application is not None and application.status is ApplicationStatus.RUNNING:
-                # The last that a replica told may have come between the two questions.
+                # A replica may have reported its last stage between the two questions.
                 show(_stages(board))
                 return
             if application is not None and application.status is ApplicationStatus.DEPLOY_FAILED:
@@ -94,9 +94,9 @@ class Served:
 
     def _endpoints(self) -> GatewayEndpoints:
         gateways = serve.get_app_handle(self._name)
-        told = gateways.broadcast("endpoints").results(timeout_s=DOOR_S)
+        endpoints = gateways.broadcast("endpoints").results(timeout_s=DOOR_S)
         scheme = "https" if self._settings.gateway.http.tls else "http"
-        http, grpc = (tuple(dict.fromkeys(one)) for one in zip(*told, strict=True))
+        http, grpc = (tuple(dict.fromkeys(one)) for one in zip(*endpoints, strict=True))
         return GatewayEndpoints(tuple(f"{scheme}://{endpoint}" for endpoint in http), grpc)
 
     def wait(self, stop: threading.Event) -> None:
@@ -121,7 +121,7 @@ class Served:
         if not self._deployed:
             return
         drain_s = self._settings.drain_s
-        # First, because a gateway that Serve stops is told so only when its HTTP requests have ended.
+        # This is first, because Serve tells a gateway to stop only after its HTTP requests have ended.
         with suppress(ServiceUnavailable):
             answer_within(drain_s + STOP_GRACE_S, self._drain)
         # A cluster that is gone took the application with it.

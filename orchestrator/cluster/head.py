@@ -39,8 +39,8 @@ def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
     if without == OK:
         return False
     if without != REFUSED:
-        told = {LATE: f"it does not answer within {timeout_s:g} s", GONE: "there is no connection to it"}
-        raise ServiceUnavailable(told.get(without, f"what answers there is no Ray head ({without})"))
+        problems = {LATE: f"it does not answer within {timeout_s:g} s", GONE: "there is no connection to it"}
+        raise ServiceUnavailable(problems.get(without, f"what answers there is no Ray head ({without})"))
     if token is None:
         raise ServiceUnavailable("it asks for a token, and there is none here: copy the head's ~/.ray/auth_token")
     if with_token != OK:

@@ -27,6 +27,6 @@ def configure_replica_logs(role: str, settings: LogSettings) -> None:
         if settings.folder is not None:
             raise InvalidArgument("logs.folder", f"{settings.folder} cannot be written: {error}") from None
         handler = configure_logs(name, as_json=settings.as_json, level=settings.level)
-    # Serve's logger hands nothing on to the root. What it says below a warning is of no use here: a line a lease.
+    # Serve's logger does not propagate to the root. Below a warning it writes one line per lease, which nobody needs.
     handler.addFilter(lambda record: record.name != SERVE_LOGGER or record.levelno >= logging.WARNING)
     logging.getLogger(SERVE_LOGGER).addHandler(handler)

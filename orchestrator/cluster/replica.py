@@ -58,14 +58,14 @@ class ServiceReplica:
         kind = DrafterSettings if role == "drafter" else ServiceSettings
         config = _config(role, kind.model_validate(settings), drain_s, traces_endpoint)
         self._replica = Replica(role, config, self._leases)
-        tell = reporter()
+        report = reporter()
 
         def on_notice(text: str) -> None:
             # Whoever deployed this may not look on, and nobody does once it serves.
             _log.warning("%s", text)
-            tell(text, 0, 0)
+            report(text, 0, 0)
 
-        await self._replica.start(tell, on_notice)
+        await self._replica.start(report, on_notice)
         freeze_loaded()
 
     async def lease(self) -> AsyncGenerator[tuple[str, str], None]:
@@ -117,7 +117,7 @@ def service_application(
 
 
 def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, Any]:
-    """Return what Ray is told of a replica's needs; one that runs no model takes no card unless it is told to."""
+    """Return a replica's resources, as Ray takes them. Without a model it gets no card unless the settings say so."""
     num_gpus = placement.num_gpus
     if num_gpus is None:
         num_gpus = 1.0 if has_model and ray.is_initialized() and ray.cluster_resources().get("GPU", 0) else 0.0
@@ -130,7 +130,7 @@ def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, 
 
 
 def scaling_options(replicas: int, autoscaling: Autoscaling | None, policy: str | None = None) -> dict[str, Any]:
-    """Return what Serve is told of how many replicas there are.
+    """Return the number of replicas, as Serve takes it.
 
     Args:
         policy: import path of the policy that decides; by default Serve's own, which counts requests by its handles.

@@ -1,9 +1,10 @@
-"""Whether a deployment has replicas that run, or that come: asked of Serve's controller, which checks their health."""
+"""Whether replicas of a deployment run or are being started. Serve's controller, which checks their health, knows."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -11,18 +12,20 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatus
 
 from specgate.errors import ServiceUnavailable, reason_of
 
 ANSWER_S = 2.0
 FRESH_S = 0.25
 """An answer of the controller's holds for so long, however many ask."""
+POLL_S = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class Presence(Enum):
-    """What there is of a deployment's replicas; ``COMING`` where none runs and Serve is to start some."""
+    """The state of a deployment's replicas; ``COMING``: none runs, and Serve starts some."""
 
     RUNNING = auto()
     COMING = auto()
@@ -102,3 +105,28 @@ class Replicas:
 def any_runs(replica_states: Iterable[str]) -> bool:
     """Return whether one of the states of a deployment's replicas, as Serve's status has them, is running."""
     return any(state == "RUNNING" for state in replica_states)
+
+
+async def wait_for_successor(timeout_s: float) -> None:
+    """Return once another replica of the caller's deployment runs; at once where the whole application ends.
+
+    Serve stops a replica and starts the next one at the same moment, so that for some seconds only the old one could
+    answer. Waits ``timeout_s`` seconds at the most.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while await asyncio.to_thread(_is_last):  # noqa: ASYNC110 - Serve sends no event
+                await asyncio.sleep(POLL_S)
+
+
+def _is_last() -> bool:
+    """Return whether the application goes on and no other replica runs yet."""
+    context: Any = serve.get_replica_context()
+    try:
+        application = serve.status().applications.get(context.app_name)
+    except (RayError, RayServeException):
+        return False
+    if application is None or application.status is ApplicationStatus.DELETING:
+        return False
+    deployment = application.deployments.get(context.deployment)
+    return deployment is not None and not any_runs(deployment.replica_states)

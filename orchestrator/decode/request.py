@@ -83,12 +83,12 @@ class GenerationRequest:
 
     @property
     def num_prompt_logprobs(self) -> int:
-        """Log-probabilities that the answer tells of the prompt: each token's own, and those of the likeliest ones."""
+        """Log-probabilities of the prompt in the answer: each token's own, and those of the likeliest ones."""
         return 0 if self.prompt_logprobs is None else len(self.prompt_token_ids) * (1 + self.prompt_logprobs)
 
     @property
     def num_logprobs(self) -> int:
-        """The most that it tells of the tokens behind the prompt."""
+        """The most log-probabilities of emitted tokens in the answer."""
         return 0 if self.logprobs is None else self.max_tokens * (1 + self.logprobs)
 
     @property
@@ -217,13 +217,12 @@ class Delta:
     stats: GenerationStats | None = field(default=None, compare=False)
 
     def without_records(self) -> Self:
-        """Return what an answer needs that does not tell of rounds. Of a long one the records are most of the objects
-        that a garbage collection walks, and that stops every thread.
+        """Return the delta as an answer without rounds needs it. Kept records would be most of the objects that a
+        garbage collection walks, which stops every thread.
         """
         return replace(self, records=())
 
     @property
     def size(self) -> int:
-        """Tokens and log-probabilities in it: what it takes to tell them follows from that."""
-        told = (*self.logprobs, *self.prompt_logprobs)
-        return len(self.token_ids) + sum(1 + len(one.top) for one in told)
+        """Number of tokens and log-probabilities; the time to encode them is in proportion."""
+        return len(self.token_ids) + sum(1 + len(one.top) for one in (*self.logprobs, *self.prompt_logprobs))

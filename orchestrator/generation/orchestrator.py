@@ -1,7 +1,8 @@
 """The facade of the system: one orchestrator runs many generations."""
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 from weakref import WeakSet
 
@@ -12,7 +13,6 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.session import OnLoss, OnRecord, Session
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
-from orchestrator.generation.pacing import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
@@ -28,6 +28,9 @@ from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
 
 __all__ = ["Generation", "Orchestrator"]
+
+SEARCH_DELAY_S = 0.002
+"""A search begins so much later: the messages of the current round are sent by then."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +76,8 @@ class Orchestrator:
     ) -> Self:
         """Return an orchestrator after one service of each pool has reported its model, and the two fit together.
 
-        A drafter pool that does not answer is no error: the target decodes alone until a drafter answers. The pools
-        are closed with the orchestrator, and when this fails.
+        A drafter pool without an answer is no error: the target decodes alone until a drafter answers. The pools are
+        closed with the orchestrator, and when this method fails.
 
         Args:
             wrap_call: wraps the gRPC call of every session.
@@ -199,6 +202,18 @@ class Orchestrator:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def between_events(steps: Iterator[None]) -> None:
+    """Run long work step by step on the running event loop, with other events in between, so that no round waits."""
+    loop = asyncio.get_running_loop()
+
+    def step() -> None:
+        for _ in steps:
+            loop.call_soon(step)
+            return
+
+    loop.call_later(SEARCH_DELAY_S, step)
 
 
 def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""A verifier that outlives its process: lost, another one is opened with all that was emitted."""
+"""A verifier that outlives its process: where one is lost, another one is opened with all emitted tokens."""
 
 import asyncio
 import logging
@@ -25,12 +25,12 @@ from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
 MAX_FAILURES_WITHOUT_PROGRESS = 3
-"""A request that brings down whatever verifies it does not get through the whole pool."""
+"""A request that crashes its verifiers crashes only a few of the pool."""
 FAILOVER_OPEN_SHARE = 1 / 3
-"""Of the time for a failover, how much one verifier may take to open: a hung one leaves time for others."""
+"""One verifier's share of the time for a failover, so that a hung one leaves time for others."""
 RETRY_INTERVAL_S = 0.1
 NOBODY_FREE = "none was ready, or none had a place free"
-"""The cause where it was the pool that waited to the end."""
+"""The cause where the pool itself waited to the end."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _VerifierSession:
 
 
 class FailoverVerifier:
-    """The port's ``Verifier`` over whatever verifiers the pool has. The session is the truth they start from."""
+    """The port's ``Verifier`` over the verifiers of a pool. Each starts from what the session has committed."""
 
     def __init__(self, pool: Pool, dialer: VerifierDialer, session: Session, timeouts: Timeouts) -> None:
         self._pool = pool
@@ -66,10 +66,10 @@ class FailoverVerifier:
         """Attach for the first time. A verifier that is full or gone is passed over for another, without waiting.
 
         Raises:
-            SpecgateError: what the pool, or the last verifier that was tried, answered. What the pool says holds: it
-                has waited for as long as it does, and a second turn would begin at the end of its queue.
-            TooManySessions, ServiceUnavailable: the tries have taken as long as one wait and one opening may; says why
-                the last verifier was passed over.
+            SpecgateError: what the pool, or the last verifier that was tried, answered. The pool's answer is final: it
+                has waited, and another request for a lease would begin at the end of its queue.
+            TooManySessions, ServiceUnavailable: the attempts took as long as one wait and one opening may; the message
+                says why the last verifier was passed over.
         """
         limit_s = self._timeouts.failover_s + self._timeouts.open_s
         cause: SpecgateError | None = None
@@ -99,13 +99,13 @@ class FailoverVerifier:
         return None
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
-        """See ``ports.Verifier``. A round that was answered in part before its verifier was lost just ends.
+        """See ``ports.Verifier``. A round whose verifier is lost after its first verdict ends there.
 
         Raises:
             InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: no verifier will take this request.
             ServiceUnavailable: no other verifier was there in time; says how many tokens were emitted.
                 Or the request was closed meanwhile.
-            SpecgateError: what the last of several verifiers failed with, none of which got any further.
+            SpecgateError: the failure of the last of several verifiers, none of which made progress.
         """
         answered = False
         while not answered:
@@ -149,14 +149,14 @@ class FailoverVerifier:
         return verdict
 
     def _check_ending(self, verdict: Verdict) -> None:
-        # Both decide by the same rules. A verifier that ended too soon takes no more rounds.
+        # The session decides by the same rules. A verifier that ends too soon takes no more rounds.
         if verdict.finish_reason is not None and not self._session.finished:
             raise InternalError("the verifier ended a request that goes on")
 
     async def _lose(self, attached: _VerifierSession, error: SpecgateError) -> None:
-        """Give the verifier up. Raises ``error`` where another one would do no better."""
+        """Give the verifier up. Raises ``error`` where another verifier would fail, too."""
         misconfigured = isinstance(error, MISCONFIGURED)
-        # One that ended the session because nobody talked to it is well.
+        # A verifier that ended a silent session works as it should.
         if not await self._detach(attached, failed=not isinstance(error, (*MISCONFIGURED, SessionIdle))):
             raise error
         self._num_failures += 1
@@ -193,7 +193,7 @@ class FailoverVerifier:
             async with asyncio.timeout(None) as self._leasing:
                 lease = await self._pool.lease()
         except TimeoutError:
-            # Nobody but ``close`` sets this time.
+            # Only ``close`` sets this timeout.
             self._check_wanted()
             raise
         finally:
@@ -204,7 +204,7 @@ class FailoverVerifier:
         return lease
 
     def _check_wanted(self) -> None:
-        # Whoever closes a request may do so while its task waits elsewhere; that comes back and finds no verifier.
+        # A request may be closed while its task waits for something else.
         if self._closed:
             raise ServiceUnavailable("the request was closed")
 
@@ -227,7 +227,7 @@ class FailoverVerifier:
             self._check_wanted()
 
     async def _detach(self, attached: _VerifierSession, *, failed: bool = False) -> bool:
-        """Give the session back; return whether it was still ours to give."""
+        """Give the session back; return False where this was done before."""
         if self._attached is not attached:
             return False
         self._attached = self._expected = None

@@ -14,7 +14,7 @@ from orchestrator.bench.load.arrivals import closed_loop
 from orchestrator.bench.load.trace import Clock, RequestTimeline, TimedGeneration, trace
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.generation.pacing import between_events
+from orchestrator.generation.orchestrator import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate

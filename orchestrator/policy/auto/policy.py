@@ -28,7 +28,7 @@ class Auto:
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
-        found = self._mode.found(self._max_gamma)
+        found = self._mode.search(self._max_gamma)
         if found is None:
             return RoundPlan(1)
         choice, bucket = found.choice, bucket_of(session.confidence)
@@ -43,7 +43,7 @@ class Auto:
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan if it follows the current choice; None during a probe."""
-        found = self._mode.found(self._max_gamma, renew=False)
+        found = self._mode.choice(self._max_gamma)
         if found is None:
             return ExpectedPlan(RoundPlan(1))
         choice = found.choice

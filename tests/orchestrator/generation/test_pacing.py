@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from itertools import pairwise
 
-from orchestrator.generation.pacing import between_events
+from orchestrator.generation.orchestrator import between_events
 from orchestrator.policy.auto.learner import Learner
 from tests.orchestrator.policy.auto.support import REQUEST, SURE, THERE, Progress, a_round, an_observer, measured
 
