@@ -1,4 +1,4 @@
-"""One application's life on a cluster: deployed, watched until it serves, drained."""
+"""One application on a cluster: deployed, watched until it serves, drained."""
 
 import errno
 import socket
@@ -25,28 +25,28 @@ from specgate.errors import InvalidArgument, ServiceUnavailable
 
 POLL_S = 0.2
 DOOR_S = 20.0
-"""How long a gateway that runs may take to say where its doors are."""
+"""How long a running gateway may take to return its endpoints."""
 WATCH_S = 2.0
 STATUS_S = 15.0
-"""How long Serve's controller may take to say how the application is; it may be starting anew."""
+"""How long Serve's controller may take to return the application's status; it may be restarting."""
 DELETE_S = 30.0
-"""How long Serve may take, beyond the drain times, to take an application off."""
+"""How long Serve may take, beyond the drain times, to delete an application."""
 OUR_ERRORS = "specgate.errors."
 
 OnStages = Callable[[Stages], None]
-"""Called, again and again, with the stage that every replica is in."""
+"""Called repeatedly with the stage of each replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayEndpoints:
-    """Where clients go: the HTTP URL, and HOST:PORT of the gRPC API, of every gateway; those on one port are one."""
+    """The HTTP URL and the gRPC HOST:PORT of every gateway; gateways that share a port are one entry."""
 
     http: tuple[str, ...]
     grpc: tuple[str, ...]
 
 
 class Served:
-    """One application, made of ``settings``, on the cluster that this process is connected to."""
+    """One application with ``settings`` on the cluster of this process."""
 
     def __init__(self, settings: Settings, application: Application) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class Served:
 
         Raises:
             InvalidArgument: a door's port is in use.
-            ServiceUnavailable: a replica cannot start; says why.
+            ServiceUnavailable: a replica cannot start; the message says why.
         """
         gateway = self._settings.gateway
         _check_free("gateway.http.port", gateway.http)
@@ -103,13 +103,13 @@ class Served:
         """Return once ``stop`` is set.
 
         Raises:
-            ServiceUnavailable: the cluster is gone, or the application was taken off it.
+            ServiceUnavailable: the cluster is gone, or somebody has deleted the application.
         """
         while not stop.wait(WATCH_S):
             try:
                 there = self._name in answer_within(STATUS_S, serve.status).applications
             except ServiceUnavailable:
-                # There is nothing left to drain, and nobody to ask for it.
+                # There is nothing left to drain.
                 self._deployed = False
                 raise
             if not there:
@@ -117,7 +117,7 @@ class Served:
                 raise ServiceUnavailable(f"the application {self._name} was taken off the cluster")
 
     def stop(self) -> None:
-        """Let running requests end, within the drain time, and take the application off, if it is ours."""
+        """Let running requests end, within the drain time, and delete the application, if this object deployed it."""
         if not self._deployed:
             return
         drain_s = self._settings.drain_s
@@ -133,7 +133,7 @@ class Served:
 
 
 def _stages(board: Any) -> Stages:
-    """Return the stage that every replica is in. Raises ServiceUnavailable where the cluster is gone."""
+    """Return the stage of each replica. Raises ServiceUnavailable if the cluster is gone."""
     try:
         return cast(Stages, ray.get(board.read.remote()))
     except RayError as error:

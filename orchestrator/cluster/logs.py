@@ -1,4 +1,4 @@
-"""Logs of the processes that Ray starts: each replica has a file of its own, on the node that carries it."""
+"""Logs of the processes that Ray starts: each replica has a file of its own, on its node."""
 
 import logging
 
@@ -12,11 +12,11 @@ SERVE_LOGGER = "ray.serve"
 
 
 def configure_replica_logs(role: str, settings: LogSettings) -> None:
-    """Log to ``ROLE-ID.log`` in the folder of the settings; the id is the one by which Serve knows this replica.
+    """Log to ``ROLE-ID.log`` in the folder of the settings, with Serve's id of this replica.
 
     Raises:
-        InvalidArgument: the folder of the settings cannot be written. The default one gives way to standard error,
-            which Ray keeps.
+        InvalidArgument: the folder of the settings cannot be written. If the default folder cannot be, the log goes to
+            standard error, which Ray keeps.
     """
     name = f"{role}-{serve.get_replica_context().replica_id.unique_id}"
     try:

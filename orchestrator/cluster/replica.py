@@ -1,4 +1,4 @@
-"""The two deployments of models: a replica runs one gRPC service, and gives out the right to its sessions."""
+"""The two deployments of models: a replica runs one gRPC service, and leases its sessions."""
 
 import logging
 import os
@@ -23,12 +23,11 @@ from specgate.service.settings import settings_class
 
 HEALTH_CHECK_PERIOD_S = 2.0
 HEALTH_CHECK_TIMEOUT_S = 5.0
-"""A replica that has not answered three times is replaced: with the period one that hangs is found in some 20 s."""
+"""A replica that misses three checks is replaced: so a hanging one is found in some 20 s."""
 STOP_GRACE_S = 5.0
-"""Beyond the drain time, for all that ends a gateway in order."""
+"""Beyond the drain time, for the rest of a gateway's orderly end."""
 LOGGING = {"enable_access_log": False}
-"""A line a lease or a request would be the most of what is logged."""
-
+"""Most of the log would be one line per lease or request."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class ServiceReplica:
         report = reporter()
 
         def on_notice(text: str) -> None:
-            # Whoever deployed this may not look on, and nobody does once it serves.
+            # Nobody may be watching the progress.
             _log.warning("%s", text)
             report(text, 0, 0)
 
@@ -77,7 +76,7 @@ class ServiceReplica:
     async def record_routing_stats(self) -> dict[str, Any]:
         """Return where it listens, its cards, and its sessions and KV tokens, each as used and most.
 
-        Serve's name for what it asks a replica beside its requests: this one is answered also where all are taken.
+        Serve calls this method outside of the request queue, so it is answered even if all sessions are taken.
         """
         sessions, kv_tokens = loads_of(self._replica.info())
         return {

@@ -18,7 +18,7 @@ from specgate.errors import ServiceUnavailable, reason_of
 
 ANSWER_S = 2.0
 FRESH_S = 0.25
-"""An answer of the controller's holds for so long, however many ask."""
+"""An answer of the controller is reused for so long."""
 POLL_S = 0.5
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Replicas:
     """The replicas of one deployment, busy or not. Asking takes no lease.
 
     Args:
-        role: what messages call the replicas.
+        role: the name of the replicas in messages.
     """
 
     def __init__(self, role: str, handle: DeploymentHandle[Any]) -> None:
@@ -68,15 +68,15 @@ class Replicas:
         if presence in (Presence.RUNNING, Presence.UNKNOWN):
             self._missing_since_s = None
             return True
-        # Where nobody looked for long there may have been one in between.
+        # If nobody has checked for long, a replica may have run in between.
         if self._missing_since_s is None or now_s - self._missing_at_s > within_s:
             self._missing_since_s = now_s
         self._missing_at_s = now_s
         return presence is Presence.COMING and now_s - self._missing_since_s < within_s
 
     async def _presence(self, answer_s: float) -> Presence:
-        # All who ask share one question: a thread that waits for a lost controller is not joined by a second one. They
-        # share its answer, too: many who wait, each at its own time, are not as many questions.
+        # All callers share one question to the controller, so that a lost controller blocks one thread only. They share
+        # its answer, too, so that many waiting requests do not ask as often.
         if self._asking is None or (self._asking.done() and time.monotonic() >= self._fresh_until_s):
             self._asking = asyncio.create_task(self._ask_controller())
         asking = self._asking
@@ -98,7 +98,7 @@ class Replicas:
         deployment = application.deployments.get(self._deployment_name) if application else None
         if deployment is None or deployment.status == "DEPLOY_FAILED":
             return Presence.GONE
-        # A deployment without a replica gets one: a lost one is replaced, and one that scales to none has work now.
+        # Serve starts a replica for it: in place of a lost one, or because a request waits for a deployment at zero.
         return Presence.RUNNING if any_runs(deployment.replica_states) else Presence.COMING
 
 

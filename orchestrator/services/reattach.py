@@ -61,8 +61,7 @@ class ReattachingDrafter:
     whether a proposal is used does not depend on the values drawn for it, nor on its length, as rejection mode needs.
     An honest drafter's proposal is always a proposal.
 
-    An announced proposal is returned at once. Its round is sent and answered in the background, under the same deadline
-    as any, before the next one.
+    An announced proposal is returned at once; its round is sent and answered in the background, before the next one.
     """
 
     def __init__(self, pool: Pool, dialer: DrafterDialer, session: Session, timeouts: Timeouts) -> None:
@@ -203,10 +202,9 @@ class ReattachingDrafter:
             await asyncio.wait((self._reattaching,))
         if self._attached is not None:
             await self._detach(self._attached)
-        answering, self._answering = self._answering, None
-        if answering is not None:
-            answering.cancel()
-            await asyncio.wait((answering,))
+        if self._answering is not None:
+            self._answering.cancel()
+            await asyncio.wait((self._answering,))
 
     def _fits(self) -> bool:
         return self._session.length < self.context_length

@@ -127,28 +127,6 @@ async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_a
     assert not any(one.timing.typical for one in drafted)
 
 
-async def test_target_alone_is_one_round() -> None:
-    spec = make_spec(30)
-    session, _, verifier = parties(spec)
-    deltas = await run(session, NoDrafter(), verifier, TargetAlone())
-    assert emitted(deltas) == target_alone(spec)
-    assert len(verifier.requests) == 1
-    assert len(deltas) == 30
-    assert session.stats.rounds == session.stats.drafted == 0
-
-
-@pytest.mark.parametrize("context_length", [3, 4, 5, 10, 20])
-async def test_no_draft_passes_the_draft_models_context(context_length: int) -> None:
-    spec = make_spec(40)
-    session, drafter, verifier = parties(spec, agreement=1.0)
-    deltas = await run(session, drafter, verifier, within(AlwaysDraft(4), context_length))
-
-    assert emitted(deltas) == target_alone(spec)
-    ends = [request.position + len(request.proposal) for request in verifier.requests if len(request.proposal)]
-    assert all(end <= context_length for end in ends)
-    assert verifier.requests[-1].solo_below > 1.0
-
-
 async def test_verifier_is_left_alone_after_the_end() -> None:
     """A stop that only the session knows of ends the loop in the middle of a solo run."""
     spec = make_spec(40)

@@ -321,19 +321,6 @@ async def test_leaving_early_frees_both(served: Served) -> None:
     assert await rest_of(deltas) == []
 
 
-async def test_cancelled_reader_frees_both(served: Served) -> None:
-    async def read() -> None:
-        async for _ in served.orchestrator.generate(REQUEST):
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(read())
-    await asyncio.sleep(0.1)
-    assert served.verifier.num_open == served.drafter.num_open == 1
-    task.cancel()
-    await asyncio.wait((task,))
-    await served.freed()
-
-
 class Hanging(FakeVerifier):
     async def verify(self, request):
         await asyncio.Event().wait()
@@ -370,12 +357,6 @@ async def test_a_learner_that_breaks_keeps_no_session_open(served: Served) -> No
     await served.freed()
     costs.breaks = False
     assert await rest_of(deltas) == []
-
-
-async def test_many_at_once(served: Served) -> None:
-    requests = [GenerationRequest((1, 2, number), max_tokens=80, seed=number) for number in range(1, 13)]
-    await asyncio.gather(*(answered(served.orchestrator, request) for request in requests))
-    await served.freed()
 
 
 async def test_auto_learns_from_the_rounds_of_all_requests_and_those_that_broke_off_are_no_load(served: Served) -> None:

@@ -9,9 +9,7 @@ from functools import partial
 import pytest
 
 from orchestrator.decode.request import Delta
-from orchestrator.policy.gates import TargetAlone
 from orchestrator.services.failover import MAX_FAILURES_WITHOUT_PROGRESS
-from orchestrator.services.reattach import NoDrafter
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import (
     InvalidArgument,
@@ -25,10 +23,9 @@ from specgate.errors import (
 )
 from specgate.types import Proposal, SessionSpec, VerifyRequest
 from tests.orchestrator.services.support import exact
-from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeVerifier, Fault
-from tests.support.faults import HUNG_DRAFT, HUNG_VERDICT, PATIENT, Run, drafter, verifier
+from tests.support.faults import HUNG_VERDICT, PATIENT, Run, verifier
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -54,22 +51,6 @@ async def test_what_is_cached_of_the_prompt_is_told_by_who_read_it(at: int, cach
     assert one.session.stats.verifier_failovers == 1
     assert one.session.stats.cached_tokens == cached_tokens
     assert [delta.cached_tokens for delta in deltas] == [cached_tokens] + [0] * (len(deltas) - 1)
-
-
-async def test_the_target_alone_fails_over_inside_its_one_round() -> None:
-    dialer = FakeDialer(verifiers=(verifier(at7=Fault.DIE), verifier(at5=Fault.HANG), verifier()))
-    one = Run(dialer, timeouts=HUNG_VERDICT)
-    one.policy, one.drafter = TargetAlone(), NoDrafter()  # type: ignore[assignment]
-    assert (await exact(one)).session.stats.verifier_failovers == 2
-
-
-async def test_both_fail() -> None:
-    dialer = FakeDialer(
-        drafters=(drafter(at1=Fault.DIE), drafter(at2=Fault.HANG), drafter()),
-        verifiers=(verifier(0.01, at3=Fault.DIE), verifier(0.01, at9=Fault.NONSENSE), verifier(0.01)),
-    )
-    one = await exact(Run(dialer, make_spec(120), gate=0.5, timeouts=HUNG_DRAFT))
-    assert one.session.stats.verifier_failovers == 2
 
 
 class Forgetful(FakeVerifier):
