@@ -169,7 +169,8 @@ class Orchestrator:
         drafter = self._drafter(request, session)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
         policy = make_policy(request, drafter, self.learner)
-        generation = Generation(session, drafter, verifier, policy, on_close=observer.leave if observer else _nothing)
+        on_close = observer.leave if observer else lambda: None
+        generation = Generation(session, drafter, verifier, policy, on_close)
         self._running.add(generation)
         return generation
 
@@ -214,7 +215,3 @@ def between_events(steps: Iterator[None]) -> None:
             return
 
     loop.call_later(SEARCH_DELAY_S, step)
-
-
-def _nothing() -> None:
-    """Do nothing when a request without an observer ends."""
