@@ -173,7 +173,7 @@ class Announcer:
         rejects: whether proposals need distributions.
     """
 
-    def __init__(self, *, rejects: bool) -> None:
+    def __init__(self, *, rejects: bool = False) -> None:
         self._announcements = Announcements(rejects=rejects)
         self._on_announcement: OnAnnouncement = lambda: None
 

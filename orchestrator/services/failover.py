@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from orchestrator.decode.ports import Lease, Pool, Verifier, VerifierDialer
 from orchestrator.decode.session import Session
@@ -35,18 +34,6 @@ NOBODY_FREE = "none was ready, or none had a place free"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _VerifierSession:
-    """An open session."""
-
-    leased: SessionLease[Verifier]
-    deadline: Deadline
-
-    @property
-    def verifier(self) -> Verifier:
-        return self.leased.session
-
-
 class FailoverVerifier:
     """The port's ``Verifier`` over the verifiers of a pool. Each starts from what the session has committed."""
 
@@ -55,7 +42,9 @@ class FailoverVerifier:
         self._dialer = dialer
         self._session = session
         self._timeouts = timeouts
-        self._attached: _VerifierSession | None = None
+        self._attached: SessionLease[Verifier] | None = None
+        self._deadline: Deadline
+        """Of the attached verifier."""
         self._leasing: asyncio.Timeout | None = None
         self._lost_by: SpecgateError | None = None
         self._expected: FollowUps | None = None
@@ -111,10 +100,10 @@ class FailoverVerifier:
         while not answered:
             attached = self._attached or await self._attach_another()
             try:
-                async with aclosing(attached.verifier.verify(request)) as verdicts:
+                async with aclosing(attached.session.verify(request)) as verdicts:
                     last = False
                     while not last:
-                        verdict = await self._next(attached, verdicts)
+                        verdict = await self._next(verdicts)
                         check_verdict(self._session.opening_spec, request, verdict, first=not answered)
                         check_follow_up(verdict, self._expected, self._session.length)
                         answered, last, self._num_failures = True, verdict.last, 0
@@ -128,7 +117,7 @@ class FailoverVerifier:
         """See ``ports.Verifier``."""
         if self._attached is not None:
             self._expected = follow_ups
-            self._attached.verifier.expect(follow_ups)
+            self._attached.session.expect(follow_ups)
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""
@@ -138,10 +127,10 @@ class FailoverVerifier:
         if self._attached is not None:
             await self._detach(self._attached)
 
-    async def _next(self, attached: _VerifierSession, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
-        limit_s = attached.deadline.limit_s
+    async def _next(self, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
+        limit_s = self._deadline.limit_s
         try:
-            verdict = await attached.deadline.wait(anext(verdicts, None))
+            verdict = await self._deadline.wait(anext(verdicts, None))
         except TimeoutError:
             raise ServiceUnavailable(f"no verdict came within {limit_s:.3g} s") from None
         if verdict is None:
@@ -153,7 +142,7 @@ class FailoverVerifier:
         if verdict.finish_reason is not None and not self._session.finished:
             raise InternalError("the verifier ended a request that goes on")
 
-    async def _lose(self, attached: _VerifierSession, error: SpecgateError) -> None:
+    async def _lose(self, attached: SessionLease[Verifier], error: SpecgateError) -> None:
         """Give the verifier up. Raises ``error`` where another verifier would fail, too."""
         misconfigured = isinstance(error, MISCONFIGURED)
         # A verifier that ended a silent session works as it should.
@@ -163,15 +152,17 @@ class FailoverVerifier:
         if misconfigured or self._num_failures >= MAX_FAILURES_WITHOUT_PROGRESS:
             raise error
         self._lost_by = error
-        _log.warning("lost the verifier at %s: %s", attached.leased.lease.endpoint, reason_of(error))
+        _log.warning("lost the verifier at %s: %s", attached.lease.endpoint, reason_of(error))
 
-    async def _attach_another(self) -> _VerifierSession:
+    async def _attach_another(self) -> SessionLease[Verifier]:
+        timeouts = self._timeouts
         cause: SpecgateError | None = None
         try:
-            async with asyncio.timeout(self._timeouts.failover_s):
+            async with asyncio.timeout(timeouts.failover_s):
                 while self._attached is None:
                     try:
-                        await self._try_another()
+                        lease = await self._lease()
+                        await self._open_on(lease, min(timeouts.open_s, timeouts.failover_s * FAILOVER_OPEN_SHARE))
                     except MISCONFIGURED:
                         raise
                     except SpecgateError as error:
@@ -182,10 +173,6 @@ class FailoverVerifier:
             raise self._no_other(cause) from cause
         self._session.lost("verifier", self._lost_by)
         return self._attached
-
-    async def _try_another(self) -> None:
-        lease = await self._lease()
-        await self._open_on(lease, min(self._timeouts.open_s, self._timeouts.failover_s * FAILOVER_OPEN_SHARE))
 
     async def _lease(self) -> Lease:
         self._check_wanted()
@@ -220,16 +207,16 @@ class FailoverVerifier:
         if leased is None:
             raise InternalError(f"the verifier at {lease.endpoint} opened nothing")
         timeouts = self._timeouts
-        deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
-        self._attached = _VerifierSession(leased, deadline)
+        self._deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
+        self._attached = leased
         if self._closed:
             await self.close()
             self._check_wanted()
 
-    async def _detach(self, attached: _VerifierSession, *, failed: bool = False) -> bool:
+    async def _detach(self, attached: SessionLease[Verifier], *, failed: bool = False) -> bool:
         """Give the session back; return False where this was done before."""
         if self._attached is not attached:
             return False
         self._attached = self._expected = None
-        await attached.leased.give_back(failed=failed)
+        await attached.give_back(failed=failed)
         return True

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import DrafterDialer, OnAnnouncement, Pool
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_proposal
@@ -20,37 +21,24 @@ MAX_DOUBLINGS = 10
 _log = logging.getLogger(__name__)
 
 
-class NoDrafter:
-    """The port's ``Drafter`` of a request that never has one."""
+class NoDrafter(Announcer):
+    """The port's ``Drafter`` of a request that never has one: no proposal, and no announcement."""
 
-    available = False
-    may_return = False
-    context_length = 0
-    num_unread = 0
+    available = may_return = False
+    context_length = num_unread = 0
 
     async def open(self) -> None:
         """Do nothing."""
 
     def want(self) -> None:
-        """See ``gates.DrafterState``: nothing."""
+        """Do nothing."""
 
     async def draft(self, request: DraftRequest) -> Proposal:
-        """See ``ports.Drafter``: an empty proposal."""
+        """Return an empty proposal."""
         return NO_PROPOSAL
 
-    def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter``: nothing."""
-        return None
-
-    def expected(self, position: int) -> Collection[TokenIds]:
-        """See ``ports.Drafter``: none."""
-        return ()
-
-    def listen(self, on_announcement: OnAnnouncement) -> None:
-        """See ``ports.Drafter``: it is never called."""
-
     async def close(self) -> None:
-        """See ``ports.Drafter``."""
+        """Do nothing."""
 
 
 class ReattachingDrafter:
