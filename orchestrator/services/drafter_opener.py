@@ -56,7 +56,7 @@ class DrafterSession:
 
 
 class DrafterOpener:
-    """Opens sessions on the drafters of a pool, until ``close``."""
+    """Opens sessions on the drafters of a pool, until it is ``closed``."""
 
     def __init__(self, pool: Pool, dialer: DrafterDialer, session: Session, timeouts: Timeouts) -> None:
         self._pool = pool
@@ -64,15 +64,12 @@ class DrafterOpener:
         self._session = session
         self._timeouts = timeouts
         self.closed = False
+        """Whether no more sessions are opened: then a lease that is awaited is given back unused."""
 
     @property
     def context_length(self) -> int:
         """See ``ports.DrafterDialer``."""
         return self._dialer.context_length
-
-    def close(self) -> None:
-        """Open no more sessions. A lease that is awaited is given back unused."""
-        self.closed = True
 
     async def open(self, timeout_s: float) -> DrafterSession | None:
         """Return an open session; None: the leased drafter holds too few tokens, or the request was closed meanwhile.

@@ -184,7 +184,7 @@ class ReattachingDrafter:
 
     async def close(self) -> None:
         """See ``ports.Drafter``."""
-        self._opener.close()
+        self._opener.closed = True
         if self._reattaching is not None:
             self._reattaching.cancel()
             await asyncio.wait((self._reattaching,))
