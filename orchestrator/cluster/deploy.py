@@ -45,7 +45,7 @@ class GatewayEndpoints:
     grpc: tuple[str, ...]
 
 
-class Served:
+class ServedApplication:
     """One application with ``settings`` on the cluster of this process."""
 
     def __init__(self, settings: Settings, application: Application) -> None:

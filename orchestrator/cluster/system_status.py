@@ -7,7 +7,7 @@ from typing import Any
 import ray
 
 from orchestrator.cluster.answers import LOST, SERVE_NAMESPACE, answer_within, lines_of, serve_controller
-from orchestrator.services.status import ANSWER_S, Load, NodeStatus, Queue, ReplicaStatus, SystemStatus
+from orchestrator.services.status import ANSWER_S, Load, NodeStatus, QueueStatus, ReplicaStatus, SystemStatus
 from specgate.errors import ServiceUnavailable
 
 RUNNING = "RUNNING"
@@ -107,7 +107,7 @@ def _replica(role: str, details: dict[str, Any], report: Report | str) -> Replic
         return ReplicaStatus(**known, error=report)
     known["metrics"] = report["metrics"]
     if role == "gateway":
-        queue = Queue(*(report[name] for name in Queue.__slots__))
+        queue = QueueStatus(*(report[name] for name in QueueStatus.__slots__))
         return ReplicaStatus(**known, endpoints=tuple(report[door] for door in ("http", "grpc")), queue=queue)
     sessions, kv_tokens = (Load(*report[name]) for name in ("sessions", "kv_tokens"))
     known |= {"endpoints": (report["endpoint"],), "cards": tuple(report["cards"])}

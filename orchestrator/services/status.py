@@ -26,7 +26,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueStatus:
     """The requests of one gateway that run and that wait, and the limits of both."""
 
     running: int
@@ -52,7 +52,7 @@ class ReplicaStatus:
     uptime_s: float | None = None
     sessions: Load | None = None
     kv_tokens: Load | None = None
-    queue: Queue | None = None
+    queue: QueueStatus | None = None
     cards: tuple[str, ...] = ()
     metrics: str = ""
     error: str = ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 
-from orchestrator.policy.auto.choice import Found, search
+from orchestrator.policy.auto.choice import RatedChoice, search
 from orchestrator.policy.auto.costs import Costs, Prices
 from orchestrator.policy.auto.history import History
 from specgate.types import RoundRecord
@@ -36,7 +36,7 @@ class ModeLearner:
         self._copies = copies
         self._pace = pace
         self._history = History()
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, RatedChoice] = {}
         """The current choice for each limit of draft tokens."""
         self._searched_at: dict[int, int] = {}
         self._num_verdicts = 0
@@ -51,13 +51,13 @@ class ModeLearner:
                 self._history.add(record)
             self.costs.observe(session, record)
 
-    def choice(self, max_gamma: int) -> Found | None:
+    def choice(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, after a first search if there was none; None if no cost is known."""
         if max_gamma not in self._found:
             self._begin_search(max_gamma)
         return self._found.get(max_gamma)
 
-    def search(self, max_gamma: int) -> Found | None:
+    def search(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, and search for a better one when due; None if no cost is known."""
         num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
         enough = VERDICTS_A_SEARCH if self._num_verdicts > VERDICTS_A_SEARCH else FIRST_VERDICTS
@@ -94,6 +94,6 @@ class ModeLearner:
             return prices
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=prices.forward_us(1))
 
-    def _search(self, prices: Prices, max_gamma: int, last: Found | None) -> Generator[None]:
+    def _search(self, prices: Prices, max_gamma: int, last: RatedChoice | None) -> Generator[None]:
         choice = last.choice if last else None
         self._found[max_gamma] = yield from search(self._history.tokens(), prices, max_gamma, choice)
