@@ -68,7 +68,7 @@ def check_follow_up(verdict: Verdict, expected: FollowUps | None, position: int)
     number = verdict.follow_up
     if not number:
         return
-    if expected is None or expected.number_after(verdict, position) != number:
+    if expected is None or expected.number_of(verdict, position) != number:
         raise InternalError(f"round {verdict.round} is followed by number {number}, which was not said of this outcome")
     if not verdict.last or verdict.finish_reason is not None:
         raise InternalError(f"round {verdict.round} is followed by another one, and has not ended or was the last")
