@@ -34,12 +34,12 @@ class Readiness:
         """Raise ServiceUnavailable while the request queue is draining, or where no verifier is there."""
         if self._request_queue.draining:
             raise ServiceUnavailable("the gateway is draining")
-        if _age_s(self._request_queue.heard_at_s) < HEARD_S:
+        if _age_s(self._request_queue.heard_at) < HEARD_S:
             return
         async with self._asking:
             if _age_s(self._checked_at) >= FRESH_S:
                 self._failure = await self._ask()
-                self._checked_at = time.perf_counter()
+                self._checked_at = time.monotonic()
         if self._failure is not None:
             raise ServiceUnavailable(f"not ready: {self._failure}")
 
@@ -55,4 +55,4 @@ class Readiness:
 
 
 def _age_s(moment: float | None) -> float:
-    return math.inf if moment is None else time.perf_counter() - moment
+    return math.inf if moment is None else time.monotonic() - moment

@@ -1,6 +1,7 @@
 """What both APIs stand on: one orchestrator, so many requests at a time, so many more that wait, no more."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, contextmanager
@@ -54,8 +55,8 @@ class RequestQueue:
         self.defaults = defaults
         self.model_name = model_name
         self.draining = False
-        self.heard_at_s: float | None = None
-        """When a verifier last answered a request here, in seconds of ``time.perf_counter``."""
+        self.heard_at: float | None = None
+        """When a verifier last answered a request here, in seconds of ``time.monotonic``."""
         self._limits = limits
         self._turn = asyncio.Semaphore(limits.max_running)
         # Threads of its own: one whose client has left still counts until its work is done.
@@ -221,7 +222,7 @@ class RequestQueue:
                 self._waiting.discard(timer)
                 on_turn(timer.came_s, timer.let_in())
                 async for delta in deltas:
-                    self.heard_at_s = delta.committed_s
+                    self.heard_at = time.monotonic()
                     timer.on_delta(delta)
                     await buffer.put((index, delta))
             if generation.finish_reason is None:
