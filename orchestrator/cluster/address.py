@@ -54,7 +54,7 @@ def left_here(say: Say) -> list[str]:
 def read_address(path: Path, say: Say) -> Iterator[str]:
     """Yield the address in a file of Ray's, unless it holds none, or another user may have written it."""
     try:
-        # A link of another user is not followed, and nothing is read from a pipe.
+        # Another user may have put a link or a pipe there: it is not followed, and not waited for.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="ascii") as file:
             status = os.fstat(file.fileno())
             text = file.read(MAX_ADDRESS_BYTES).strip()
