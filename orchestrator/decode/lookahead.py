@@ -112,12 +112,12 @@ class Lookahead:
         return follow_up, ExpectedRound(plan, proposal)
 
 
-class Announcements:
-    """The announcements of one session that may still come true, by the tokens that must be committed first.
+class Announcer:
+    """The part of ``ports.Drafter`` about announcements: those of one session that may still come true.
 
-    A proposal depends on those tokens and on ``stop_below`` alone. So it does not matter how many rounds commit them,
-    nor in which order announcements and requests arrive: a proposal whose tokens begin with the committed ones stays,
-    without them, and the others are dropped.
+    They are kept by the tokens that must be committed first. A proposal depends on those tokens and on ``stop_below``
+    alone. So it does not matter how many rounds commit them, nor in which order announcements and requests arrive: a
+    proposal whose tokens begin with the committed ones stays, without them, and the others are dropped.
 
     Args:
         rejects: whether proposals need distributions.
@@ -126,16 +126,21 @@ class Announcements:
     def __init__(self, *, rejects: bool = False) -> None:
         self._rejects = rejects
         self._length = 0
-        self._last: TokenIds = ()
+        self._last_sent: TokenIds = ()
         """The tokens that the drafter was sent last; ``_length`` includes them."""
         self._known: dict[TokenIds, _Announced] = {}
+        self._on_announcement: OnAnnouncement = lambda: None
+
+    def listen(self, on_announcement: OnAnnouncement) -> None:
+        """See ``ports.Drafter``."""
+        self._on_announcement = on_announcement
 
     def expected(self, position: int) -> Collection[TokenIds]:
         """See ``ports.Drafter``."""
         return tuple(self._known) if position == self._length else ()
 
-    def answer(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter.announced``."""
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``."""
         known = self._known.get(request.token_ids)
         if known is None or request.position != self._length:
             return None
@@ -152,49 +157,19 @@ class Announcements:
 
     def commit(self, request: DraftRequest) -> None:
         """Keep what can come true after the tokens of ``request``, which the drafter is sent."""
-        self._length, self._last = request.position + len(request.token_ids), request.token_ids
-        self._known = _still_possible(self._last, self._known)
+        self._length, self._last_sent = request.position + len(request.token_ids), request.token_ids
+        self._known = _still_possible(self._last_sent, self._known)
+        self._on_announcement()
 
     def add(self, announcement: Announcement) -> None:
         """Keep those of its proposals that can still come true."""
         num_passed = self._length - announcement.position
-        if 0 <= num_passed <= len(self._last):
-            passed = self._last[len(self._last) - num_passed :]
+        if 0 <= num_passed <= len(self._last_sent):
+            passed = self._last_sent[len(self._last_sent) - num_passed :]
             new = {one.token_ids: (one, announcement) for one in announcement.proposals}
             self._known |= _still_possible(passed, new)
             for ids in list(self._known)[: max(len(self._known) - MAX_KEPT, 0)]:
                 del self._known[ids]
-
-
-class Announcer:
-    """The part of ``ports.Drafter`` about announcements.
-
-    Args:
-        rejects: whether proposals need distributions.
-    """
-
-    def __init__(self, *, rejects: bool = False) -> None:
-        self._announcements = Announcements(rejects=rejects)
-        self._on_announcement: OnAnnouncement = lambda: None
-
-    def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter``."""
-        return self._announcements.answer(request)
-
-    def expected(self, position: int) -> Collection[TokenIds]:
-        """See ``ports.Drafter``."""
-        return self._announcements.expected(position)
-
-    def listen(self, on_announcement: OnAnnouncement) -> None:
-        """See ``ports.Drafter``."""
-        self._on_announcement = on_announcement
-
-    def _commit(self, request: DraftRequest) -> None:
-        self._announcements.commit(request)
-        self._on_announcement()
-
-    def _add(self, announcement: Announcement) -> None:
-        self._announcements.add(announcement)
         self._on_announcement()
 
 

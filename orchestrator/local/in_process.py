@@ -167,7 +167,7 @@ class InProcessDrafter(Announcer):
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
-        self._commit(request)
+        self.commit(request)
         answer = self._last = asyncio.create_task(self._answer(request, self._last))
         if request.gamma == 0:
             return NO_PROPOSAL
@@ -196,7 +196,7 @@ class InProcessDrafter(Announcer):
 
     def _hear(self, announcement: Announcement) -> None:
         # Maybe on the engine's thread.
-        self._loop.call_soon_threadsafe(self._add, announcement)
+        self._loop.call_soon_threadsafe(self.add, announcement)
 
     async def _cancel(self) -> None:
         self._last.cancel()

@@ -122,7 +122,7 @@ class GrpcDrafter(Announcer):
         round_pb = draft_round_to_pb(request, common_prefix_length(self._proposed, request.token_ids))
         self._proposed = ()
         self._num_unannounced += MAX_ANNOUNCEMENTS_PER_ROUND
-        self._commit(request)
+        self.commit(request)
         try:
             await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
             if request.gamma == 0:
@@ -166,7 +166,7 @@ class GrpcDrafter(Announcer):
             raise InternalError(f"{self._stream.peer} announces more than {MAX_ANNOUNCEMENTS_PER_ROUND} times a round")
         with answered_by(self._stream.peer):
             announcement = announcement_from_pb(message.announced)
-        self._add(announcement)
+        self.add(announcement)
 
 
 class GrpcVerifier:
