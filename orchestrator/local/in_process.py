@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from orchestrator.decode.lookahead import HearsAnnouncements
+from drafter_svc.rounds import DraftRounds, maker_of
+from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
@@ -147,7 +148,7 @@ class _Ending:
         await asyncio.wait({self._task}, timeout=CLOSING_S)
 
 
-class InProcessDrafter(HearsAnnouncements):
+class InProcessDrafter(Announcer):
     """A session on the drafter of this process.
 
     Args:
@@ -167,7 +168,7 @@ class InProcessDrafter(HearsAnnouncements):
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
-        self._commit(request)
+        self.commit(request)
         answer = self._last = asyncio.create_task(self._answer(request, self._last))
         if request.gamma == 0:
             return NO_PROPOSAL
@@ -196,7 +197,7 @@ class InProcessDrafter(HearsAnnouncements):
 
     def _hear(self, announcement: Announcement) -> None:
         # Maybe on the engine's thread.
-        self._loop.call_soon_threadsafe(self._add, announcement)
+        self._loop.call_soon_threadsafe(self.add, announcement)
 
     async def _cancel(self) -> None:
         self._last.cancel()

@@ -84,29 +84,30 @@ def num_choices(params: pb.GenerationParams) -> int:
     return n
 
 
-def delta_to_pb(delta: Delta, stats: GenerationStats, index: int = 0) -> pb.GenerateStreamResponse:
-    """Return the wire's message for choice ``index``; ``stats`` go with its last delta alone."""
+def delta_to_pb(delta: Delta, index: int = 0) -> pb.GenerateStreamResponse:
+    """Return the wire's message for choice ``index``."""
     return pb.GenerateStreamResponse(
         text=delta.text,
         token_ids=delta.token_ids,
         sources=[_SOURCES[source] for source in delta.sources],
         logprobs=map(token_logprobs_to_pb, delta.logprobs),
         finish_reason=finish_reason_to_pb(delta.finish_reason),
-        stats=stats_to_pb(stats) if delta.finish_reason is not None else None,
+        stats=stats_to_pb(delta.stats) if delta.stats is not None else None,
         prompt_logprobs=map(token_logprobs_to_pb, delta.prompt_logprobs),
         index=index,
     )
 
 
-def deltas_to_pb(deltas: Sequence[Delta], stats: GenerationStats) -> pb.GenerateResponse:
-    """Return all deltas of a request, at least one, as one message."""
+def deltas_to_pb(deltas: Sequence[Delta]) -> pb.GenerateResponse:
+    """Return all deltas of a request as one message."""
+    last = deltas[-1]
     return pb.GenerateResponse(
         text="".join(delta.text for delta in deltas),
         token_ids=[token_id for delta in deltas for token_id in delta.token_ids],
         sources=[_SOURCES[source] for delta in deltas for source in delta.sources],
         logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.logprobs],
-        finish_reason=finish_reason_to_pb(deltas[-1].finish_reason),
-        stats=stats_to_pb(stats),
+        finish_reason=finish_reason_to_pb(last.finish_reason),
+        stats=stats_to_pb(last.stats) if last.stats is not None else None,
         prompt_logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.prompt_logprobs],
     )
 

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import grpc
 
-from orchestrator.api.choices import Choices, choices_of
+from orchestrator.api.choices import choices_of
 from orchestrator.api.grpc.authorization import KeyInterceptor
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
 from orchestrator.api.grpc.prompts import encoded_prompt
@@ -17,7 +17,7 @@ from orchestrator.api.keys.client import ADDRESS
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import OTHER_BYTES, RequestQueue
 from orchestrator.api.settings.listen import Listen
-from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import SpecgateError
 from specgate.rpc.channel import MAX_MESSAGE_BYTES
 from specgate.rpc.server import Server
@@ -41,13 +41,13 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
         """Write the deltas as they are committed."""
-        choices = Choices(self._request_queue, await self._read(request, context))
+        requests = await self._read(request, context)
         num_sent, pace = 0, self._request_queue.read_pace()
-        async with aclosing(choices.deltas()) as deltas:
+        async with aclosing(self._request_queue.deltas(requests)) as deltas:
             try:
                 async for index, delta in deltas:
                     # gRPC itself would wait for ever for a client that reads nothing.
-                    convert = partial(delta_to_pb, delta, choices.stats[index], index)
+                    convert = partial(delta_to_pb, delta, index)
                     response = await self._request_queue.beside(convert, delta.size)
                     await pace.write(context.write(response), len(delta.token_ids))
                     num_sent += len(delta.token_ids)
@@ -60,11 +60,10 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         """Answer when all is done."""
         requests = await self._read(request, context)
-        choices = Choices(self._request_queue, requests)
         deltas: list[list[Delta]] = [[] for _ in requests]
-        async for index, delta in choices.deltas():
+        async for index, delta in self._request_queue.deltas(requests):
             deltas[index].append(delta.without_records())
-        convert = partial(_answer, deltas, choices.stats)
+        convert = partial(_answer, deltas)
         return await self._request_queue.beside(convert, sum(delta.size for own in deltas for delta in own))
 
     async def _read(
@@ -89,8 +88,8 @@ def _address(peer: str) -> str:
     return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
-def _answer(deltas: Sequence[Sequence[Delta]], stats: Sequence[GenerationStats]) -> pb.GenerateResponse:
-    first, *others = map(deltas_to_pb, deltas, stats)
+def _answer(deltas: Sequence[Sequence[Delta]]) -> pb.GenerateResponse:
+    first, *others = map(deltas_to_pb, deltas)
     first.others.extend(others)
     return first
 

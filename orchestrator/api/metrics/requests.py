@@ -63,23 +63,25 @@ class RequestTimer:
     def __init__(self, metrics: RequestMetrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._came_s = clock()
+        self.came_s = clock()
         self._first_s: float | None = None
-        self._last_s = self._came_s
+        self._last_s = self.came_s
         self._finish_reason = ABORTED
 
-    def let_in(self) -> None:
-        """Its turn has come."""
-        self._metrics.queued_s.observe(self._clock() - self._came_s)
+    def let_in(self) -> float:
+        """Count that its turn has come; return when."""
+        turn_s = self._clock()
+        self._metrics.queued_s.observe(turn_s - self.came_s)
+        return turn_s
 
     def on_delta(self, delta: Delta) -> None:
         """Tokens were committed."""
-        now_s = self._clock()
+        now_s = delta.committed_s
         if not delta.token_ids and delta.finish_reason is None:
             return
         if self._first_s is None:
             self._first_s = now_s
-            self._metrics.first_token_s.observe(now_s - self._came_s)
+            self._metrics.first_token_s.observe(now_s - self.came_s)
         elif delta.token_ids:
             self._metrics.inter_token_s.observe((now_s - self._last_s) / len(delta.token_ids))
         self._metrics.generation_tokens.inc(len(delta.token_ids))
@@ -95,7 +97,7 @@ class RequestTimer:
         """It has ended, or was given up after its turn had come."""
         metrics = self._metrics
         metrics.ended(self._finish_reason)
-        metrics.whole_s.observe(self._clock() - self._came_s)
+        metrics.whole_s.observe(self._clock() - self.came_s)
         metrics.num_prompt_tokens.observe(stats.prompt_tokens)
         metrics.prompt_tokens.inc(stats.prompt_tokens)
         metrics.prompt_tokens_cached.inc(stats.cached_tokens)

@@ -18,7 +18,7 @@ from specgate.client import Chat, ChatMessage, Client, Delta, Params, Prompt
 from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SpecgateError, Unauthenticated
 from specgate.types import FinishReason, Gate, Grammar, GrammarKind, SamplingParams, TokenSource, Verification
 from tests.orchestrator.api.http_serving import TOKENIZER, TURN, Telling
-from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_api
+from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, occupied, open_api
 from tests.support.chaos_proxy import BadLine
 from tests.support.fakes import FakeVerifier
 from tests.test_imports import run_python
@@ -201,7 +201,7 @@ async def test_bad_input_is_named(field: str, prompt: Any, params: dict[str, Any
 async def test_a_full_system_says_when_to_come_back() -> None:
     async with (
         entered(max_running=1, max_queued=0) as (room, client),
-        room.request_queue.admitted(GenerationRequest(PROMPT)),
+        occupied(room),
     ):
         with pytest.raises(ResourceExhausted) as caught:
             await client.generate(PROMPT)

@@ -12,9 +12,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from orchestrator.api.choices import seed_of_choice
+from orchestrator.api.failures import FAILED_HERE
 from orchestrator.api.grpc.service import SERVICE, GrpcApi
 from orchestrator.api.settings.listen import Listen, TlsSettings
-from orchestrator.api.turns import FAILED_HERE
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import (
@@ -33,7 +33,16 @@ from specgate.types import SessionSpec
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
 from tests.orchestrator.api.http_serving import TOKENIZER, TURN, Buggy, Telling, ascii_tokenizer
-from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, open_api, open_room
+from tests.orchestrator.api.queues import (
+    Hanging,
+    Room,
+    dying_after,
+    eventually,
+    expected,
+    occupied,
+    open_api,
+    open_room,
+)
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fakes import FakeVerifier
 
@@ -252,7 +261,7 @@ async def test_a_target_that_was_not_taught_to_chat() -> None:
 async def test_full_says_when_to_come_back() -> None:
     async with (
         entered(max_running=1, max_queued=0) as (room, _, client),
-        room.request_queue.admitted(GenerationRequest(PROMPT)),
+        occupied(room),
     ):
         # No work is put into a request that would be refused anyway.
         for call in (client.whole(), client.ask()):

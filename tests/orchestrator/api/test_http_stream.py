@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from orchestrator.api.http.routes import make_app
-from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InternalError, InvalidArgument, KVCacheFull, SpecgateError
 from tests.orchestrator.api.http_serving import (
@@ -26,7 +25,7 @@ from tests.orchestrator.api.http_serving import (
     said,
     said_to,
 )
-from tests.orchestrator.api.queues import PATIENT, Hanging, dying_after, eventually, open_room
+from tests.orchestrator.api.queues import PATIENT, Hanging, dying_after, eventually, occupied, open_room
 
 FAILING_FAST = replace(PATIENT, failover_s=0.5)
 BODY = {"model": "fake", "prompt": PROMPT}
@@ -145,7 +144,7 @@ async def test_a_bug_is_told_by_an_id_alone() -> None:
 async def test_more_than_may_wait_are_sent_away() -> None:
     async with (
         open_site(max_running=1, max_queued=0) as site,
-        site.room.request_queue.admitted(GenerationRequest((5, 17, 3))),
+        occupied(site.room),
     ):
         # No work is put into a request that would be refused anyway.
         for prompt in (PROMPT, [1] * 600):

@@ -20,7 +20,7 @@ from orchestrator.policy.gates import Gate
 from specgate.types import Grammar, GrammarKind
 from tests.orchestrator.api.client_programs import CLIENT_LIMIT_S, NODE_CLIENT, Command, end_of, run, start
 from tests.orchestrator.api.http_serving import TOKENIZER, TURNS
-from tests.orchestrator.api.queues import Hanging, dying_after, expected, open_api
+from tests.orchestrator.api.queues import Hanging, dying_after, expected, occupied, open_api
 from tests.specgate.rpc.certificates import Certificates
 
 PROMPT = "5 17 3"
@@ -120,7 +120,7 @@ async def test_says_all_that_was_asked(client: Command, tmp_path: Path) -> None:
 async def test_tells_what_is_wrong(client: Command, flags: list[str], told: str) -> None:
     async with (
         open_api(max_running=1, max_queued=len(flags)) as (room, door),
-        room.request_queue.admitted(GenerationRequest((1,), max_tokens=9)),
+        occupied(room),
     ):
         code, out, err = await run(*client, "--server", door.endpoint, "--token-ids", *flags, PROMPT)
     assert (code, out) == (1, "")

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from orchestrator.api.failures import OUT_OF_REACH
 from orchestrator.api.http import sse
 from orchestrator.api.keys.key_file import hash_of, new_key
 from orchestrator.api.keys.keyring import Keyring
-from orchestrator.api.turns import OUT_OF_REACH
-from orchestrator.decode.request import GenerationRequest
 from specgate.types import SessionSpec
 from specgate_lab.network.delay_proxy import DelayProxy
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, Telling, said_to
 from tests.orchestrator.api.page.conftest import Doors, Visit
 from tests.orchestrator.api.page.serving import slow
-from tests.orchestrator.api.queues import PATIENT
+from tests.orchestrator.api.queues import PATIENT, occupied
 from tests.support.cut_proxy import Cut, CutProxy
 from tests.support.fakes import Fault
 from tests.support.loop_thread import LoopThread
@@ -83,7 +82,7 @@ def test_key_that_is_revoked(doors: Doors, visit: Visit, write_key: Callable[...
 def test_full_house_counts_down_and_offers_another_try(doors: Doors, visit: Visit, loop: LoopThread) -> None:
     room, url = doors(max_running=1, max_queued=0)
     visitor = visit(url).open().set(mode="text", max_tokens=5)
-    with loop.entered(room.request_queue.admitted(GenerationRequest((5, 17, 3)))):
+    with loop.entered(occupied(room)):
         visitor.generate("Hello").ended()
         assert "1 requests run and 0 wait; come back later" in visitor.outcome()
         assert "Try again in 1 s." in visitor.outcome()
