@@ -9,8 +9,8 @@ from orchestrator.api.http.chat import ChatRequest, Message
 from orchestrator.api.http.errors import ApiError, in_words_of
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
-from orchestrator.api.http.tools.request import Tool
-from orchestrator.api.http.tools.use import ToolUse
+from orchestrator.api.http.tool_request import Tool
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from orchestrator.api.chats import MAX_MESSAGES, turn
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
-from orchestrator.api.http.tools.request import (
+from orchestrator.api.http.tool_request import (
     MAX_CALLS,
     Tool,
     ToolCall,

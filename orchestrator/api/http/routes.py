@@ -29,8 +29,8 @@ from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.http.responses_answer import ResponsesAnswer
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
-from orchestrator.api.http.tools.choice import ToolAnswer
-from orchestrator.api.http.tools.use import ToolUse
+from orchestrator.api.http.tool_choice import ToolAnswer
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.http.tracing import TracingMiddleware
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.readiness import Probe, Readiness

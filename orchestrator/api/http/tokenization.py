@@ -14,7 +14,7 @@ from orchestrator.api.http.chat import Messages
 from orchestrator.api.http.rendering import to_json_in_pieces
 from orchestrator.api.http.requests import MAX_PROMPT_TOKENS
 from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
-from orchestrator.api.http.tools.request import Tools, check_tools
+from orchestrator.api.http.tool_request import Tools, check_tools
 from orchestrator.api.keys.account import charge_request
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.text import TextTokenizer

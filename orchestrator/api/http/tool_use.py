@@ -1,13 +1,13 @@
-"""The tools of one chat, with a model that knows how to call them."""
+"""The tools of one chat, and how the served model calls them."""
 
 import asyncio
 import json
 
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.tool_request import Function, NamedTool
 from orchestrator.api.http.tools.calls import CallReader
-from orchestrator.api.http.tools.known import format_of
-from orchestrator.api.http.tools.request import Function, NamedTool
+from orchestrator.api.http.tools.formats import format_of
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
@@ -80,10 +80,10 @@ class ToolUse:
 
     def _texts(self) -> tuple[list[str], str]:
         """Return the schema of each function that may be called, and the grammar of all of them."""
-        called = [function for _, function in self._called]
+        schemas = {function.name: function.schema_of_arguments for _, function in self._called}
         parallel = self._parallel and self._choice == "required"
-        schemas = [json.dumps(function.schema_of_arguments) for function in called]
-        return schemas, self._format.grammar(called, self._marker_ids, parallel=parallel)
+        grammar = self._format.spelling.grammar(schemas, self._marker_ids, parallel=parallel)
+        return [json.dumps(schema) for schema in schemas.values()], grammar
 
     async def _checked(self, kind: GrammarKind, text: str, name: str) -> Grammar | None:
         try:

@@ -7,8 +7,8 @@ from orchestrator.api.http.answers import ChatAnswer, Prompt
 from orchestrator.api.http.choice import NOTHING, Body, ChatChoice
 from orchestrator.api.http.logprobs import TokenTexts
 from orchestrator.api.http.requests import GenerateRequest
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.http.tools.calls import CallStart, Content, Event
-from orchestrator.api.http.tools.use import ToolUse
 from orchestrator.decode.request import Delta
 
 
