@@ -5,7 +5,7 @@ from functools import partial
 
 from orchestrator.api.fair_thread import FairThread
 from orchestrator.api.keys.account import charged_if_refused
-from orchestrator.api.keys.client import client_name
+from orchestrator.api.keys.keyring import client_name
 from specgate.grammar_check import GrammarCheck
 from specgate.types import Grammar
 

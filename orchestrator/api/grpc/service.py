@@ -10,16 +10,15 @@ from urllib.parse import unquote
 import grpc
 
 from orchestrator.api.choices import Choices, choices_of
-from orchestrator.api.grpc.authorization import KeyInterceptor
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
 from orchestrator.api.grpc.prompts import encoded_prompt
-from orchestrator.api.keys.client import ADDRESS
-from orchestrator.api.keys.keyring import Keyring
+from orchestrator.api.keys.keyring import ADDRESS, CALLER, Keyring
 from orchestrator.api.request_queue import OTHER_BYTES, RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import SpecgateError
 from specgate.rpc.channel import MAX_MESSAGE_BYTES
+from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, ServiceInterceptor, metadata_of, run_handler
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import for_client
@@ -100,6 +99,28 @@ def _after(num_sent: int, error: SpecgateError) -> SpecgateError:
     if num_sent:
         error.args = (f"{error}; the last token sent has index {num_sent - 1}",)
     return error
+
+
+class KeyInterceptor(ServiceInterceptor):
+    """Refuses calls of ``service`` that show no good key; others run with ``CALLER`` set.
+
+    Health and reflection need none.
+    """
+
+    def __init__(self, service: str, keyring: Keyring) -> None:
+        super().__init__(service)
+        self._keyring = keyring
+
+    def wrapped(self, behaviour: AnyBehaviour, method: str, call: grpc.HandlerCallDetails) -> Behaviour:
+        """Return what asks for the key before it reads the request."""
+        shown = metadata_of(call, "authorization")
+
+        async def run(request: Any, context: Context) -> Any:
+            # gRPC runs each call in a task of its own, whose context ends with it.
+            CALLER.set(self._keyring.caller_of(shown))
+            return await run_handler(behaviour, request, context)
+
+        return run
 
 
 class GrpcApi:

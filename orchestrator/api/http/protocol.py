@@ -33,10 +33,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds from the first byte of a head to its last, and from the end of a head to the last byte of its body."""
+    """Seconds from the first byte of a head to its last, and from the end of a head to the last byte of its body.
 
-    head_s: float
-    body_s: float
+    A head fits into a few packets. A body of a megabyte arrives in time at 35 kB/s.
+    """
+
+    head_s: float = 10.0
+    body_s: float = 30.0
 
 
 class Phase(StrEnum):

@@ -35,10 +35,13 @@ class HttpServer:
     """One listening server over an ASGI application, from ``start`` to ``drain``.
 
     Args:
+        deadlines: how long clients may take to send a request.
         reuse_port: share the port with other replicas on this node.
     """
 
-    def __init__(self, app: App, settings: HttpSettings, *, reuse_port: bool = False) -> None:
+    def __init__(
+        self, app: App, settings: HttpSettings, deadlines: Deadlines = Deadlines(), *, reuse_port: bool = False
+    ) -> None:
         self._settings = settings
         self._reuse_port = reuse_port
         self._config = uvicorn.Config(
@@ -53,8 +56,8 @@ class HttpServer:
             timeout_keep_alive=settings.idle_timeout_s,
         )
         self._state = ServerState()
-        self._book = ConnectionBook(settings.max_connections, settings.max_connections_per_address)
-        self._deadlines = Deadlines(settings.head_timeout_s, settings.body_timeout_s)
+        self._book = ConnectionBook(settings.max_connections)
+        self._deadlines = deadlines
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -81,7 +84,7 @@ class HttpServer:
         self._config.load()
         make = partial(TimedProtocol, self._config, self._state, self._deadlines, self._book)
         # A handshake that does not end is a head that does not.
-        handshake_s, shutdown_s = (None, None) if tls is None else (self._settings.head_timeout_s, LINGER_S)
+        handshake_s, shutdown_s = (None, None) if tls is None else (self._deadlines.head_s, LINGER_S)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             make,

@@ -30,7 +30,18 @@ class Caller:
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-"""Of the request that the running task works on; None where no keys are asked for."""
+"""Of the request that the running task works on; None where no keys are needed."""
+ADDRESS: ContextVar[str] = ContextVar("address", default="")
+"""The IP address that the running task's request came from. Clients behind one proxy have one."""
+
+
+def client_name() -> str:
+    """Return the name of the running task's key, or its address where no keys are needed.
+
+    Both APIs share fairly among clients of different names.
+    """
+    caller = CALLER.get()
+    return ADDRESS.get() if caller is None else caller.name
 
 
 class Keyring:

@@ -20,7 +20,7 @@ from orchestrator.api.settings.listen import (
     PlainListen,
     StrictSettings,
 )
-from orchestrator.api.settings.logs import LogSettings, TraceSettings
+from orchestrator.api.settings.replicas import Autoscaling, LogSettings, Placement, TraceSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
 from specgate.service.settings import DraftModelSettings, ModelSettings
@@ -38,33 +38,6 @@ ENDPOINTS_WAIT_S = 10.0
 """Nobody here knows whether a fixed endpoint will be back."""
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
-
-
-class Placement(StrictSettings):
-    """What one replica takes, and which nodes may carry it.
-
-    ``num_gpus`` None is one GPU where the cluster has any, else none. ``resources`` are custom resources and
-    ``node_labels`` labels, both as given to ``ray start``.
-    """
-
-    num_cpus: float = Field(0.2, ge=0)
-    num_gpus: float | None = Field(None, ge=0)
-    resources: dict[str, float] = Field({})
-    node_labels: dict[str, str] = Field({})
-
-
-class Autoscaling(StrictSettings):
-    """Replicas follow live sessions, gateways their requests: ``target_sessions`` a replica."""
-
-    min_replicas: int = Field(1, ge=0)
-    max_replicas: int = Field(1, ge=1)
-    target_sessions: float = Field(8, gt=0)
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        if self.min_replicas > self.max_replicas:
-            raise ValueError(f"min_replicas {self.min_replicas} is above max_replicas {self.max_replicas}")
-        return self
 
 
 class ServiceSettings(ModelSettings):

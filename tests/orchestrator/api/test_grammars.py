@@ -8,9 +8,8 @@ import httpx2
 import pytest
 
 from orchestrator.api.grammars import MAX_WAITING_EACH, CheckedGrammars
-from orchestrator.api.keys.client import ADDRESS, client_name
 from orchestrator.api.keys.key_file import KeyLimits
-from orchestrator.api.keys.keyring import CALLER, Caller
+from orchestrator.api.keys.keyring import ADDRESS, CALLER, Caller, client_name
 from orchestrator.api.keys.limits import KeyUse
 from orchestrator.api.settings.listen import Listen
 from specgate.client import Client, Params

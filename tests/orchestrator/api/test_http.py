@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import specgate
-from orchestrator.api.readiness import FRESH_S, HEARD_S, Readiness
+from orchestrator.api.http.operations import FRESH_S, HEARD_S, Readiness
 from orchestrator.api.settings.settings import Defaults
 from orchestrator.policy.gates import Gate
 from specgate.errors import ServiceUnavailable

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from orchestrator.api.grpc.service import GrpcApi
-from orchestrator.api.http.authorization import OPEN
+from orchestrator.api.http.middleware import OPEN
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.keys.key_file import KeyEntry, KeyLimits, Role, hash_of, write_keys
