@@ -6,7 +6,7 @@ from typing import Protocol
 
 from orchestrator.api.choices import check_num_choices, choices_of
 from orchestrator.api.http.chat import ChatRequest, Message
-from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.errors import ApiError, with_client_field
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tool_request import Tool
@@ -58,7 +58,7 @@ async def admissible(
         requests = [_generation_request(params, prompt, grammar, shown, request_queue) for prompt in prompts]
         return choices_of(requests, params.num_copies)
     except InvalidArgument as error:
-        raise in_words_of(error, params.names) from None
+        raise with_client_field(error, params.names) from None
 
 
 def check_model(name: str | None, request_queue: RequestQueue) -> None:

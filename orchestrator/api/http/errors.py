@@ -66,7 +66,7 @@ def error_response(error: Exception) -> JSONResponse:
     return JSONResponse(_body(known), _status_and_type(known)[0], _hint_header(known))
 
 
-def in_words_of(error: InvalidArgument, names: Mapping[str, str]) -> InvalidArgument:
+def with_client_field(error: InvalidArgument, names: Mapping[str, str]) -> InvalidArgument:
     """Return ``error`` with its field as the client calls it; of ``logit_bias[5]`` and ``stop (strings)`` the field.
 
     Args:

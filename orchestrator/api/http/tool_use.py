@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from orchestrator.api.http.chat import ChatRequest
-from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.errors import ApiError, with_client_field
 from orchestrator.api.http.tool_request import Function, NamedTool
 from orchestrator.api.http.tools.calls import CallReader
 from orchestrator.api.http.tools.formats import format_of
@@ -89,7 +89,7 @@ class ToolUse:
         try:
             return await self._request_queue.checked(Grammar(kind, text))
         except InvalidArgument as error:
-            place = in_words_of(error, {f"grammar.{kind}": name})
+            place = with_client_field(error, {f"grammar.{kind}": name})
             raise ApiError(400, str(place), param=place.field, code="invalid_value") from None
 
     def reader(self) -> CallReader:
