@@ -1,6 +1,7 @@
 """Domain <-> protobuf for the public API. What arrives is checked here or where the request is made."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from orchestrator.api.choices import check_num_choices
 from orchestrator.api.settings.settings import Defaults
@@ -15,20 +16,8 @@ from specgate.types import MAX_STOP_TOKEN_IDS, TokenSource
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import types_pb2
 
-_GATES = {
-    pb.GATE_NONE: Gate.NONE,
-    pb.GATE_TARGET_CONFIDENCE: Gate.TARGET_CONFIDENCE,
-    pb.GATE_DRAFT_CONFIDENCE: Gate.DRAFT_CONFIDENCE,
-    pb.GATE_AUTO: Gate.AUTO,
-}
-_SOURCES = {
-    TokenSource.ACCEPTED: pb.TOKEN_SOURCE_ACCEPTED,
-    TokenSource.RECOVERED: pb.TOKEN_SOURCE_RECOVERED,
-    TokenSource.BONUS: pb.TOKEN_SOURCE_BONUS,
-    TokenSource.SOLO: pb.TOKEN_SOURCE_SOLO,
-    TokenSource.ACCEPTED_LAYER_SKIP: pb.TOKEN_SOURCE_ACCEPTED_LAYER_SKIP,
-    TokenSource.ACCEPTED_SUFFIX: pb.TOKEN_SOURCE_ACCEPTED_SUFFIX,
-}
+_GATES = {pb.Gate.Value(f"GATE_{gate.name}"): gate for gate in Gate}
+_SOURCES = {source: pb.TokenSource.Value(f"TOKEN_SOURCE_{source.name}") for source in TokenSource}
 
 
 def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> GenerationRequest:
@@ -85,30 +74,26 @@ def num_choices(params: pb.GenerationParams) -> int:
 
 
 def delta_to_pb(delta: Delta, stats: GenerationStats, index: int = 0) -> pb.GenerateStreamResponse:
-    """Return the wire's message for choice ``index``; ``stats`` go with its last delta alone."""
-    return pb.GenerateStreamResponse(
-        text=delta.text,
-        token_ids=delta.token_ids,
-        sources=[_SOURCES[source] for source in delta.sources],
-        logprobs=map(token_logprobs_to_pb, delta.logprobs),
-        finish_reason=finish_reason_to_pb(delta.finish_reason),
-        stats=stats_to_pb(stats) if delta.finish_reason is not None else None,
-        prompt_logprobs=map(token_logprobs_to_pb, delta.prompt_logprobs),
-        index=index,
-    )
+    """Return the wire's message for choice ``index``. Only the last delta's message has ``stats``."""
+    return pb.GenerateStreamResponse(index=index, **_fields([delta], stats))
 
 
 def deltas_to_pb(deltas: Sequence[Delta], stats: GenerationStats) -> pb.GenerateResponse:
     """Return all deltas of a request, at least one, as one message."""
-    return pb.GenerateResponse(
-        text="".join(delta.text for delta in deltas),
-        token_ids=[token_id for delta in deltas for token_id in delta.token_ids],
-        sources=[_SOURCES[source] for delta in deltas for source in delta.sources],
-        logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.logprobs],
-        finish_reason=finish_reason_to_pb(deltas[-1].finish_reason),
-        stats=stats_to_pb(stats),
-        prompt_logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.prompt_logprobs],
-    )
+    return pb.GenerateResponse(**_fields(deltas, stats))
+
+
+def _fields(deltas: Sequence[Delta], stats: GenerationStats) -> dict[str, Any]:
+    reason = deltas[-1].finish_reason
+    return {
+        "text": "".join(delta.text for delta in deltas),
+        "token_ids": [token_id for delta in deltas for token_id in delta.token_ids],
+        "sources": [_SOURCES[source] for delta in deltas for source in delta.sources],
+        "logprobs": [token_logprobs_to_pb(one) for delta in deltas for one in delta.logprobs],
+        "finish_reason": finish_reason_to_pb(reason),
+        "stats": None if reason is None else stats_to_pb(stats),
+        "prompt_logprobs": [token_logprobs_to_pb(one) for delta in deltas for one in delta.prompt_logprobs],
+    }
 
 
 def stats_to_pb(stats: GenerationStats) -> pb.GenerationStats:

@@ -96,7 +96,7 @@ def _known_ids(lists: Sequence[Sequence[int]], target: ModelInfo) -> list[tuple[
     return [tuple(token_ids) for token_ids in lists]
 
 
-class Chat(Protocol):
+class ChatFields(Protocol):
     """What is asked about a conversation, whatever the endpoint."""
 
     @property
@@ -109,7 +109,7 @@ class Chat(Protocol):
     def continue_final_message(self) -> bool | None: ...
 
 
-def encode_chat(chat: Chat, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
+def encode_chat(chat: ChatFields, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
     """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
     continued = bool(chat.continue_final_message)
     return tokenizer.encode_chat(

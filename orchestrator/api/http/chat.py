@@ -145,16 +145,13 @@ class ChatRequest(GenerateRequest):
 
     @property
     def names(self) -> dict[str, str]:
-        """See ``GenerateRequest``."""
         return super().names | ({"grammar": "tools", "grammar.lark": "tools"} if self.offered_tools else {})
 
     @property
     def length(self) -> tuple[str, int] | None:
-        """See ``GenerateRequest``."""
         newer = self.max_completion_tokens
         return super().length if newer is None else ("max_completion_tokens", newer)
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """See ``GenerateRequest``."""
         return (self.top_logprobs or 0) if self.logprobs else None

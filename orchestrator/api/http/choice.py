@@ -20,7 +20,7 @@ Body = dict[str, Any]
 NOTHING = Delta((), ())
 
 
-class Choice:
+class AnswerChoice:
     """One choice as it grows. Its subclasses say what its content looks like.
 
     Args:
@@ -132,7 +132,7 @@ class Choice:
         raise NotImplementedError
 
 
-class CompletionChoice(Choice):
+class CompletionChoice(AnswerChoice):
     """Of a ``text_completion``, whole and in chunks."""
 
     def __init__(self, *args: Any) -> None:
@@ -166,7 +166,7 @@ class CompletionChoice(Choice):
         return self._told.next(token_ids, logprobs)
 
 
-class ChatChoice(Choice):
+class ChatChoice(AnswerChoice):
     """Of a ``chat.completion`` and its chunks: the first one names the role."""
 
     def _opening(self, delta: Delta) -> Iterator[Body]:

@@ -45,7 +45,6 @@ class RequestIdMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request_id = given_or_new(_header(scope, KEY))
@@ -90,7 +89,6 @@ class KeyMiddleware:
         self._keyring = keyring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         if scope["type"] != "http" or scope["path"] in OPEN:
             return await self._app(scope, receive, send)
         role = Role.METRICS if scope["path"].startswith(METRICS) else Role.CLIENT
@@ -120,7 +118,6 @@ class HostMiddleware:
         self._patterns = [*LOOPBACK, *(host.lower().removesuffix(".") for host in hosts)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         host = _header(scope, "host")
         if host is None or self._is_known(host):
             return await self._app(scope, receive, send)
@@ -143,7 +140,6 @@ class TracingMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
         operation = OPERATIONS.get(scope["path"]) if scope["type"] == "http" else None
         if operation is None:
             return await self._app(scope, receive, send)

@@ -42,7 +42,7 @@ class Deadlines:
     body_s: float = 30.0
 
 
-class Phase(StrEnum):
+class ConnectionPhase(StrEnum):
     """What a connection waits for its client to do."""
 
     IDLE = "idle"
@@ -67,44 +67,39 @@ class TimedProtocol(H11Protocol):
         self._deadlines = deadlines
         self._book = book
         self._socket: asyncio.Transport
-        self._phase = Phase.NOTHING
+        self._phase = ConnectionPhase.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._reading = ReadWatch(self.loop)
         self._pipelined = bytearray()
 
     @property
     def waits_for_client(self) -> bool:
-        """See ``connections.Connection``."""
-        return self._phase is not Phase.NOTHING or self.flow.write_paused
+        return self._phase is not ConnectionPhase.NOTHING or self.flow.write_paused
 
     def abort(self) -> None:
-        """See ``connections.Connection``."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See ``asyncio.Protocol``."""
         self._socket = transport
         # It is all that uvicorn needs of a transport.
         super().connection_made(EndedByUs(transport, self._end))  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
         if self._book.admit(self):
-            self._enter(Phase.HEAD)
+            self._enter(ConnectionPhase.HEAD)
         else:
             self._answer(503, "this address, or all of them together, has as many connections as it may have")
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
         self._book.remove(self)
-        self._enter(Phase.ENDING)
+        self._enter(ConnectionPhase.ENDING)
         self._reading.stop()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
-        if self._phase is Phase.ENDING:
+        if self._phase is ConnectionPhase.ENDING:
             return
-        if self._phase is Phase.NOTHING:
+        if self._phase is ConnectionPhase.NOTHING:
             self._pipeline(data)
             return
         super().data_received(data)
@@ -123,27 +118,25 @@ class TimedProtocol(H11Protocol):
         if unread_body:
             self._end()
         self._follow()
-        if self._pipelined and self._phase in (Phase.IDLE, Phase.HEAD):
+        if self._pipelined and self._phase in (ConnectionPhase.IDLE, ConnectionPhase.HEAD):
             data = bytes(self._pipelined)
             self._pipelined.clear()
             self.data_received(data)
 
     def shutdown(self) -> None:
         """Take no more requests; called when the server drains."""
-        if self._phase is Phase.BODY:
+        if self._phase is ConnectionPhase.BODY:
             self._refuse(503, "the gateway is draining")
-        elif self._phase is not Phase.ENDING:
+        elif self._phase is not ConnectionPhase.ENDING:
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
         super().pause_writing()
         self._reading.start(self._socket, STALL_S)
 
     def resume_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
         super().resume_writing()
-        if self._phase is not Phase.ENDING:
+        if self._phase is not ConnectionPhase.ENDING:
             self._reading.stop()
 
     def send_400_response(self, msg: str) -> None:
@@ -153,30 +146,30 @@ class TimedProtocol(H11Protocol):
 
     def _follow(self) -> None:
         """Enter the phase that HTTP's own state says."""
-        if self._phase is Phase.ENDING or self.transport.is_closing():
+        if self._phase is ConnectionPhase.ENDING or self.transport.is_closing():
             return
         theirs = self.conn.their_state
         if theirs is h11.IDLE:
-            self._enter(Phase.HEAD if self.conn.trailing_data[0] else Phase.IDLE)
+            self._enter(ConnectionPhase.HEAD if self.conn.trailing_data[0] else ConnectionPhase.IDLE)
         elif theirs is h11.SEND_BODY:
-            self._enter(Phase.BODY)
+            self._enter(ConnectionPhase.BODY)
         else:
-            self._enter(Phase.NOTHING)
+            self._enter(ConnectionPhase.NOTHING)
             self.flow.resume_reading()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ConnectionPhase) -> None:
         if phase is self._phase:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._phase = phase
-        if phase in (Phase.HEAD, Phase.BODY):
-            limit_s = self._deadlines.head_s if phase is Phase.HEAD else self._deadlines.body_s
+        if phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
+            limit_s = self._deadlines.head_s if phase is ConnectionPhase.HEAD else self._deadlines.body_s
             self._timer = self.loop.call_later(limit_s, self._expire, limit_s)
 
     def _expire(self, limit_s: float) -> None:
-        if self._phase is Phase.HEAD and not self.conn.trailing_data[0]:
+        if self._phase is ConnectionPhase.HEAD and not self.conn.trailing_data[0]:
             # Connected ahead of a request that never came.
             self._end()
         else:
@@ -216,7 +209,7 @@ class TimedProtocol(H11Protocol):
 
     def _given_id(self) -> str | None:
         """Return the client's id for its request, where the head is there and has one."""
-        if self._phase is not Phase.BODY:
+        if self._phase is not ConnectionPhase.BODY:
             return None
         return next((value.decode("latin-1") for name, value in self.headers if name == KEY.encode()), None)
 
@@ -225,12 +218,12 @@ class TimedProtocol(H11Protocol):
 
         A socket that is closed over unread bytes is reset, and the client loses the answer.
         """
-        if self._phase is Phase.ENDING or self._socket.is_closing():
+        if self._phase is ConnectionPhase.ENDING or self._socket.is_closing():
             return
-        sends_head = self._phase is Phase.HEAD and self.conn.trailing_data[0]
-        still_sends = sends_head or self._phase is Phase.BODY or self.conn.their_state is h11.SEND_BODY
+        sends_head = self._phase is ConnectionPhase.HEAD and self.conn.trailing_data[0]
+        still_sends = sends_head or self._phase is ConnectionPhase.BODY or self.conn.their_state is h11.SEND_BODY
         self._unset_keepalive_if_required()
-        self._enter(Phase.ENDING)
+        self._enter(ConnectionPhase.ENDING)
         self._reading.start(self._socket, LINGER_S if still_sends else STALL_S)
         if not still_sends:
             self._socket.close()

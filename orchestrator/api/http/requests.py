@@ -200,12 +200,10 @@ class CompletionRequest(GenerateRequest):
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """See ``GenerateRequest``."""
         return self.logprobs
 
     @property
     def echoes(self) -> bool:
-        """See ``GenerateRequest``."""
         return bool(self.echo)
 
 

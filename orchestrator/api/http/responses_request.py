@@ -119,15 +119,12 @@ class ResponsesRequest(GenerateRequest):
 
     @property
     def length(self) -> tuple[str, int] | None:
-        """See ``GenerateRequest``."""
         return None if self.max_output_tokens is None else ("max_output_tokens", self.max_output_tokens)
 
     @property
     def format(self) -> ResponseTextFormat | None:
-        """See ``GenerateRequest``."""
         return self.text.format if self.text is not None else None
 
     @property
     def names(self) -> dict[str, str]:
-        """See ``GenerateRequest``."""
         return super().names | {"messages": self.prompt_field}

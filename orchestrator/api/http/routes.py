@@ -32,7 +32,7 @@ from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.http.responses_answer import ResponsesAnswer
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
-from orchestrator.api.http.tool_choice import ToolAnswer
+from orchestrator.api.http.tool_choice import ToolCallingChoice
 from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
@@ -135,7 +135,7 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
             return await generate(params, ChatAnswer)
         check_model(params.model, request_queue)
         tool_use = ToolUse(params, request_queue)
-        return await generate(params, partial(ToolAnswer, tool_use), tool_use)
+        return await generate(params, partial(ChatAnswer, choice=partial(ToolCallingChoice, tool_use)), tool_use)
 
 
 def _add_responses(app: FastAPI, request_queue: RequestQueue) -> None:

@@ -42,10 +42,8 @@ class EndedByUs:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """See ``asyncio.Transport``."""
         return self._ended or self._transport.is_closing()
 
     def close(self) -> None:
-        """See ``asyncio.Transport``."""
         self._ended = True
         self._end()

@@ -10,7 +10,7 @@ from orchestrator.api.metrics.requests import RequestMetrics
 from orchestrator.api.metrics.rounds import RoundMetrics
 
 
-class Queue(Protocol):
+class QueueCounts(Protocol):
     """What gauges are read from."""
 
     @property
@@ -28,7 +28,9 @@ class GatewayMetrics:
         has_drafter: whether drafters are configured, there or not.
     """
 
-    def __init__(self, model_name: str, queue: Queue, max_running: int, max_queued: int, *, has_drafter: bool) -> None:
+    def __init__(
+        self, model_name: str, queue: QueueCounts, max_running: int, max_queued: int, *, has_drafter: bool
+    ) -> None:
         self.registry = CollectorRegistry()
         self.requests = RequestMetrics(self.registry, model_name)
         self.rounds = RoundMetrics(model_name)

@@ -43,7 +43,6 @@ class TimedPool:
         self._waits = waits
 
     async def lease(self) -> Lease:
-        """See ``ports.Pool``."""
         start_s = time.perf_counter()
         try:
             lease = await self._pool.lease()
@@ -54,9 +53,7 @@ class TimedPool:
         return lease
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
-        """See ``ports.Pool``."""
         self._pool.release(lease, failed=failed)
 
     async def close(self) -> None:
-        """See ``ports.Pool``."""
         await self._pool.close()

@@ -39,12 +39,10 @@ class FoundReader:
         self._is_behind_call = False
 
     def push(self, text: str) -> list[Event]:
-        """See ``CallReader``."""
         self._pending += text
         return self._read(ended=False)
 
     def finish(self) -> list[Event]:
-        """See ``CallReader``."""
         return self._read(ended=True)
 
     def _read(self, *, ended: bool) -> list[Event]:

@@ -70,11 +70,9 @@ class SpelledReader:
 
     @property
     def is_in_call(self) -> bool:
-        """See ``CallReader``."""
         return self._extent is not None
 
     def push(self, text: str) -> list[Event]:
-        """See ``CallReader``."""
         self._pending += text
         events: list[Event] = []
         while found := self._arguments() if self.is_in_call else self._start():
@@ -82,7 +80,6 @@ class SpelledReader:
         return events
 
     def finish(self) -> list[Event]:
-        """See ``CallReader``."""
         # Cut in the head of the first call: nobody knows which one.
         return [] if self._num_calls or not self._pending else [Content(self._pending)]
 
