@@ -9,7 +9,7 @@ from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
-from tests.orchestrator.api.http_serving import MESSAGES, TURN, TURNS, Site, said_to, serving_http
+from tests.orchestrator.api.http_serving import MESSAGES, TURNS, Site, said_to, serving_http
 from tests.support.models import eager_logits
 from tests.support.orchestrating import connected, run
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, running
@@ -53,23 +53,6 @@ async def test_chat_helper_that_puts_a_stream_together(client: openai.AsyncOpenA
     assert (choice.message.role, choice.finish_reason) == ("assistant", "stop")
     assert choice.message.content == text[: text.index(text[6])]
     assert len(choice.logprobs.content) == text.index(text[6]) + 1
-
-
-async def test_an_answer_can_be_sent_back(client: openai.AsyncOpenAI) -> None:
-    first = await client.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=5)
-    answer = first.choices[0].message
-    messages = [*MESSAGES, answer.model_dump(), {"role": "user", "content": "So?"}]
-    second = await client.chat.completions.create(model="fake", messages=messages, max_tokens=5)
-    conversation = f"{TURNS}{answer.content}{TURN}user:So?{TURN}assistant:"
-    assert second.choices[0].message.content == said_to(conversation, 5)
-
-
-async def test_errors(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as invalid:
-        await client.completions.create(model="fake", prompt="a", best_of=2)
-    assert (invalid.value.param, invalid.value.code) == ("best_of", "unsupported_value")
-    with pytest.raises(openai.NotFoundError):
-        await client.completions.create(model="gpt-4", prompt="a")
 
 
 async def test_the_bundled_pair() -> None:

@@ -13,10 +13,8 @@ import pytest
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.settings.listen import Listen, TlsSettings
-from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.policy.gates import Gate
 from specgate.types import Grammar, GrammarKind
 from tests.orchestrator.api.client_programs import CLIENT_LIMIT_S, NODE_CLIENT, Command, end_of, run, start
 from tests.orchestrator.api.http_serving import TOKENIZER, TURNS
@@ -76,18 +74,6 @@ async def test_a_chat_is_read_by_the_targets_template(client: Command) -> None:
     assert (code, err) == (0, "")
     prompt = TOKENIZER.encode(TURNS)
     assert out.rpartition("\n\n")[0] == TOKENIZER.decode(expected(GenerationRequest(prompt, max_tokens=30)))
-
-
-async def test_paints_every_token_by_its_source(client: Command) -> None:
-    async with open_api() as (room, door):
-        # Left to auto, a draft that is as slow as a fake's would soon not be asked.
-        room.request_queue.defaults = Defaults(gate=Gate.NONE)
-        ask = [*client, "--server", door.endpoint, "--token-ids", "--max-tokens", "40", PROMPT]
-        code, out, _ = await run(*ask, FORCE_COLOR="1")
-    assert code == 0
-    shown = out.rpartition("\n\n")[0]
-    assert {"\x1b[32m", "\x1b[33m"} <= set(re.findall(r"\x1b\[3\dm", shown))
-    assert ids_in(re.sub(r"\x1b\[\d+m", "", shown)) == SAID
 
 
 async def test_says_all_that_was_asked(client: Command, tmp_path: Path) -> None:

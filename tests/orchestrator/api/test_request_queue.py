@@ -103,16 +103,6 @@ async def test_an_error_comes_after_the_deltas_before_it() -> None:
         assert tokens(received) == expected(REQUEST)[: len(tokens(received))]
 
 
-async def test_a_block_that_is_left_closes_what_was_not_closed() -> None:
-    async with open_room() as room:
-        async with room.request_queue.admitted(REQUEST) as running:
-            deltas = running.deltas()
-            await anext(deltas)
-        assert room.request_queue.num_inside == 0
-        await room.freed()
-        await deltas.aclose()
-
-
 async def test_a_gateway_that_closes_leaves_no_text_that_looks_whole() -> None:
     async with open_room(Hanging) as room:
         reader = asyncio.create_task(read(room.request_queue))

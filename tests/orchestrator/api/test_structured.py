@@ -114,13 +114,6 @@ async def test_each_choice_follows_the_grammar(site: Site) -> None:
     assert len({spec.seed for spec in specs}) == 4
 
 
-async def test_a_grammar_in_gbnf_is_told_in_lark(site: Site) -> None:
-    assert (await posted(site, COMPLETIONS, outputs(grammar='root ::= "a" | "b"'))).status_code == 200
-    told = site.room.verifier.sessions[-1].spec.grammar
-    assert told.kind is GrammarKind.LARK
-    assert "::=" not in told.text
-
-
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "grammar"}}, "response_format.type", "'json_object' or 'json_schema'"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "is missing"),
