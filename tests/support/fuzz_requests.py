@@ -63,7 +63,6 @@ SCALARS = {
     "verification": st.sampled_from(("shared_noise", "rejection")),
     "cache_salt": st.sampled_from(("", "a", "é🙂" * 128, "x" * 257)),
 }
-LONG_PROMPTS = st.sampled_from((CONTEXT_LENGTH - 3, CONTEXT_LENGTH)).map(lambda num: [5] * num)
 OTHERS = {
     "prompt": TEXTS
     | st.lists(IDS, max_size=3)

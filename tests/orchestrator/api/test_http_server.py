@@ -82,22 +82,24 @@ async def is_healthy(url: str) -> bool:
         return (await client.get(f"{url}/healthz")).status_code == 200
 
 
-async def test_half_a_head_is_told_off_in_time() -> None:
-    async with door(Deadlines(head_s=SHORT_S)) as url, wire_to(url) as wire:
-        await wire.send(HEAD)
-        assert await wire.refusal() == (408, f"the request's head was not complete within {SHORT_S:g} s")
+@pytest.mark.parametrize(
+    ("sent", "phase"),
+    [
+        (HEAD, "head"),
+        (HEAD + b"Content-Length: 100\r\n\r\n1", "body"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1", "body"),
+    ],
+    ids=["head", "body", "chunked body"],
+)
+async def test_half_a_request_is_refused_in_time(sent: bytes, phase: str) -> None:
+    async with door(Deadlines(head_s=SHORT_S, body_s=SHORT_S)) as url, wire_to(url) as wire:
+        await wire.send(sent)
+        assert await wire.refusal() == (408, f"the request's {phase} was not complete within {SHORT_S:g} s")
 
 
 async def test_a_connection_on_which_nothing_comes_is_closed_without_a_word() -> None:
     async with door(Deadlines(head_s=SHORT_S)) as url, wire_to(url) as wire:
         assert await wire.rest() == b""
-
-
-@pytest.mark.parametrize("length", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-async def test_half_a_body_is_told_off_in_time(length: bytes) -> None:
-    async with door(Deadlines(body_s=SHORT_S)) as url, wire_to(url) as wire:
-        await wire.send(HEAD + length + b"\r\n\r\n1")
-        assert await wire.refusal() == (408, f"the request's body was not complete within {SHORT_S:g} s")
 
 
 async def test_a_refusal_has_the_id_that_came_in_the_head() -> None:
