@@ -21,7 +21,7 @@ _SOURCES = {source: pb.TokenSource.Value(f"TOKEN_SOURCE_{source.name}") for sour
 
 
 def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> GenerationRequest:
-    """Return the request, its prompt still empty; what ``params`` leaves open is the default.
+    """Return the request without its prompt. What ``params`` leaves out gets its default.
 
     Raises:
         InvalidArgument: a value is outside its range; names the field.
@@ -60,14 +60,14 @@ def _gate(params: pb.GenerationParams, defaults: Defaults) -> Gate:
 
 
 def _gate_threshold(params: pb.GenerationParams, gate: Gate, defaults: Defaults) -> float | None:
-    """Return the threshold; the default one belongs to the default gate alone."""
+    """Return the threshold. The default threshold belongs to the default gate only."""
     if params.HasField("gate_threshold"):
         return shortest_float(params.gate_threshold)
     return defaults.gate_threshold if gate is defaults.gate else None
 
 
 def num_choices(params: pb.GenerationParams) -> int:
-    """Return how many choices are wanted. Raises InvalidArgument: none, or too many."""
+    """Return the number of choices. Raises InvalidArgument: it is 0 or too large."""
     n = params.n if params.HasField("n") else 1
     check_num_choices(1, n)
     return n

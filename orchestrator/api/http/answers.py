@@ -12,7 +12,7 @@ from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.decode.request import Delta
 
 Prompt = tuple[Sequence[int], str]
-"""Its token ids, and what a text begins with that begins with it."""
+"""Its token ids, and the text that its choices begin with."""
 
 
 class OpenAIAnswer:
@@ -45,7 +45,7 @@ class OpenAIAnswer:
         self._choices = [make(index, params, *prompt, text_of) for index, prompt in enumerate(copies)]
         self._has_begun = False
         self._cached_tokens = 0
-        """Of each prompt those that its first choice shares: another one may share what the first has computed."""
+        """Those of each prompt's first choice. A later choice may share what the first has computed."""
         self._root = {
             "id": self.id_prefix + secrets.token_hex(12),
             "created": int(time.time()),
@@ -76,7 +76,7 @@ class OpenAIAnswer:
             self._has_begun = True
 
     def closing(self, metrics: Mapping[str, Any]) -> Iterator[Body]:
-        """Yield what comes after the last delta's chunks: usage and metrics, where the client wants them."""
+        """Yield what follows the last delta's chunks: usage and metrics, if the client wants them."""
         if self._params.include_usage:
             yield self._body(self.chunk_object, []) | {"usage": self._usage(), "metrics": metrics}
 
@@ -91,14 +91,14 @@ class OpenAIAnswer:
         return {**self._root, "object": kind, "choices": choices}
 
     def _with_prompts(self, body: Body) -> Body:
-        """Add the prompt's token ids where they are asked for; of several prompts a list of lists."""
+        """Add the prompt's token ids if they are wanted: a list of lists for several prompts."""
         if not self._params.return_token_ids:
             return body
         token_ids = [token_ids for token_ids, _ in self._prompts]
         return body | {"prompt_token_ids": token_ids[0] if len(token_ids) == 1 else token_ids}
 
     def _prompt_extras(self, deltas: Sequence[Sequence[Delta]]) -> Body:
-        """Return what a whole answer tells of its one prompt."""
+        """Return what a whole answer reports of its one prompt."""
         return {}
 
 

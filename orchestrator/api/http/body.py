@@ -17,7 +17,7 @@ from specgate.errors import ResourceExhausted
 
 MAX_BODY_BYTES = 8 << 20
 MAX_PENDING_BYTES = 256 << 20
-"""Of all bodies that are being read. Connections alone do not bound that: there may be a thousand."""
+"""Of all bodies that arrive at a time. There may be a thousand connections."""
 MAX_LENGTH_DIGITS = 20
 MAX_NAME_CHARACTERS = 64
 MAX_FIELDS = 1 << 15
@@ -25,7 +25,7 @@ MAX_FIELDS = 1 << 15
 FIELD = re.compile(rb'(?<!\\)"\s*:')
 """The end of a field's name. Within a string a quote is escaped."""
 SMALL_BODY_BYTES = 16 << 10
-"""Parsing more than this takes milliseconds in which no other request's tokens would leave."""
+"""Parsing more takes milliseconds in which no other request's tokens are sent."""
 CODES = {
     "extra_forbidden": "unknown_parameter",
     "missing": "missing_required_parameter",
@@ -48,10 +48,10 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     Raises:
         ApiError: 415 it is not declared as JSON, 413 it is longer than MAX_BODY_BYTES, 400 it is no JSON or not such
             a request; names the first field at fault.
-        ResourceExhausted: bodies of others fill the memory that there is for them.
+        ResourceExhausted: other bodies fill the memory for them.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # A web page may send any other type to a server on its reader's machine without being asked.
+    # A browser lets any web page send other types to a server on its reader's machine.
     if media_type != "application/json":
         raise ApiError(415, "the body must be sent with Content-Type: application/json")
     async with _content_of(request) as body:

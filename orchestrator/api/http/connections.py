@@ -1,18 +1,18 @@
-"""How many connections the HTTP API holds, in all and from one address, and which one makes way for a new one."""
+"""How many connections the HTTP API holds, in all and from one address, and which one a new one replaces."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
 
 class Connection(Protocol):
-    """One client's connection, as the book sees it."""
+    """One client's connection."""
 
     address: str
     """The client's IP address."""
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether there is no request to answer: the client sends one, or reads, or does nothing."""
+        """Whether there is no request to answer: the client sends one, reads an answer, or does nothing."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -55,7 +55,7 @@ class ConnectionBook:
         return self._connections if len(self) >= self._max_connections else None
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection. One that is not in the book may be removed too."""
+        """Forget a connection. Safe for one that was not admitted."""
         if connection not in self._connections:
             return
         del self._connections[connection]

@@ -22,9 +22,9 @@ PROBE_TIMEOUT_S = 2.0
 """Less than load balancers wait for an answer."""
 
 Probe = Callable[[], Awaitable[None]]
-"""Raises SpecgateError where no verifier is there. One that is busy is there."""
+"""Raises SpecgateError if no verifier answers. A busy one answers."""
 Targets = Callable[[], Awaitable[list[dict[str, object]]]]
-"""Returns where every replica's ``/metrics`` is, as Prometheus's HTTP service discovery has it."""
+"""Returns the address of every replica's ``/metrics``, in the form of Prometheus's HTTP service discovery."""
 
 
 class Readiness:
@@ -33,7 +33,7 @@ class Readiness:
     It asks ``probe`` at most once in FRESH_S seconds however many ask, and not at all while requests get tokens.
 
     Args:
-        probe: by default one verifier is asked over gRPC what it serves.
+        probe: by default it asks one verifier over gRPC what it serves.
     """
 
     def __init__(self, request_queue: RequestQueue, probe: Probe | None = None) -> None:
@@ -44,7 +44,7 @@ class Readiness:
         self._asking = asyncio.Lock()
 
     async def check(self) -> None:
-        """Raise ServiceUnavailable while the request queue is draining, or where no verifier is there."""
+        """Raise ServiceUnavailable if the request queue is draining or no verifier answers."""
         if self._request_queue.draining:
             raise ServiceUnavailable("the gateway is draining")
         if _age_s(self._request_queue.heard_at) < HEARD_S:
@@ -90,7 +90,7 @@ def add_health(app: FastAPI, readiness: Readiness) -> None:
 
 
 def add_metrics(app: FastAPI, metrics: GatewayMetrics, targets: Targets) -> None:
-    """Put the routes of Prometheus into ``app``. ``/metrics`` takes OpenMetrics too, where the scraper asks for it."""
+    """Put the routes of Prometheus into ``app``. ``/metrics`` answers in OpenMetrics if the scraper asks for it."""
 
     @app.get("/metrics")
     async def counts(request: Request) -> Response:
@@ -103,5 +103,5 @@ def add_metrics(app: FastAPI, metrics: GatewayMetrics, targets: Targets) -> None
 
 
 async def no_targets() -> list[dict[str, object]]:
-    """Where there is one gateway and nobody who knows of services."""
+    """For one gateway that knows no services."""
     return []

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 connection with what it leaves out: deadlines for whole heads and bodies, and a count of itself.
+"""uvicorn's HTTP/1.1 connection with deadlines for whole heads and bodies, and a limit on connections.
 
-uvicorn has a keep-alive time and nothing else: a client that sends half of a request, or reads no answer, holds its
-connection for ever.
+uvicorn has a keep-alive time only: a client that sends half of a request, or reads no answer, holds its connection for
+ever.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from specgate.rpc.request_id import KEY, given_or_new
 LINGER_S = 5.0
 """How long a client may go on sending after its connection's last answer, before the connection is broken."""
 STALL_S = 30.0
-"""How long a client may take nothing of an answer. Streams have a stricter rule of their own."""
+"""How long a client may read nothing of an answer. Streams have a stricter rule of their own."""
 MAX_PIPELINED_BYTES = 32 << 10
-"""Of requests that a client sends while one of its is answered."""
+"""Of requests that a client sends while an earlier one is answered."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,14 +51,14 @@ class ConnectionPhase(StrEnum):
     NOTHING = "nothing"
     """A request is being answered."""
     ENDING = "ending"
-    """Our side has ended: what is written still goes out, what still comes is thrown away."""
+    """Our side has ended: what is written is still sent, what arrives is thrown away."""
 
 
 class TimedProtocol(H11Protocol):
     """One connection.
 
     Args:
-        book: who admits it.
+        book: admits the connection.
     """
 
     def __init__(self, config: Config, server_state: ServerState, deadlines: Deadlines, book: ConnectionBook) -> None:
@@ -106,7 +106,7 @@ class TimedProtocol(H11Protocol):
         self._follow()
 
     def _pipeline(self, data: bytes) -> None:
-        """Keep what comes while a request is answered. uvicorn would stop reading, and not see the client leave."""
+        """Keep what arrives while a request is answered. uvicorn would stop reading, and not see the client leave."""
         self._pipelined += data
         if len(self._pipelined) > MAX_PIPELINED_BYTES:
             self.abort()
@@ -140,12 +140,12 @@ class TimedProtocol(H11Protocol):
             self._reading.stop()
 
     def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn for what is no HTTP; h11's error says more."""
+        """Called by uvicorn for what is not HTTP. h11's error has the status."""
         status = getattr(sys.exception(), "error_status_hint", 400)
         self._refuse(status, "this is no HTTP/1.1 request, or its head is too long")
 
     def _follow(self) -> None:
-        """Enter the phase that HTTP's own state says."""
+        """Enter the phase that follows from HTTP's own state."""
         if self._phase is ConnectionPhase.ENDING or self.transport.is_closing():
             return
         theirs = self.conn.their_state
@@ -170,28 +170,28 @@ class TimedProtocol(H11Protocol):
 
     def _expire(self, limit_s: float) -> None:
         if self._phase is ConnectionPhase.HEAD and not self.conn.trailing_data[0]:
-            # Connected ahead of a request that never came.
+            # The client connected early, and sent no request.
             self._end()
         else:
             self._refuse(408, f"the request's {self._phase} was not complete within {limit_s:g} s")
 
     def _refuse(self, status: int, problem: str) -> None:
-        """Answer by ourselves, unless an answer is under way; then end the connection."""
+        """Send a refusal, unless an answer is on its way; then end the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._answer(status, problem)
         self.give_up()
         self._end()
 
     def give_up(self) -> None:
-        """Tell the application that its client has left; what it still sends goes nowhere."""
-        # uvicorn declares it as always there; it is None before the first request.
+        """Report to the application that its client has left. What the application still sends is dropped."""
+        # uvicorn declares it as never None; it is None before the first request.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
 
     def _answer(self, status: int, problem: str) -> None:
-        """Write a whole answer, in the API's words."""
+        """Write a whole refusal, in the API's form."""
         request_id = given_or_new(self._given_id())
         _log.info("%s is refused with %d, request id %s: %s", self.address, status, request_id, problem)
         body = error_body(ApiError(status, problem))
@@ -208,15 +208,15 @@ class TimedProtocol(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
 
     def _given_id(self) -> str | None:
-        """Return the client's id for its request, where the head is there and has one."""
+        """Return the client's id for its request, if its head has arrived and has one."""
         if self._phase is not ConnectionPhase.BODY:
             return None
         return next((value.decode("latin-1") for name, value in self.headers if name == KEY.encode()), None)
 
     def _end(self) -> None:
-        """End our side. The client gets what is written, and time to stop sending.
+        """End our side. The client receives what is written, and has time to stop sending.
 
-        A socket that is closed over unread bytes is reset, and the client loses the answer.
+        A socket that is closed with unread bytes is reset, and the client loses the answer.
         """
         if self._phase is ConnectionPhase.ENDING or self._socket.is_closing():
             return

@@ -1,4 +1,4 @@
-"""A chat's choice that may have calls in it, whole and in chunks, in OpenAI's shape."""
+"""A chat's choice that may have calls, whole and in chunks, in OpenAI's form."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from orchestrator.decode.request import Delta
 
 
 class ToolCallingChoice(ChatChoice):
-    """Of a ``chat.completion`` and its chunks: text is content, calls are ``tool_calls``."""
+    """A choice of a ``chat.completion`` and its chunks. Text is content, calls are ``tool_calls``."""
 
     def __init__(self, tool_use: ToolUse, *args: Any) -> None:
         super().__init__(*args)

@@ -11,7 +11,7 @@ from orchestrator.api.metrics.rounds import RoundMetrics
 
 
 class QueueCounts(Protocol):
-    """What gauges are read from."""
+    """The source of the gauges."""
 
     @property
     def num_inside(self) -> int: ...
@@ -24,8 +24,8 @@ class GatewayMetrics:
     """Counters of rounds and requests, and gauges of the queue.
 
     Args:
-        max_running, max_queued: of the queue, told beside its gauges.
-        has_drafter: whether drafters are configured, there or not.
+        max_running, max_queued: the limits of the queue.
+        has_drafter: whether drafters are configured; they need not answer.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class GatewayMetrics:
             "max_requests_waiting": ("Requests that may wait.", lambda: max_queued),
             "drafter_configured": ("Whether there are drafters to be asked, 1 or 0.", lambda: has_drafter),
         }
-        for name, (told, read) in gauges.items():
-            gauge = Gauge(f"specgate_{name}", told, ["model_name"], registry=self.registry)
+        for name, (meaning, read) in gauges.items():
+            gauge = Gauge(f"specgate_{name}", meaning, ["model_name"], registry=self.registry)
             gauge.labels(model_name).set_function(read)
         ProcessCollector(registry=self.registry)
         Info("specgate_build", "The gateway's version.", registry=self.registry).info({"version": specgate.__version__})

@@ -1,4 +1,4 @@
-"""The part of the configuration that says where something listens, and with which TLS files."""
+"""The part of the configuration for what listens: its address and its TLS files."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The part of the configuration that says where replicas run, how many there are, and what they log."""
+"""The part of the configuration for replicas: where they run, how many there are, what they log."""
 
 from pathlib import Path
 from typing import Self

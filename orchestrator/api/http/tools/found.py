@@ -7,8 +7,8 @@ from orchestrator.api.http.tools.calls import CallStart, Content, Event
 from orchestrator.api.http.tools.marked import MarkedText, Marking
 
 MAX_FAILURES = 64
-"""Of markers in one answer with no call behind them. All that follows is content: text behind a marker is read again
-for the next one, and there may be thousands."""
+"""Markers in one answer without a call after them. What follows the last of them is content: the text after a marker is
+read again for the next one, and there may be thousands."""
 _FIRST_BARE = re.compile(r"\s*(?=\{)")
 _NEXT_BARE = re.compile(r"\s*;\s*(?=\{)")
 
@@ -16,11 +16,11 @@ _NEXT_BARE = re.compile(r"\s*;\s*(?=\{)")
 class FoundReader:
     """Reads any text. See ``CallReader``.
 
-    What stands behind a marker and is no call is content, with its marker. White space beside a call belongs to it.
+    Text after a marker that is not a call is content, and so is the marker. White space beside a call belongs to it.
 
     Args:
-        names: of the functions that there are.
-        parallel: whether there may be more than one call; what follows the first one is content otherwise.
+        names: of the functions.
+        parallel: whether there may be several calls; otherwise what follows the first one is content.
     """
 
     is_in_call = False
@@ -77,7 +77,7 @@ class FoundReader:
         num_calls = sum(isinstance(event, CallStart) for event in found.events)
         if not num_calls or (num_calls > 1 and not self._parallel):
             self._num_failures += 1
-            # Of a bare call at least its bracket: it opens no other one.
+            # For a bare call at least its bracket, so that the same bracket opens no other call.
             return self._content(self._start + (self._pending[: self._start].strip() == ""))
         self._pending = self._pending[self._start + found.end :]
         self._num_calls += num_calls

@@ -1,4 +1,4 @@
-"""What stands behind a marker: one call or a list of calls, as far as it has come."""
+"""The text after a marker: one call or a list of calls, as far as it has arrived."""
 
 import re
 from collections.abc import Collection
@@ -19,10 +19,10 @@ class Marking:
     """What shows where calls are.
 
     Args:
-        marker: stands before a call or a list of calls.
-        closing: may stand behind it.
-        named: the function's name may stand before its arguments, in place of an object that has both.
-        bare: a call may also be the beginning of the text, or follow another one behind a semicolon, with no marker.
+        marker: precedes a call or a list of calls.
+        closing: may follow it.
+        named: the function's name may precede its arguments, in place of an object that has both.
+        bare: a call may also begin the text, or follow another call and a semicolon, without a marker.
     """
 
     marker: str
@@ -43,10 +43,10 @@ NOWHERE, UNKNOWN = -1, -2
 
 
 class MarkedText:
-    """The text behind one marker.
+    """The text after one marker.
 
     Args:
-        names: of the functions that there are.
+        names: of the functions.
     """
 
     def __init__(self, marking: Marking, names: Collection[str]) -> None:
@@ -61,7 +61,7 @@ class MarkedText:
         """Return its calls, None where more text has to decide that.
 
         Args:
-            text: all of it that is there.
+            text: all of it that has arrived.
             ended: nothing follows ``text``.
         """
         if self._start is None:
@@ -83,7 +83,7 @@ class MarkedText:
         return ParsedCalls(events, len(text) - len(rest) + len(closing) if is_closed else self._end)
 
     def _events(self, head: str, spelled: str) -> list[Event]:
-        """Return calls; none where one of them is not as it should be."""
+        """Return the calls; none if one of them is not valid."""
         part = whole(spelled)
         if part is None:
             return []
@@ -112,7 +112,7 @@ def _first_bracket(text: str, *, named: bool) -> int:
     """Return where an object or a list begins; NOWHERE, or UNKNOWN where more text has to decide that.
 
     Args:
-        named: a name may stand before it; then it is an object.
+        named: a name may precede it; then it is an object.
     """
     head = text[:MAX_HEAD_CHARACTERS]
     start = len(head) - len(head.lstrip())

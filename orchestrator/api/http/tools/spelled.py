@@ -1,4 +1,4 @@
-"""Calls that a model must make: their one spelling, as a grammar, and a reader of it."""
+"""Calls that a model must make: their spelling, as a grammar, and a reader of it."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from specgate.grammar import WHITESPACE
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What stands around calls: ``opening`` NAME ``middle`` ARGUMENTS ``closing``, with ``separator`` between two.
+    """The text around calls: ``opening`` NAME ``middle`` ARGUMENTS ``closing``, with ``separator`` between two.
 
     ``separator`` is None where the model's own template takes one call a turn.
     """
@@ -49,7 +49,7 @@ class Spelling:
 def _in_lark(text: str, token_ids: Mapping[str, int]) -> str:
     """Return a text in Lark, with tokens by their ids: the library cannot read a token's text as that token."""
     parts = re.split(f"({'|'.join(map(re.escape, token_ids))})", text) if token_ids else [text]
-    # An empty text would be a terminal that nothing matches.
+    # Lark takes an empty text for a terminal that matches nothing.
     return " ".join(f"<[{token_ids[part]}]>" if part in token_ids else json.dumps(part) for part in parts if part)
 
 
@@ -80,7 +80,7 @@ class SpelledReader:
         return events
 
     def finish(self) -> list[Event]:
-        # Cut in the head of the first call: nobody knows which one.
+        # The text ends in the head of the first call, before its name is known.
         return [] if self._num_calls or not self._pending else [Content(self._pending)]
 
     def _start(self) -> list[Event]:
