@@ -235,6 +235,13 @@ async def test_a_server_that_is_gone_in_mid_stream() -> None:
         await room.freed()
 
 
+async def test_a_closed_client_says_so() -> None:
+    client = Client(NOBODY)
+    await client.close()
+    with pytest.raises(ServiceUnavailable, match=f"the client of {NOBODY} was closed"):
+        await client.generate(PROMPT, GREEDY)
+
+
 def test_a_key_that_no_header_can_carry() -> None:
     for key in ("sg-a\nb", "ключ"):
         with pytest.raises(InvalidArgument, match=r"^key: must be one line of printable ASCII"):

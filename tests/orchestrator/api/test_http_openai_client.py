@@ -21,28 +21,6 @@ async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-async def test_completion_in_a_stream_and_whole(client: openai.AsyncOpenAI) -> None:
-    text, sources = "", []
-    extras = {"gamma": 3, "gate": "none", "return_sources": True}
-    stream = await client.completions.create(
-        model="fake",
-        prompt="def f",
-        max_tokens=40,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body=extras,
-    )
-    async for chunk in stream:
-        for choice in chunk.choices:
-            text += choice.text
-            sources += choice.model_dump()["sources"]
-    assert text == said_to("def f", 40)
-    assert len(sources) == chunk.usage.completion_tokens == 40
-    assert chunk.model_dump()["metrics"]["specgate"]["gate"] == "none"
-    whole = await client.completions.create(model="fake", prompt="def f", max_tokens=40)
-    assert (whole.choices[0].text, whole.choices[0].finish_reason, whole.usage.total_tokens) == (text, "length", 45)
-
-
 async def test_chat_helper_that_puts_a_stream_together(client: openai.AsyncOpenAI) -> None:
     text = said_to(TURNS, 10)
     async with client.chat.completions.stream(

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,15 +21,6 @@ from tests.specgate.rpc.certificates import Certificates
 
 PROMPT = "5 17 3"
 SAID = expected(GenerationRequest((5, 17, 3), max_tokens=40))
-
-
-@pytest.fixture
-def nobody() -> Iterator[int]:
-    """A pipe that nobody reads any more."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    yield writer
-    os.close(writer)
 
 
 def test_the_lock_names_no_registry() -> None:
@@ -134,13 +123,6 @@ async def test_cancels_on_ctrl_c(client: Command) -> None:
         assert (code, err) == (130, "\ncancelled\n")
         await room.freed()
         assert room.request_queue.num_inside == 0
-
-
-async def test_cancels_when_nobody_reads_it(client: Command, nobody: int) -> None:
-    async with open_api(Hanging) as (room, door):
-        code, _, err = await run(*client, "--server", door.endpoint, "--token-ids", PROMPT, stdout=nobody)
-        assert (code, err) == (130, "\ncancelled\n")
-        await room.freed()
 
 
 async def test_gives_up_at_its_deadline(client: Command) -> None:

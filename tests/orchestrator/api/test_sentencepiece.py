@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.decode.text import TextTokenizer
-from specgate.client import Client, Params
 from specgate.types import SessionSpec
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, RESPONSES, Site, Telling, open_site
-from tests.orchestrator.api.queues import open_api
 from tests.support.sentencepiece import BEGIN, END, TURN, ids_of, sentencepiece_tokenizer
 from tests.support.tool_calls import Script
 
@@ -123,11 +121,3 @@ async def test_chats() -> None:
     assert TOKENIZER.token_strings(spec.prompt_token_ids)[-1] == TURN
     ids = (*spec.prompt_token_ids, *ids_of(TOKENIZER, ANSWER))
     assert TOKENIZER.decode(ids).endswith(PROMPT + TEXT)
-
-
-async def test_grpc() -> None:
-    async with open_api(saying(), TOKENIZER) as (_, door), Client(door.endpoint) as client:
-        for prompt in (PROMPT, tuple(PROMPT_IDS)):
-            assert "".join([delta.text async for delta in client.stream(prompt)]) == TEXT
-            assert (await client.generate(prompt)).text == TEXT
-            assert (await client.generate(prompt, Params(stop=(" Paris",)))).text == ""
