@@ -4,7 +4,7 @@ import logging
 
 from ray import serve
 
-from orchestrator.api.settings.logs import LogSettings
+from orchestrator.api.settings.replicas import LogSettings
 from specgate.errors import InvalidArgument
 from specgate.logs import configure_logs, default_folder
 

@@ -10,8 +10,8 @@ from ray import serve
 from ray.serve.deployment import Application
 
 from orchestrator.api.settings.listen import NODE
-from orchestrator.api.settings.logs import LogSettings
-from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, Placement, ServiceSettings
+from orchestrator.api.settings.replicas import Autoscaling, LogSettings, Placement
+from orchestrator.api.settings.settings import DrafterSettings, ServiceSettings
 from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.progress import reporter
 from orchestrator.services.status import loads_of

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from drafter_svc.rounds import DraftRounds, maker_of
 from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice

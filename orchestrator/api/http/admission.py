@@ -1,4 +1,4 @@
-"""From a client's request to a ``GenerationRequest``: encode the prompt, fill in defaults, refuse in its own words."""
+"""From a client's request to a ``GenerationRequest``: encode the prompt, add defaults, refuse by the client's field."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,11 +6,11 @@ from typing import Protocol
 
 from orchestrator.api.choices import check_num_choices, choices_of
 from orchestrator.api.http.chat import ChatRequest, Message
-from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.errors import ApiError, with_client_field
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
-from orchestrator.api.http.tools.request import Tool
-from orchestrator.api.http.tools.use import ToolUse
+from orchestrator.api.http.tool_request import Tool
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -24,7 +24,7 @@ Asked = CompletionRequest | ChatRequest | ResponsesRequest
 async def admissible(
     params: Asked, request_queue: RequestQueue, tool_use: ToolUse | None = None
 ) -> list[GenerationRequest]:
-    """Return what the request queue is asked for: as many choices for each prompt, in order, as the client wants.
+    """Return the requests for the queue: for each prompt, in order, as many choices as the client wants.
 
     Raises:
         ApiError: 404 for another model's name, 400 where prompt and answer pass the context length, or see
@@ -46,11 +46,11 @@ async def admissible(
         requests = [_generation_request(params, prompt, grammar, shown, request_queue) for prompt in prompts]
         return choices_of(requests, params.num_copies)
     except InvalidArgument as error:
-        raise in_words_of(error, params.names) from None
+        raise with_client_field(error, params.names) from None
 
 
 def check_model(name: str | None, request_queue: RequestQueue) -> None:
-    """Raise ApiError, 404, unless ``name`` is the served model's, or not said."""
+    """Raise ApiError, 404, unless ``name`` is the served model's, or None."""
     if name not in (None, request_queue.model_name):
         problem = f"the model {name!r} is not served here; {request_queue.model_name!r} is"
         raise ApiError(404, problem, param="model", code="model_not_found")
@@ -78,14 +78,14 @@ def _encode_texts(texts: Sequence[str], adds: bool, tokenizer: TextTokenizer) ->
 
 
 def _known_ids(lists: Sequence[Sequence[int]], target: ModelInfo) -> list[tuple[int, ...]]:
-    """Return prompts of ids, which may be decoded for their echo before anybody else looks at them."""
+    """Return prompts of ids, checked: their echo decodes them before anything else checks them."""
     for token_ids in lists:
         check_token_ids("prompt", token_ids, target.vocab_size)
     return [tuple(token_ids) for token_ids in lists]
 
 
-class Chat(Protocol):
-    """What is asked about a conversation, whatever the endpoint."""
+class ChatFields(Protocol):
+    """The fields of a conversation, whatever the endpoint."""
 
     @property
     def messages(self) -> Sequence[Message] | None: ...
@@ -97,8 +97,8 @@ class Chat(Protocol):
     def continue_final_message(self) -> bool | None: ...
 
 
-def encode_chat(chat: Chat, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
-    """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
+def encode_chat(chat: ChatFields, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
+    """Return the ids of a chat. An assistant's turn begins after it, unless its last message is to be continued."""
     continued = bool(chat.continue_final_message)
     return tokenizer.encode_chat(
         [message.for_template() for message in chat.messages or ()],
@@ -109,10 +109,10 @@ def encode_chat(chat: Chat, tools: Sequence[Tool], tokenizer: TextTokenizer) -> 
 
 
 def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: RequestQueue) -> int:
-    """Return how many tokens may be emitted: what the client says, else the default as far as the context reaches."""
+    """Return how many tokens may be emitted: what the client wants, else the default as far as the context reaches."""
     context_length = request_queue.target_info.context_length
     field, wanted = params.length or (params.prompt_field, request_queue.default_max_tokens(num_prompt_tokens))
-    # An answer without a token takes the room of one that is not told.
+    # For an answer without tokens one is decoded, and not sent.
     room = max(wanted, 1)
     if num_prompt_tokens + room <= context_length:
         return wanted
@@ -131,11 +131,11 @@ def _generation_request(
     shown_token_ids: frozenset[int],
     request_queue: RequestQueue,
 ) -> GenerationRequest:
-    # One token is decoded in any case; where none is asked for it is left out of the answer.
+    # One token is always decoded. If the client wants none, the answer leaves it out.
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
     defaults = request_queue.defaults
     gate = defaults.gate if params.gate is None else params.gate
-    # A threshold belongs to its gate: the default one says nothing to another gate.
+    # A threshold belongs to its gate: the default one is for the default gate only.
     threshold = defaults.gate_threshold if gate is defaults.gate else None
     return GenerationRequest(
         prompt_token_ids=prompt,
@@ -161,11 +161,11 @@ def _generation_request(
 
 
 async def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], request_queue: RequestQueue) -> list[str]:
-    """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
+    """Return what the text of each prompt's choices begins with: the prompt, if it is to be echoed."""
     tokenizer = request_queue.orchestrator.tokenizer
     if not isinstance(params, CompletionRequest) or not params.echoes or tokenizer is None:
         return [""] * len(prompts)
-    # Where nothing follows that completes an unfinished character, it is the prompt's.
+    # An unfinished character at the prompt's end is the prompt's if no answer completes it.
     text_of = tokenizer.decode if params.emits_nothing else tokenizer.prompt_text
     read = partial(text_of, skip_special_tokens=params.skips_special_tokens)
 

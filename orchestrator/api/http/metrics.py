@@ -1,4 +1,4 @@
-"""What an answer tells of its own making: ``usage`` as OpenAI has it, ``metrics`` as vLLM does, and counts of ours."""
+"""Counts and times of an answer: ``usage`` as OpenAI has it, ``metrics`` as vLLM does, and counts of ours."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -93,7 +93,7 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
     accepted = sum(number * count for (_, number), count in stats.outcomes.items())
     drafted = sum(length * count for (length, _), count in stats.outcomes.items())
     lengths = sorted({length for length, _ in stats.outcomes})
-    # Copies may be longer than what a model is asked for.
+    # A copied proposal may be longer than the limit of a model.
     longest = max(request.max_gamma, *lengths, 0)
     histogram = [0] * (longest + 1)
     for (_, number), count in stats.outcomes.items():
@@ -113,7 +113,7 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
 
 
 def round_entry(record: RoundRecord) -> dict[str, Any]:
-    """Return what is told of one verdict; ``tokens`` counts those that it committed. Times are microseconds."""
+    """Return the entry of one verdict. ``tokens`` is the number of committed tokens. Times are in microseconds."""
     verdict, proposal = record.verdict, record.proposal
     return {
         "round": verdict.round,

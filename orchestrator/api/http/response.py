@@ -10,7 +10,7 @@ from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.api.http.choice import Body
-from orchestrator.api.http.errors import error_body, in_words_of
+from orchestrator.api.http.errors import error_body, with_client_field
 from orchestrator.api.http.metrics import Timing, metrics, total
 from orchestrator.api.http.rendering import to_json, to_json_in_pieces
 from orchestrator.api.http.requests import GenerateRequest
@@ -85,7 +85,7 @@ class GenerationResponse(Response):
         try:
             await unless_reader_leaves(work, receive)
         except InvalidArgument as error:
-            raise in_words_of(error, self._params.names) from None
+            raise with_client_field(error, self._params.names) from None
 
     async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         deltas: list[list[Delta]] = [[] for _ in self._requests]
