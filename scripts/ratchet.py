@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fail where the repository has more lines or words than scripts/ratchet.toml allows.
 
-Lines are those of the Python files that git tracks. Product is every package and deploy/; tests is tests/. Words are the
-prose that scripts/readability.py counts.
+Lines are those of the Python files that git tracks. Product is every package and deploy/; tests is tests/. Words are
+the prose that scripts/readability.py counts.
 """
 
 import subprocess
@@ -31,8 +31,8 @@ def lines(root: Path, *, of_tests: bool) -> int:
 def problems(counts: Mapping[str, int], limits: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each count that is above its limit."""
     return [
-        f"{name}: {count:,} is above {limits[name]['most']:,}. Remove as much as you add; or raise `most` in {LIMITS}, and "
-        "let its `why` say what the new lines are worth."
+        f"{name}: {count:,} is above {limits[name]['most']:,}. Remove as much as you add; or raise `most` in {LIMITS}, "
+        "and let its `why` say what the new lines are worth."
         for name, count in counts.items()
         if count > limits[name]["most"]
     ]

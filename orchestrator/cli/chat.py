@@ -12,8 +12,8 @@ from orchestrator.cli.answering import open_answerer
 from orchestrator.cli.chat_turns import ChatTurns
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import Capacity
+from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.background import BackgroundLoop
-from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console

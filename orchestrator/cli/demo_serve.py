@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from orchestrator.api.settings.settings import Settings
 from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.clients.http_client import stream_completion
 from orchestrator.cli.demo_page import show_page
@@ -44,7 +45,7 @@ _LISTENERS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC,
 
 
 async def demo_serve(
-    settings: dict[str, object], request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
+    settings: Settings, request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
 ) -> None:
     """Serve the pair, continue ``text`` over both APIs, print what was measured, and end with the page.
 

@@ -21,7 +21,6 @@ from orchestrator.cli.model_checks import (
 )
 from orchestrator.cli.model_facts import ModelFacts, read_config
 from orchestrator.cli.service_checks import ask_services
-from orchestrator.local.launch import client_tls
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import output_console
@@ -82,7 +81,7 @@ class _Side:
         self, models: ModelOptions, service: str, endpoints: tuple[str, ...], model: str | None
     ) -> Iterator[Finding]:
         if endpoints:
-            answers = asyncio.run(ask_services(self.role, service, endpoints, client_tls(models)))
+            answers = asyncio.run(ask_services(self.role, service, endpoints, models.client_tls))
             yield from answers.findings
             self.facts = answers.facts
         elif model is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.cli.findings import Finding, Status
 from orchestrator.cli.model_checks import in_short
 from orchestrator.cli.model_facts import ModelFacts
-from orchestrator.terminal.cores import num_usable_cores
+from orchestrator.local.cores import num_usable_cores
 from specgate.cpu_library import InstructionSet, instruction_set, why_not
 from specgate.errors import InvalidArgument
 from specgate.types import Dtype, dtype_on

@@ -15,7 +15,7 @@ from rich.console import Console
 from orchestrator.api.settings.settings import Settings, load_settings
 from orchestrator.cli.serve_options import ServeOptions
 from orchestrator.local.loading_bars import loading_bars
-from orchestrator.terminal.model_options import check_model
+from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import warner
 from specgate.errors import ServiceUnavailable

@@ -14,10 +14,6 @@ from specgate.types import Verification
 _LISTENERS = "Doors"
 _DRAFTING = "Drafting, where a request does not say"
 _KEYS = {
-    "target": "verifier.model",
-    "draft": "drafter.model",
-    "verifier": "verifier.endpoints",
-    "drafter": "drafter.endpoints",
     "host": "gateway.http.host",
     "port": "gateway.http.port",
     "grpc_host": "gateway.grpc.host",
@@ -95,7 +91,7 @@ class ServeOptions(PairOptions):
         Raises:
             InvalidArgument: a pair of ``--set`` is not KEY=VALUE.
         """
-        given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) not in (None, ())}
+        given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) is not None}
         insecure = {f"{listener}.insecure": True for listener in _DOOR_KEYS if self.insecure}
         logs = {"logs.as_json": True} if self.log_json else {}
-        return {**given, **insecure, **logs, **parse_set(self.set)}
+        return {**self.served_settings(), **given, **insecure, **logs, **parse_set(self.set)}

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from orchestrator.api.settings.settings import Settings, load_settings, parse_set
 from orchestrator.cli.status_tables import print_status
+from orchestrator.local.pair_settings import check_endpoint
 from orchestrator.services.status import SystemStatus, ask_endpoints
-from orchestrator.terminal.model_options import check_endpoint
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import output_console, warner
 from specgate.errors import InvalidArgument, ServiceUnavailable

@@ -1,7 +1,6 @@
 """A drafter and a verifier as child processes on this machine, kept alive while they are used."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -96,7 +95,7 @@ class Supervised:
         """Return once it serves.
 
         Raises:
-            InvalidArgument: it refused its flags.
+            InvalidArgument: it refused its settings.
             ServiceUnavailable: it ended before it served; tells its last words.
         """
         await self._launch(0, on_loading)
@@ -158,9 +157,3 @@ def _refusal(role: str, code: int, last_words: str) -> SpecgateError:
 
 def _death(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def cores_for_pinning() -> tuple[int, int] | None:
-    """Return a core for the drafter and one for the verifier, None where this process may use one core only."""
-    cores = sorted(os.sched_getaffinity(0))
-    return (cores[0], cores[1]) if len(cores) > 1 else None

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.terminal.model_options import ModelOptions, check_endpoint
+from orchestrator.local.pair_settings import check_endpoint
+from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
 from specgate.rpc.tls import ClientTlsFiles
 

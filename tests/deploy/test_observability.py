@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from orchestrator.bench.soak.replicas import replicas_under
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
+from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "deploy" / "observability"
@@ -127,7 +127,7 @@ async def ask_for_texts(url: str, until: asyncio.Event) -> None:
 
 @pytest.fixture
 async def system() -> AsyncIterator[ServedEndpoints]:
-    async with served({}) as endpoints:
+    async with served(settings_for()) as endpoints:
         yield endpoints
 
 

@@ -27,8 +27,8 @@ from orchestrator.bench.throughput.samples import (
 from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.cores import num_usable_cores
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.cores import num_usable_cores
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import fixed_gamma
 

@@ -13,12 +13,12 @@ from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET, De
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import PAGE_TOKENS, Capacity, capacity_for
+from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
 from orchestrator.terminal.request_options import BUNDLED_GAMMA, DraftingOptions, SamplingOptions, request_for
-from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
 
@@ -68,8 +68,8 @@ def test_which_models_are_used() -> None:
     assert (half_named.target_model, half_named.draft_model) == (None, BUNDLED_DRAFT)
     ModelOptions(target="t", draft="d").check_draft()
     ModelOptions(target="t", drafter=("h:1",)).check_draft()
-    suffix = ModelOptions(target="t", service=ServiceFlags({"method": "suffix"}))
-    skipping = ModelOptions(target="t", service=ServiceFlags({"method": "layer-skip", "skip": "f"}))
+    suffix = ModelOptions(target="t", service=GivenSettings({"method": "suffix"}))
+    skipping = ModelOptions(target="t", service=GivenSettings({"method": "layer-skip", "skip": "f"}))
     assert (suffix.draft_model, skipping.draft_model) == (None, "t")
     assert suffix.starts_drafter
     assert skipping.starts_drafter
@@ -78,11 +78,11 @@ def test_which_models_are_used() -> None:
 
 def test_a_method_goes_with_what_it_needs_and_nothing_else() -> None:
     with pytest.raises(InvalidArgument, match="draft: 'd' is not for the method suffix"):
-        ModelOptions(draft="d", service=ServiceFlags({"method": "suffix"}))
-    with pytest.raises(InvalidArgument, match="method: needs a drafter that this command starts"):
-        ModelOptions(drafter=("h:1",), service=ServiceFlags({"method": "suffix"}))
+        ModelOptions(draft="d", service=GivenSettings({"method": "suffix"}))
+    with pytest.raises(InvalidArgument, match="method: needs a drafter that starts here"):
+        ModelOptions(drafter=("h:1",), service=GivenSettings({"method": "suffix"}))
     with pytest.raises(InvalidArgument, match="skip: is needed for the method layer-skip"):
-        ServiceFlags({"method": "layer-skip"})
+        GivenSettings({"method": "layer-skip"})
 
 
 @pytest.mark.parametrize(
