@@ -7,22 +7,14 @@ from typing import Annotated
 import typer
 
 from orchestrator.api.settings.settings import parse_set
-from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import PairOptions
-from specgate.types import Verification
 
 _LISTENERS = "Doors"
-_DRAFTING = "Drafting, where a request does not say"
 _KEYS = {
     "host": "gateway.http.host",
     "port": "gateway.http.port",
     "grpc_host": "gateway.grpc.host",
     "grpc_port": "gateway.grpc.port",
-    "gamma": "defaults.gamma",
-    "gate": "defaults.gate",
-    "gate_threshold": "defaults.gate_threshold",
-    "verification": "defaults.verification",
-    "log_folder": "logs.folder",
 }
 """Flag to setting."""
 _DOOR_KEYS = ("gateway.http", "gateway.grpc")
@@ -59,28 +51,6 @@ class ServeOptions(PairOptions):
             rich_help_panel=_LISTENERS,
         ),
     ] = False
-    gamma: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Draft tokens per round; the gate auto picks at most N.", rich_help_panel=_DRAFTING
-        ),
-    ] = None
-    gate: Annotated[Gate | None, typer.Option(help="When tokens are drafted.", rich_help_panel=_DRAFTING)] = None
-    gate_threshold: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="The gate closes below this confidence, 0 to 1.", rich_help_panel=_DRAFTING),
-    ] = None
-    verification: Annotated[
-        Verification | None,
-        typer.Option(
-            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_DRAFTING
-        ),
-    ] = None
-    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object a line.")] = False
-    log_folder: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of the replicas' logs, on each node.", resolve_path=True),
-    ] = None
     json_events: Annotated[
         bool, typer.Option("--json-events", help="Print progress and endpoints as JSON lines on standard output.")
     ] = False
@@ -93,5 +63,4 @@ class ServeOptions(PairOptions):
         """
         given = {key: getattr(self, flag) for flag, key in _KEYS.items() if getattr(self, flag) is not None}
         insecure = {f"{listener}.insecure": True for listener in _DOOR_KEYS if self.insecure}
-        logs = {"logs.as_json": True} if self.log_json else {}
-        return {**self.served_settings(), **given, **insecure, **logs, **parse_set(self.set)}
+        return {**self.served_settings(), **given, **insecure, **parse_set(self.set)}

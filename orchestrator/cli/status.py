@@ -37,17 +37,15 @@ class StatusOptions:
     ] = ()
     verifier: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Show this verifier. Repeatable.")] = ()
     drafter: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Show this drafter. Repeatable.")] = ()
-    watch: Annotated[bool, typer.Option("--watch", help="Show live figures from the metrics of all replicas.")] = False
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show live figures from the metrics of all replicas, every 2 s.")
+    ] = False
     url: Annotated[
         str | None,
         typer.Option(
             metavar="URL", help="Address of /metrics/targets for --watch; by default the gateway of the settings."
         ),
     ] = None
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two updates of --watch.")] = 2.0
-    times: Annotated[int | None, typer.Option(min=1, help="Number of updates of --watch; until Ctrl-C if absent.")] = (
-        None
-    )
     insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster without a token.")] = False
 
     def __post_init__(self) -> None:
@@ -74,7 +72,7 @@ def status(
     if options.watch:
         from orchestrator.cli.watch import watch
 
-        return watch(output_console(), options.url or _url(settings), options.every_s, options.times)
+        return watch(output_console(), options.url or _url(settings))
     endpoints = _endpoints(settings)
     found = asyncio.run(_of_services(settings, endpoints)) if endpoints else _on_ray(settings, options.insecure)
     if json:

@@ -22,6 +22,7 @@ from specgate.errors import InvalidArgument, ServiceUnavailable
 
 PREFIX = "specgate_"
 ANSWER_S = 5.0
+EVERY_S = 2.0
 SOURCES = "tokens_total"
 
 
@@ -152,7 +153,7 @@ def _replicas(replicas: Sequence[tuple[str, str, Mapping[str, float]]]) -> Table
     return table_of(replicas, columns, num_names=3, style_of=lambda one: None if one[2] else "red")
 
 
-def watch(console: Console, url: str, every_s: float, times: int | None = None) -> None:
+def watch(console: Console, url: str, every_s: float = EVERY_S, times: int | None = None) -> None:
     """Show it again and again, ``times`` times or until Ctrl-C. Raises: see ``look``."""
     pictures = _pictures(url, every_s, times)
     if not console.is_terminal:

@@ -21,7 +21,7 @@ from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import LOADING_S, Timeouts
-from specgate.errors import InvalidArgument, SpecgateError
+from specgate.errors import SpecgateError
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
 
@@ -34,33 +34,19 @@ _MARGIN_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much services of our own are to hold; the length is an upper bound, in tokens.
-
-    ``at_a_time`` sessions are open at the same time, and no service may hold fewer.
-    """
+    """How much services that start here are to hold; the length is an upper bound, in tokens."""
 
     sessions: int
     tokens_a_session: int
-    at_a_time: int = 1
 
     @property
     def kv_tokens(self) -> int:
         """Whole pages for every session at once."""
-        return self.sessions * self._session_kv_tokens
-
-    @property
-    def _session_kv_tokens(self) -> int:
-        return -(-min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION) // PAGE_TOKENS) * PAGE_TOKENS
+        tokens = min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION)
+        return self.sessions * -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a service's settings: what was given, and room for all sessions where that was not.
-
-        Raises:
-            InvalidArgument: the sessions that are given are fewer than are open at a time.
-        """
-        if given.get("max_sessions", self.at_a_time) < self.at_a_time:
-            problem = f"{given['max_sessions']} are fewer than the {self.at_a_time} that are open at a time"
-            raise InvalidArgument("max_sessions", problem)
+        """Return a service's settings: what was given, and room for all sessions where that was not."""
         return {"max_sessions": self.sessions, "kv_tokens": self.kv_tokens, **given}
 
 
@@ -81,7 +67,7 @@ def capacity_for(prompts: Sequence[AskedPrompt], concurrency: int) -> Capacity:
         len(prompt.token_ids or (prompt.text or "").encode("utf-8", "replace")) + prompt.request.max_tokens
         for prompt in prompts
     )
-    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS, concurrency)
+    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)

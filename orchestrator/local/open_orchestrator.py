@@ -49,7 +49,7 @@ async def open_orchestrator(
     given = GivenSettings(MappingProxyType({name: value for name, value in settings.items() if value is not None}))
     models = PairSettings(target, draft, tuple(verifiers), tuple(drafters), given, verifier_wait_s, in_process)
     with_draft = models.starts_drafter or bool(drafters)
-    capacity = Capacity(max_sessions, tokens_a_session, max_sessions)
+    capacity = Capacity(max_sessions, tokens_a_session)
     output = log or Console(stderr=True, quiet=True)
     async with open_pair(models, with_draft=with_draft, capacity=capacity, log=output) as pair:
         yield pair.orchestrator

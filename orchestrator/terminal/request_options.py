@@ -8,7 +8,7 @@ import typer
 from orchestrator.decode.request import MAX_STOP_STRINGS, GenerationRequest
 from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_GATE, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate
 from orchestrator.terminal.model_options import ModelOptions
-from specgate.types import MAX_GAMMA, MAX_LOGPROBS, SamplingParams, SessionSpec, Verification
+from specgate.types import MAX_GAMMA, SamplingParams, SessionSpec, Verification
 
 BUNDLED_GAMMA = 3
 DEFAULT_MAX_TOKENS = 128
@@ -79,14 +79,6 @@ class SamplingOptions:
             rich_help_panel=_SAMPLING,
         ),
     ] = None
-    logprobs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help=f"Log-probabilities of the N most likely tokens, 0 to {MAX_LOGPROBS}.",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -133,7 +125,6 @@ def request_for(
         gate=gate,
         gate_threshold=drafting.gate_threshold,
         verification=drafting.verification,
-        logprobs=sampling.logprobs,
     )
     check_limits(request)
     return request

@@ -1,4 +1,4 @@
-"""The flags for serving models: one for each setting of ``specgate.service.settings``."""
+"""The flags for serving models, made from the settings of ``specgate.service.settings`` that a command may change."""
 
 import inspect
 from collections.abc import Iterator
@@ -12,10 +12,8 @@ from specgate.service.flags import help_of, type_of
 from specgate.service.settings import DraftModelSettings, ModelSettings
 
 PANEL = "How models are served"
-NAMES = tuple(name for name in DraftModelSettings.model_fields if name != "model")
-"""Each flag holds for both services; some for the drafter only."""
-SIZED = frozenset({"max_sessions", "kv_tokens"})
-"""A command that starts services sizes these for its own requests unless a flag is given."""
+NAMES = ("device", "dtype", "threads", "kv_tokens", "method", "skip", "run_ahead")
+"""Each flag holds for both services; some for the drafter only. The configuration of `serve` has all settings."""
 
 
 def parameters() -> Iterator[inspect.Parameter]:
@@ -27,7 +25,7 @@ def parameters() -> Iterator[inspect.Parameter]:
         whose = "" if name in ModelSettings.model_fields else "Drafter: "
         option = typer.Option(
             *names,
-            help=f"{whose}{setting.description if name in SIZED else help_of(setting)}",
+            help=f"{whose}{help_of(setting)}",
             show_default=False,
             rich_help_panel=PANEL,
         )
