@@ -1,7 +1,10 @@
-"""The serving part of the demo: the pair behind ``orchestrator serve``, one completion by HTTP and one by gRPC."""
+"""The serving part of the demo: the pair behind ``orchestrator serve``, one completion by each API, and the page."""
 
 import asyncio
+import os
+import sys
 import time
+import webbrowser
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib.util import find_spec
@@ -13,13 +16,13 @@ from rich.style import Style
 from orchestrator.api.settings.settings import Settings
 from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.bench.clients.http_client import stream_completion
-from orchestrator.cli.demo_page import show_page
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
 from orchestrator.terminal.render import Painter, write
 from orchestrator.terminal.results import Collector
 
+ELSEWHERE = "The page that shows live who brought each token: `orchestrator serve`, then http://127.0.0.1:8000/"
 OnDelta = Callable[[Delta], None]
 Reader = Callable[[ServedEndpoints, GenerationRequest, str, OnDelta], Awaitable[None]]
 
@@ -87,3 +90,37 @@ async def _shown(
     out.print()
     rate = f" · {result.tokens_per_s:.1f} tokens/s" if result.tokens_per_s else ""
     return f"{len(result.token_ids)} tokens{rate} · first after {(result.first_s - start_s) * 1e3:.0f} ms"
+
+
+async def show_page(endpoint: str, out: Console) -> None:
+    """Open the page of a served system where there is a desktop; at a terminal serve it until Enter or Ctrl-C.
+
+    Args:
+        endpoint: HOST:PORT of the HTTP API.
+    """
+    if not (sys.stdin.isatty() and out.is_terminal):
+        out.print(ELSEWHERE, markup=False, soft_wrap=True)
+        return
+    url = f"http://{endpoint}/"
+    has_opened = has_desktop() and await asyncio.to_thread(webbrowser.open, url)
+    out.print(f"The page is {'open' if has_opened else 'at'} {url}", style="bold", soft_wrap=True)
+    out.print("Enter ends the demo.")
+    await _enter()
+
+
+def has_desktop() -> bool:
+    """Return whether a browser opens in a window: elsewhere one of text would take the terminal."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+async def _enter() -> None:
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    loop.add_reader(sys.stdin, pressed.set)
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+        # Else the shell behind us reads it.
+        if pressed.is_set():
+            sys.stdin.readline()

@@ -20,6 +20,7 @@ from orchestrator.cli.model_checks import (
     check_tokenizer,
 )
 from orchestrator.cli.model_facts import ModelFacts, read_config
+from orchestrator.cli.serve_options import CONFIG
 from orchestrator.cli.service_checks import ask_services
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
@@ -38,10 +39,7 @@ def doctor(
             help="List the addresses that the served system listens on, and which are open to other machines.",
         ),
     ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Configuration of `serve`, for --serve; the defaults if absent."),
-    ] = None,
+    config: Annotated[Path | None, CONFIG] = None,
 ) -> None:
     """Check a pair of models, running services, or the open addresses of `serve`; explain each problem."""
     report = FindingsReport([*(exposure(load_settings(config)) if serve else _examine(models))])

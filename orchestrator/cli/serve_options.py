@@ -1,6 +1,7 @@
 """The flags of ``orchestrator serve``, as overrides of its configuration file."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,9 @@ import typer
 from orchestrator.api.settings.settings import parse_set
 from orchestrator.terminal.model_options import PairOptions
 
-_LISTENERS = "Doors"
+CONFIG = typer.Option("--config", metavar="FILE", help="YAML file of `serve`; a missing key has its default.")
+SET = typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as verifier.replicas=2. Repeatable.")
+_door = partial(typer.Option, rich_help_panel="Doors")
 _KEYS = {
     "host": "gateway.http.host",
     "port": "gateway.http.port",
@@ -24,32 +27,15 @@ _DOOR_KEYS = ("gateway.http", "gateway.grpc")
 class ServeOptions(PairOptions):
     """The configuration file and the flags that override it."""
 
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML file; a missing key has its default.")
-    ] = None
-    set: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override one key of file and flags, such as verifier.replicas=2. Repeatable.",
-        ),
-    ] = ()
-    host: Annotated[str | None, typer.Option(help="Address of the HTTP API.", rich_help_panel=_LISTENERS)] = None
-    port: Annotated[
-        int | None, typer.Option(help="Port of the HTTP API; 0 picks a free one.", rich_help_panel=_LISTENERS)
-    ] = None
-    grpc_host: Annotated[str | None, typer.Option(help="Address of the gRPC API.", rich_help_panel=_LISTENERS)] = None
-    grpc_port: Annotated[
-        int | None, typer.Option(help="Port of the gRPC API; 0 picks a free one.", rich_help_panel=_LISTENERS)
-    ] = None
+    config: Annotated[Path | None, CONFIG] = None
+    set: Annotated[tuple[str, ...], SET] = ()
+    host: Annotated[str | None, _door(help="Address of the HTTP API.")] = None
+    port: Annotated[int | None, _door(help="Port of the HTTP API; 0 picks a free one.")] = None
+    grpc_host: Annotated[str | None, _door(help="Address of the gRPC API.")] = None
+    grpc_port: Annotated[int | None, _door(help="Port of the gRPC API; 0 picks a free one.")] = None
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure",
-            help="Allow APIs beyond loopback without TLS, and a Ray cluster without a token.",
-            rich_help_panel=_LISTENERS,
-        ),
+        _door("--insecure", help="Allow APIs beyond loopback without TLS, and a Ray cluster without a token."),
     ] = False
     json_events: Annotated[
         bool, typer.Option("--json-events", help="Print progress and endpoints as JSON lines on standard output.")

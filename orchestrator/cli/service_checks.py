@@ -42,7 +42,7 @@ async def ask_services(subject: str, role: str, endpoints: Sequence[str], tls: C
     finally:
         await channels.close()
     findings += _differences(subject, known)
-    return Answers(findings, ModelFacts.of_service(subject, *known[0]) if known else None)
+    return Answers(findings, ModelFacts.of_service(subject, known[0][1]) if known else None)
 
 
 def _unreachable(subject: str, endpoint: str, error: SpecgateError) -> Finding:

@@ -153,7 +153,7 @@ def _replicas(replicas: Sequence[tuple[str, str, Mapping[str, float]]]) -> Table
     return table_of(replicas, columns, num_names=3, style_of=lambda one: None if one[2] else "red")
 
 
-def watch(console: Console, url: str, every_s: float = EVERY_S, times: int | None = None) -> None:
+def watch_replicas(console: Console, url: str, every_s: float = EVERY_S, times: int | None = None) -> None:
     """Show it again and again, ``times`` times or until Ctrl-C. Raises: see ``look``."""
     pictures = _pictures(url, every_s, times)
     if not console.is_terminal:

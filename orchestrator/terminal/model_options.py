@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import typer
@@ -9,8 +10,8 @@ import typer
 from orchestrator.local.pair_settings import PairModels, PairSettings
 from orchestrator.services.timeouts import LOADING_S
 
-_MODELS = "Models and services"
-_TLS = "TLS to named services"
+_model = partial(typer.Option, rich_help_panel="Models and services")
+_tls = partial(typer.Option, metavar="FILE", rich_help_panel="TLS to named services")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +19,10 @@ class PairOptions(PairModels):
     """``PairModels`` as flags."""
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {
-        "target": typer.Option(
-            metavar="PATH", help="Target model, a folder or a hub id.", show_default="bundled", rich_help_panel=_MODELS
-        ),
-        "draft": typer.Option(
-            metavar="PATH", help="Draft model, a folder or a hub id.", show_default="bundled", rich_help_panel=_MODELS
-        ),
-        "verifier": typer.Option(
-            metavar="HOST:PORT", help="Use this verifier and start none. Repeatable.", rich_help_panel=_MODELS
-        ),
-        "drafter": typer.Option(
-            metavar="HOST:PORT", help="Use this drafter and start none. Repeatable.", rich_help_panel=_MODELS
-        ),
+        "target": _model(metavar="PATH", help="Target model, a folder or a hub id.", show_default="bundled"),
+        "draft": _model(metavar="PATH", help="Draft model, a folder or a hub id.", show_default="bundled"),
+        "verifier": _model(metavar="HOST:PORT", help="Use this verifier and start none. Repeatable."),
+        "drafter": _model(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable."),
     }
 
 
@@ -39,23 +32,15 @@ class ModelOptions(PairSettings):
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {
         **PairOptions.OPTIONS,
-        "verifier_wait_s": typer.Option(
-            metavar="SECONDS",
-            help="How long to wait for --verifier while it loads.",
-            show_default=f"{LOADING_S:g}",
-            rich_help_panel=_MODELS,
+        "verifier_wait_s": _model(
+            metavar="SECONDS", help="How long to wait for --verifier while it loads.", show_default=f"{LOADING_S:g}"
         ),
-        "in_process": typer.Option(
+        "in_process": _model(
             "--in-process",
             help="Load both models in this process and start no service; for one card. Without run-ahead.",
-            rich_help_panel=_MODELS,
         ),
-        "pin": typer.Option("--pin", help="Pin drafter and verifier to one core each.", rich_help_panel=_MODELS),
-        "tls_ca": typer.Option(
-            metavar="FILE", help="Certificate authority of the named services.", rich_help_panel=_TLS
-        ),
-        "tls_certificate": typer.Option(
-            metavar="FILE", help="Certificate of this client, for mutual TLS.", rich_help_panel=_TLS
-        ),
-        "tls_key": typer.Option(metavar="FILE", help="Private key of --tls-certificate.", rich_help_panel=_TLS),
+        "pin": _model("--pin", help="Pin drafter and verifier to one core each."),
+        "tls_ca": _tls(help="Certificate authority of the named services."),
+        "tls_certificate": _tls(help="Certificate of this client, for mutual TLS."),
+        "tls_key": _tls(help="Private key of --tls-certificate."),
     }
