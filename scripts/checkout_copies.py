@@ -19,7 +19,7 @@ PYTEST = ("-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p
 TESTS_FAILED = 1
 """pytest's exit code; others but 0 say that no test was run, or not to its end."""
 SELECTED = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-BUILT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", "*.so")
+BUILT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", "specgate/*.so")
 """What git ignores, and the product imports."""
 
 

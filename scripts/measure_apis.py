@@ -20,9 +20,6 @@ from statistics import median
 from rich.table import Table
 
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
-from orchestrator.bench.clients.grpc_client import GrpcClient
-from orchestrator.bench.workload.prompts import BENCH_PROMPTS
-from orchestrator.cli.demo_serve import OnDelta, read_http
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
@@ -34,6 +31,9 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import Collector
+from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.demo.demo_serve import OnDelta, read_http
+from specgate_lab.workload.prompts import BENCH_PROMPTS
 
 Way = Callable[[GenerationRequest, str, OnDelta], Awaitable[None]]
 

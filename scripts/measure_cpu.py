@@ -31,7 +31,6 @@ from rich.table import Column, Table
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
-from orchestrator.bench.reports.provenance import provenance
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.results import write_json
 from specgate import cpu_library
@@ -43,6 +42,7 @@ from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.stored_weights import weight_of
 from specgate.service.replica import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
+from specgate_lab.reports.provenance import provenance
 
 ROWS = (1, 2, 4, 6, 8, 17)
 PROMPTS = (512, 1000)

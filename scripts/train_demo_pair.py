@@ -34,7 +34,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specgate.distill.losses import distillation_loss, learning_rate_factor, optimizers_of
+from specgate_lab.distill.losses import distillation_loss, learning_rate_factor, optimizers_of
 
 EOS = "<|endoftext|>"
 EOS_ID = 0

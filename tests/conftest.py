@@ -22,7 +22,7 @@ if find_spec("torch"):
         # Triton asks when it is imported first, and that may be by transformers.
         os.environ["TRITON_INTERPRET"] = "1"
 
-pytest_plugins = ["tests.support.left_out"]
+pytest_plugins = ["tests.support.left_out", "tests.support.shared_fixtures"]
 
 RAY_FOLDERS = frozenset({"cluster", "chaos", "deploy"})
 LONG_FOLDERS = (*sorted(RAY_FOLDERS), "integration", "fuzz", "verifier_svc", "drafter_svc")

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP_PACKAGES = ("specgate", "drafter_svc", "verifier_svc", "orchestrator")
+TOP_PACKAGES = ("specgate", "drafter_svc", "verifier_svc", "orchestrator", "specgate_lab")
 GENERATED = sorted(path.stem for path in (ROOT / "specgate" / "v1").glob("*_pb2*.py"))
 SOURCES = sorted(
     path

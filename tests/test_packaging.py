@@ -16,7 +16,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TOP_PACKAGES = ("specgate", "drafter_svc", "verifier_svc", "orchestrator")
+TOP_PACKAGES = ("specgate", "drafter_svc", "verifier_svc", "orchestrator", "specgate_lab")
 LIBRARY = "specgate/runtime/cpu/libspecgate_cpu.so"
 NATIVE = Path("specgate/runtime/cpu/native")
 COMPILER = shutil.which(os.environ.get("CC") or sysconfig.get_config_var("CC").split()[0])

@@ -1,40 +1,28 @@
 """The command line, ``orchestrator COMMAND``.
 
-A command imports a heavy library when it runs, not before.
+A command imports a heavy library when it runs, not before. Other packages bring commands by the entry points of
+``COMMANDS``: those that measure and train come so, and a machine that serves may lack them.
 """
 
 import os
 import re
 import sys
-from dataclasses import fields
-from typing import Annotated
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 import typer
 
-from orchestrator.bench.command import bench
-from orchestrator.bench.gates.compare_gates import compare_gates
-from orchestrator.bench.gates.options import GateOptions
-from orchestrator.bench.load.options import LoadOptions
-from orchestrator.bench.network.options import NetworkOptions
-from orchestrator.bench.proof.prove import prove
-from orchestrator.bench.soak.options import SoakOptions
 from orchestrator.cli.chat import chat
 from orchestrator.cli.config import config
-from orchestrator.cli.demo import demo
 from orchestrator.cli.doctor import doctor
 from orchestrator.cli.generate import generate
 from orchestrator.cli.keys import keys
 from orchestrator.cli.serve import serve
 from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
-from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
-from orchestrator.terminal.system_options import SystemOptions
-from orchestrator.tune.command import tune
-from orchestrator.tune.layers.options import LayerOptions
-from orchestrator.tune.pair.options import TuneOptions
-from orchestrator.tune.train_draft import train_draft
 from specgate import __version__
-from specgate.distill.recipe import Recipe
 from specgate.errors import InvalidArgument, SpecgateError
 from specgate.logs import LogLevel, configure_logs
 
@@ -49,28 +37,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS = (
-    SystemOptions,
-    DraftingOptions,
-    SamplingOptions,
-    LoadOptions,
-    NetworkOptions,
-    SoakOptions,
-    GateOptions,
-    LayerOptions,
-    TuneOptions,
-)
-_OWN_FLAGS = {"prompts", "repeats", "samples", "json", "assisted", "observed", "out"}
-_RECIPE = {field.name for field in fields(Recipe)}
-_FLAGS = {field.name for group in _GROUPS for field in fields(group)} | _OWN_FLAGS | _RECIPE | {*service_flags.NAMES}
+COMMANDS = "specgate.commands"
+"""The group of entry points. Each is a function, or a typer app for a command with others below it."""
 _OF_SETTINGS = frozenset({"config", "serve", "status"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
-_FIELDS_OF_OTHER_NAMES = {"stop_token_ids": "stop_token_id"}
-for _command in (generate, chat, bench, compare_gates, prove, doctor, demo, serve, status, train_draft):
-    app.command()(_command)
-app.add_typer(config)
-app.add_typer(keys)
-app.add_typer(tune)
+
+
+def add_command(command: Any) -> None:
+    """Add a function or a typer app, under its own name."""
+    if isinstance(command, typer.Typer):
+        app.add_typer(command)
+    else:
+        app.command()(command)
+
+
+for _command in (generate, chat, serve, status, config, keys, doctor):
+    add_command(_command)
+for _entry in entry_points(group=COMMANDS):
+    if find_spec(_entry.module.partition(".")[0]):
+        add_command(_entry.load())
 
 
 def _show_version(wanted: bool) -> None:
@@ -118,8 +103,16 @@ def run(argv: list[str]) -> int:
 def _flag(field: str) -> str:
     """Return the flag that a field's value came from; a field that is no flag, as in a prompts file, as it is."""
     name = re.split(r"[ \[]", field)[0].replace(".", "_")
-    name = _FIELDS_OF_OTHER_NAMES.get(name, name)
-    return f"--{name.replace('_', '-')}" if name in _FLAGS else field
+    return dict(_flags(typer.main.get_command(app))).get(name, field)
+
+
+def _flags(command: Any) -> Iterator[tuple[str, str]]:
+    """Yield name and flag of all options of a command and of those below it."""
+    for below in getattr(command, "commands", {}).values():
+        yield from _flags(below)
+    for option in command.params:
+        if option.opts[0].startswith("--"):
+            yield option.name, option.opts[0]
 
 
 def _tell(problem: str, code: int) -> int:

@@ -9,17 +9,17 @@ from gpu_day_steps.serving import Prompts, connected, prompts_of, service, start
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.step import CheckFailed, Context
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
-from orchestrator.bench.load.arrivals import all_of
-from orchestrator.bench.peers.bare_loop import BareLoopProcess
-from orchestrator.bench.proof.judge import judge_greedy, judge_seeded
-from orchestrator.bench.proof.plan import greedy_request, seeded_request
-from orchestrator.bench.proof.report import Check, CheckResult
-from orchestrator.bench.proof.runs import record_all
-from orchestrator.bench.proof.texts import TextRecord
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
+from specgate_lab.load.arrivals import all_of
+from specgate_lab.peers.bare_loop import BareLoopProcess
+from specgate_lab.proof.judge import judge_greedy, judge_seeded
+from specgate_lab.proof.plan import greedy_request, seeded_request
+from specgate_lab.proof.report import Check, CheckResult
+from specgate_lab.proof.runs import record_all
+from specgate_lab.proof.texts import TextRecord
 
 GAMMA = 4
 GRAPHS = ("graphs", "no graphs")

@@ -11,12 +11,12 @@ from gpu_day_steps.serving import Prompts, prompts_of
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.step import CheckFailed, Context
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
-from orchestrator.bench.proof.plan import greedy_request
-from orchestrator.bench.proof.runs import record
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from scripts import real_model
+from specgate_lab.proof.plan import greedy_request
+from specgate_lab.proof.runs import record
 
 GAMMAS = range(9)
 CARRIED = ".gpu_weights"

@@ -8,11 +8,11 @@ from typing import Any
 
 from gpu_day_steps.serving import service
 from gpu_day_steps.step import Context
-from orchestrator.bench.proof.runs import PATIENT
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.in_process import InProcessDialer, InProcessPool
 from specgate.service.config import config_of
 from specgate.service.replica import load_served
+from specgate_lab.proof.runs import PATIENT
 
 
 @asynccontextmanager

@@ -9,12 +9,12 @@ from pathlib import Path
 from gpu_day_steps.serving import connected, planted_prompts, service, started
 from gpu_day_steps.sizes import MIDDLE, draft_name, planted_pair, sizes
 from gpu_day_steps.step import CheckFailed, Context
-from orchestrator.bench.load.arrivals import all_of
-from orchestrator.bench.proof.plan import greedy_request
-from orchestrator.bench.proof.runs import record
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
+from specgate_lab.load.arrivals import all_of
+from specgate_lab.proof.plan import greedy_request
+from specgate_lab.proof.runs import record
 
 GAMMA = 3
 SPARE_SESSIONS = 2

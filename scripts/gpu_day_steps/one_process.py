@@ -10,8 +10,8 @@ from gpu_day_steps.here import joined, loaded
 from gpu_day_steps.sizes import planted_pair, sizes
 from gpu_day_steps.step import Context
 from gpu_day_steps.ways import TARGET, Way, drafts_of, like, likes_of, measure, told_of
-from orchestrator.bench.throughput.runs import pair_way
-from orchestrator.bench.throughput.traffic import Traffic
+from specgate_lab.throughput.runs import pair_way
+from specgate_lab.throughput.traffic import Traffic
 
 COMMON = {"max_sessions": 2, "kv_tokens": 4096}
 

@@ -8,10 +8,6 @@ from statistics import median
 from typing import Any
 
 from gpu_day_steps.step import Context
-from orchestrator.bench.load.arrivals import all_of
-from orchestrator.bench.proof.runs import PATIENT
-from orchestrator.bench.throughput.samples import Sample
-from orchestrator.bench.workload.prompts import BENCH_PROMPTS
 from orchestrator.decode.request import GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
@@ -19,6 +15,10 @@ from orchestrator.local.local_services import LocalService, Supervised
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.results import overhead_us
 from specgate.errors import ModelLoadError
+from specgate_lab.load.arrivals import all_of
+from specgate_lab.proof.runs import PATIENT
+from specgate_lab.throughput.samples import Sample
+from specgate_lab.workload.prompts import BENCH_PROMPTS
 
 Prompts = Sequence[tuple[int, ...]]
 

@@ -8,8 +8,8 @@ import torch
 
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.step import CheckFailed, Context
-from orchestrator.bench.reports.provenance import provenance
 from specgate.runtime.engine.serving_path import why_slow
+from specgate_lab.reports.provenance import provenance
 
 SMALL = {
     "hidden_size": 256,

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from gpu_day_steps.serving import figures_of, planted_prompts
 from gpu_day_steps.sizes import MIDDLE, THIN, Sizes, draft_name, sizes
 from gpu_day_steps.step import CheckFailed, Context, Range
-from orchestrator.bench.proof.plan import greedy_request
-from orchestrator.bench.throughput.runs import WARM_UP_TOKENS, Decode
-from orchestrator.bench.throughput.samples import Sample
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
+from specgate_lab.proof.plan import greedy_request
+from specgate_lab.throughput.runs import WARM_UP_TOKENS, Decode
+from specgate_lab.throughput.samples import Sample
 
 TARGET, TARGET_HF, OURS = "target", "target-hf", "spec"
 MARGIN_S = 8.0

@@ -17,7 +17,7 @@ DATES = {
     # A span's ends are dates; how long it took was measured elsewhere.
     "specgate/tracing.py": "end_ns = time.time_ns()",
     "orchestrator/terminal/results.py": "return folder / f",
-    "orchestrator/bench/reports/provenance.py": '"date": datetime.now(UTC)',
+    "specgate_lab/reports/provenance.py": '"date": datetime.now(UTC)',
 }
 """Where it is read, and for what. Anything else measures with time.monotonic, or tells why it must not."""
 

@@ -15,11 +15,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from orchestrator.bench.soak.processes import num_descriptors, rss_mb
 from specgate.rpc.channel import open_channel
 from specgate.rpc.convert import verify_round_to_pb
 from specgate.types import ALWAYS_SOLO, Proposal, SamplingParams, VerifyRequest
 from specgate.v1 import verifier_service_pb2 as vpb
+from specgate_lab.soak.processes import num_descriptors, rss_mb
 from tests.support.chaos_table import ChaosTable
 from tests.support.fuzz_grpc import spec_to_pb
 from tests.support.in_process import STUBS, InProcess, serving

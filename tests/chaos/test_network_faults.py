@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from orchestrator.bench.network.delay_proxy import DelayProxy
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import ServiceUnavailable
+from specgate_lab.network.delay_proxy import DelayProxy
 from tests.support.chaos_client import At, seen_from
 from tests.support.chaos_fleet import Fleet
 from tests.support.chaos_proxy import BadLine

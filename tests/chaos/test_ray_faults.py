@@ -18,8 +18,8 @@ import pytest
 
 pytest.importorskip("ray")
 
-from orchestrator.bench.soak.processes import descendants
 from specgate.types import TokenSource
+from specgate_lab.soak.processes import descendants
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, watch
 from tests.support.chaos_system import SMALL, end, errors_of, serving_system, start_serve
 from tests.support.chaos_table import ChaosTable

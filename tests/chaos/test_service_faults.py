@@ -19,7 +19,7 @@ from tests.support.services import PAIR, Service, running
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
 SLOW_FORWARD_US = 50_000
-SLOW = ("orchestrator.bench.gates.slow_service", "drafter", str(SLOW_FORWARD_US))
+SLOW = ("specgate_lab.gates.slow_service", "drafter", str(SLOW_FORWARD_US))
 
 
 def lose(service: Service, number: signal.Signals) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("ray")
 
-from orchestrator.bench.soak.processes import descendants, listeners
 from specgate.errors import ResourceExhausted, ServiceUnavailable
 from specgate.rpc.convert_session import sampling_params_to_pb
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
+from specgate_lab.soak.processes import descendants, listeners
 from tests.support.chaos_http import send_and_leave
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, SEEDED, watch, watch_all
 from tests.support.chaos_system import System, serving_system

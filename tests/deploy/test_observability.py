@@ -16,8 +16,8 @@ import httpx2
 import pytest
 import yaml
 
-from orchestrator.bench.soak.replicas import replicas_under
 from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
+from specgate_lab.soak.replicas import replicas_under
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "deploy" / "observability"

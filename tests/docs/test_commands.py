@@ -21,7 +21,7 @@ from tests.support.command_lines import problem_of
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
 
 MARKED = [page for page in PAGES if any(block.mark for block in blocks(page.read_text("utf-8")))]
-OURS = ("specgate", "orchestrator", "drafter_svc", "verifier_svc")
+OURS = ("specgate", "orchestrator", "drafter_svc", "verifier_svc", "specgate_lab")
 START_S, RUN_S = 200.0, 400.0
 
 

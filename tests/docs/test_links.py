@@ -9,6 +9,7 @@ from tests.support.pages import PAGES, ROOT, anchors, links
 
 SOURCES = (
     "orchestrator",
+    "specgate_lab",
     "specgate",
     "drafter_svc",
     "verifier_svc",

@@ -2,13 +2,13 @@
 
 import pytest
 
-from orchestrator.bench.throughput.rows import rows_of
-from orchestrator.bench.throughput.runs import measure, pair_way
-from orchestrator.bench.throughput.traffic import Traffic
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.rpc.convert import draft_response_to_pb, verify_round_to_pb
 from specgate.types import Proposal, SamplingParams, SparseDistribution, Verification, VerifyRequest
+from specgate_lab.throughput.rows import rows_of
+from specgate_lab.throughput.runs import measure, pair_way
+from specgate_lab.throughput.traffic import Traffic
 from tests.support.orchestrating import PATIENT, connected
 from tests.support.services import HELD_OUT_PROMPTS, Service
 

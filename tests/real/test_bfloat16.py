@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.bench.proof.plan import Setting, greedy_request
-from orchestrator.bench.proof.runs import record_all
-from orchestrator.bench.proof.texts import by_margin, compare, near_tie_limit
 from orchestrator.policy.gates import Gate
+from specgate_lab.proof.plan import Setting, greedy_request
+from specgate_lab.proof.runs import record_all
+from specgate_lab.proof.texts import by_margin, compare, near_tie_limit
 from tests.real.pair import Services, prompts, serving
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tests.support.loop_thread import LoopThread
 
-OURS = frozenset({"drafter_svc", "orchestrator", "specgate", "verifier_svc"})
+OURS = frozenset({"drafter_svc", "orchestrator", "specgate", "specgate_lab", "verifier_svc"})
 BOUNDED = (
     "drafter_svc.run_ahead.sharpness",
     "orchestrator.policy.auto",

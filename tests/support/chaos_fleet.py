@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 
-from orchestrator.bench.soak.processes import rss_mb
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.services.timeouts import Timeouts
 from specgate.v1 import types_pb2
+from specgate_lab.soak.processes import rss_mb
 from tests.support.chaos_streams import SEEDED, Faults, Seen, watch
 from tests.support.chaos_table import ChaosRow
 from tests.support.in_process import STUBS

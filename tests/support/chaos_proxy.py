@@ -6,7 +6,7 @@ import socket
 import struct
 from contextlib import suppress
 
-from orchestrator.bench.network.delay_proxy import Proxy
+from specgate_lab.network.delay_proxy import Proxy
 
 _RESET = struct.pack("ii", 1, 0)
 """Linger for no time at all: closing then is a reset."""

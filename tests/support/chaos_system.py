@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from socket import create_connection, create_server
 
-from orchestrator.bench.clients.grpc_client import GrpcClient
-from orchestrator.bench.soak.processes import descendants, listeners, rss_mb
-from orchestrator.bench.soak.replicas import ServedReplica, replicas_under
 from orchestrator.decode.request import Delta
+from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.soak.processes import descendants, listeners, rss_mb
+from specgate_lab.soak.replicas import ServedReplica, replicas_under
 from tests.support.chaos_fleet import NOTHING_LEFT, ask, left_at
 from tests.support.chaos_streams import SEEDED, Faults, Seen, watch
 from tests.support.chaos_table import ChaosRow

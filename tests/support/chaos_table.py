@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.bench.reports.provenance import provenance
 from orchestrator.terminal.results import write_json
+from specgate_lab.reports.provenance import provenance
 
 MAX_TOLD = 160
 Rows = Sequence[dict[str, Any]]

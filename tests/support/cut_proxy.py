@@ -5,7 +5,7 @@ import contextlib
 import socket
 from enum import StrEnum
 
-from orchestrator.bench.network.delay_proxy import Proxy
+from specgate_lab.network.delay_proxy import Proxy
 
 BYTE_PAUSE_S = 1e-4
 """Time for the reader to come and take one byte before the next is there."""

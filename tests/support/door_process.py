@@ -22,10 +22,10 @@ from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import Listen
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET, Defaults, GatewaySettings
-from orchestrator.bench.soak.processes import rss_mb
 from orchestrator.local.launch import Capacity, Pair, open_pair
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.garbage import freeze_loaded
+from specgate_lab.soak.processes import rss_mb
 from tests.orchestrator.api.http_serving import serving_http
 from tests.orchestrator.api.queues import PATIENT
 from tests.support.at_rest import at_rest

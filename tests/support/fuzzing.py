@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from orchestrator.bench.soak.processes import rss_mb
+from specgate_lab.soak.processes import rss_mb
 
 T = TypeVar("T")
 

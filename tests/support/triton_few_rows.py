@@ -15,9 +15,9 @@ from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from tests.support.models import load_float32, quiet
 
-FEW_PROGRAMS = Tiles(qkv=64, add=64, gate=128, head=128, attend=8, columns=64, stages=1)
+FEW_PROGRAMS = Tiles(qkv=64, add=64, gate=128, head=128, attend=8, columns=64, stages=1, add_columns=64, add_stages=1)
 """The interpreter takes ten milliseconds for each."""
-SEVERAL_PROGRAMS = Tiles(qkv=16, add=16, gate=32, head=64, attend=8, columns=32, stages=1)
+SEVERAL_PROGRAMS = Tiles(qkv=16, add=16, gate=32, head=64, attend=8, columns=32, stages=1, add_columns=32, add_stages=1)
 
 
 def runner_with_kernels(folder: Path, tiles: Tiles = FEW_PROGRAMS, page_size: int = 16) -> ModelRunner:
@@ -25,7 +25,7 @@ def runner_with_kernels(folder: Path, tiles: Tiles = FEW_PROGRAMS, page_size: in
     loaded = load_float32(folder)
     kernel = VarlenKernel(varlen_attention, loaded.context_length)
     runner = prepare(loaded, 4096, page_size, quiet, [kernel], packs=False)
-    runner.call = FewRows(loaded, runner.call, partial(FewRowKernels, pdl=False, tiles=tiles))
+    runner.call = FewRows(loaded, runner.call, partial(FewRowKernels, tiles=tiles))
     return runner
 
 
@@ -34,7 +34,9 @@ def multiply_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
     def dot(a: Any, b: Any, d: Any, *_: Any) -> Any:
-        found = numpy.stack([(row[:, None] * b.data).sum(0) for row in a.data]).astype(d.data.dtype)
+        # [..., rows, columns] times [..., columns, outputs], a row at a time.
+        rows = [(a.data[..., row, :, None] * b.data).sum(-2) for row in range(a.data.shape[-2])]
+        found = numpy.stack(rows, -2).astype(d.data.dtype)
         return TensorHandle(found + d.data, d.dtype.scalar)
 
     monkeypatch.setattr(interpreter_builder, "create_dot", dot)

@@ -84,7 +84,7 @@ class TritonAttention:
             head_dim**-0.5 if scale is None else scale, softcap or 0.0, window_size[0],
             query.stride(0), query.stride(1), key.stride(1), key.stride(2), block_table.stride(0), num_rows,
             GROUP=group, PAGE=key.shape[1], DIM=head_dim, WIDTH=width, ROWS=rows, KEYS=of.keys, PARTS=parts,
-            PART_KEYS=MIN_KEYS_A_PART, WINDOWED=window_size[0] >= 0, CAPPED=softcap is not None, DEALT=False, PDL=False,
+            PART_KEYS=MIN_KEYS_A_PART, WINDOWED=window_size[0] >= 0, CAPPED=softcap is not None, DEALT=False,
         )  # fmt: skip
         return out
 
@@ -112,24 +112,20 @@ def attend(
     query_row, query_head, key_token, key_head, columns, num_rows,
     GROUP: tl.constexpr, PAGE: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, PARTS: tl.constexpr, PART_KEYS: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
-    DEALT: tl.constexpr, PDL: tl.constexpr,
+    DEALT: tl.constexpr,
 ):  # fmt: skip
     """Attend with a block of one sequence's rows, those of one key head, to one part of the sequence's keys.
 
     A row here is (token, query head of the group), the head changing first. ``left`` is how many tokens a row sees
     before itself. ``shared`` is what ``_put_together`` takes. ``DEALT``: the parts get blocks of keys in turn, so that
-    a row's bits depend on no length; else each has a run of them. ``PDL``: see ``products``.
+    a row's bits depend on no length; else each has a run of them.
     """
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
     block, head, sequence = tl.program_id(0) // PARTS, tl.program_id(1), tl.program_id(2)
     part = tl.program_id(0) % PARTS
     first, length = tl.load(first_rows + sequence), tl.load(lengths + sequence)
     count = tl.load(first_rows + sequence + 1) - first
     if block * ROWS >= count * GROUP:
         return
-    if PDL:
-        tl.extra.cuda.gdc_wait()
     flat = block * ROWS + tl.arange(0, ROWS)
     row, is_row = flat // GROUP, flat // GROUP < count
     dims = tl.arange(0, WIDTH)

@@ -3,9 +3,6 @@
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
-
-import torch
 
 from specgate.errors import reason_of
 from specgate.runtime.attention.interface import Forward, wait_for
@@ -19,7 +16,6 @@ MOST_SLOWER = 1.1
 """Texts that do not depend on drafts are worth a tenth of a forward's time."""
 _TIMED_ROWS = 4
 """As a verification has, and as today's graphs fit without padding."""
-_FIRST_WITH_PDL = (9, 0)
 Measure = Callable[[ModelRunner], Sequence[ForwardCost]]
 _log = logging.getLogger(__name__)
 
@@ -29,10 +25,9 @@ def few_rows_of(runner: ModelRunner) -> FewRows | None:
     loaded = runner.loaded
     if loaded.device.type != "cuda" or not isinstance(runner.kernel, VarlenKernel):
         return None
-    pdl = torch.cuda.get_device_capability(loaded.device) >= _FIRST_WITH_PDL
     try:
         kernels = importlib.import_module("specgate.runtime.cuda.decoder.few_row_kernels")
-        return FewRows(loaded, runner.call, partial(kernels.FewRowKernels, pdl=pdl))
+        return FewRows(loaded, runner.call, kernels.FewRowKernels)
     # The form is another one, Triton is missing, or there is no memory for the weights as one matrix.
     except Exception as reason:
         _tell(reason)

@@ -15,9 +15,9 @@ from ray import serve
 from ray.serve.api import _run
 
 from orchestrator.app import build
-from orchestrator.bench.clients.grpc_client import GrpcClient
 from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
+from specgate_lab.clients.grpc_client import GrpcClient
 from tests.orchestrator.api.http_serving import events
 from tests.orchestrator.api.queues import eventually, expected
 from tests.support.fake_services import FakeService, serving

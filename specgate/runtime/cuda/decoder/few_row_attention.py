@@ -21,12 +21,11 @@ class FewRowAttention:
 
     Args:
         programs: as many parts have one sequence's key heads together, about.
-        pdl: start while the kernel before still runs, see ``products``.
     """
 
-    def __init__(self, form: DecoderForm, dtype: torch.dtype, programs: int, *, pdl: bool) -> None:
+    def __init__(self, form: DecoderForm, dtype: torch.dtype, programs: int) -> None:
         device = form.embedding.weight.device
-        self._form, self._pdl = form, pdl
+        self._form = form
         self._group = form.heads // form.kv_heads
         self._width = max(16, triton.next_power_of_2(form.head_dim))
         sizes = blocks_for(dtype, self._width)
@@ -50,6 +49,5 @@ class FewRowAttention:
             query, keys, values, out, parts.cu_seq_q, parts.seqused_k, parts.block_table, self._shared, self._arrivals,
             self._form.scale, 0.0, -1, heads * dim, dim, kv_heads * dim, dim, parts.block_table.stride(0), FEW_ROWS,
             GROUP=self._group, PAGE=keys.shape[1], DIM=dim, WIDTH=self._width, ROWS=self._rows, KEYS=self._keys,
-            PARTS=self._parts, PART_KEYS=0, WINDOWED=False, CAPPED=False, DEALT=True, PDL=self._pdl,
-            **({"launch_pdl": True} if self._pdl else {}),
+            PARTS=self._parts, PART_KEYS=0, WINDOWED=False, CAPPED=False, DEALT=True,
         )  # fmt: skip

@@ -6,8 +6,8 @@ how many come along. How many there are is read on the device: one recorded grap
 The residual stream is float32. Who adds to it also leaves it times the weight of the norm that follows, and the sums of
 its squares, part by part: products read that as it is, and norm what they give.
 
-With programmatic dependent launch (PDL) a program starts while the kernel before it still runs, and asks for its
-weights into the L2 cache, which needs no result. Every kernel of the chain waits, so that all before it is done then.
+No kernel starts before the one in front of it has ended: on an H200 early starts that ask for weights made a forward
+slower.
 """
 
 import triton
@@ -16,51 +16,30 @@ import triton.language as tl
 from specgate.runtime.cuda.graphs import FEW_ROWS
 
 _ROWS = tl.constexpr(FEW_ROWS)
-_LINE_BYTES = tl.constexpr(128)
-_AHEAD_BYTES = tl.constexpr(24 << 20)
-"""Of a matrix, that all programs ask for early: half of an H100's L2 cache, so that nothing is lost before use."""
+_WARPS = tl.constexpr(4)
+"""Triton's default."""
 # Parts of a packing: where they begin depends on the batch, and to compile anew takes seconds.
 _PACKED = ["num_rows", "token_ids", "positions", "slots"]
 
 
 @triton.jit
-def _prefetch(weight, first, OUT: tl.constexpr, IN: tl.constexpr, BLOCK: tl.constexpr):
-    """Ask for the first columns of so many rows of a matrix [OUT, IN], a line of the cache at a time."""
-    LINE: tl.constexpr = _LINE_BYTES * 8 // weight.dtype.element_ty.primitive_bitwidth
-    IN_ROW: tl.constexpr = (IN + LINE - 1) // LINE
-    MOST: tl.constexpr = (_AHEAD_BYTES + OUT * _LINE_BYTES - 1) // (OUT * _LINE_BYTES)
-    LINES: tl.constexpr = IN_ROW if IN_ROW < MOST else MOST
-    at = tl.arange(0, triton.next_power_of_2(BLOCK * LINES))
-    row = first.to(tl.int64) + tl.minimum(at // LINES, BLOCK - 1)
-    where = weight + tl.minimum(row * IN + at % LINES * LINE, OUT * IN - 1)
-    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; // $0", "=r,l", [where], dtype=tl.int32, is_pure=False, pack=1)
-
-
-@triton.jit
 def _multiplied(
-    x, weight, own, is_own, squares, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PAIR: tl.constexpr,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    ready, squares, weight, own, is_own, num_rows, epsilon, IN: tl.constexpr, PAIR: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Return x [16, IN] times the rows ``own`` of the weight [OUT, IN], float32 [16, BLOCK] twice, and which rows are.
+    """Return ready [16, IN] times the rows ``own`` of a weight, normed, float32 [16, BLOCK] twice, and which rows are.
 
     Args:
+        squares: sums of squares [16, PARTS] of the rows that ``ready`` was made of.
         PAIR: the second result is of the rows so much further; 0: there is none.
-        PARTS: of the sums of squares [16, PARTS] that the results are normed by; 0: they are not.
         num_rows: where on the device it says how many rows count.
     """
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        _prefetch(weight, tl.min(own, 0), OUT, IN, BLOCK)
-        if PAIR > 0:
-            _prefetch(weight, tl.min(own, 0) + PAIR, OUT, IN, BLOCK)
-        tl.extra.cuda.gdc_wait()
     rows = tl.arange(0, _ROWS)
     is_row = rows < tl.load(num_rows)
-    if PARTS > 0:
-        # Added up behind the product, which so waits for no sum.
-        part = tl.arange(0, triton.next_power_of_2(PARTS))
-        is_part = is_row[:, None] & (part < PARTS)[None, :]
-        sums = tl.load(squares + rows[:, None] * PARTS + part[None, :], mask=is_part, other=0.0)
+    # Added up behind the product, which so waits for no sum.
+    part = tl.arange(0, triton.next_power_of_2(PARTS))
+    is_part = is_row[:, None] & (part < PARTS)[None, :]
+    sums = tl.load(squares + rows[:, None] * PARTS + part[None, :], mask=is_part, other=0.0)
     one = tl.zeros([_ROWS, BLOCK], tl.float32)
     other = tl.zeros([_ROWS, BLOCK], tl.float32)
     first = weight + own.to(tl.int64)[None, :] * IN
@@ -68,16 +47,14 @@ def _multiplied(
         at = start + tl.arange(0, COLUMNS)
         is_at = at < IN
         is_read = is_at[:, None] & is_own[None, :]
-        these = tl.load(x + rows[:, None] * IN + at[None, :], mask=is_row[:, None] & is_at[None, :], other=0.0)
+        these = tl.load(ready + rows[:, None] * IN + at[None, :], mask=is_row[:, None] & is_at[None, :], other=0.0)
         its = tl.load(first + at[:, None], mask=is_read, other=0.0)
         one = tl.dot(these, its, one, input_precision="ieee")
         if PAIR > 0:
             its = tl.load(first + PAIR * IN + at[:, None], mask=is_read, other=0.0)
             other = tl.dot(these, its, other, input_precision="ieee")
-    if PARTS > 0:
-        scale = tl.rsqrt(tl.sum(sums, 1) / IN + epsilon)[:, None]
-        one, other = one * scale, other * scale
-    return one, other, is_row[:, None]
+    scale = tl.rsqrt(tl.sum(sums, 1) / IN + epsilon)[:, None]
+    return one * scale, other * scale, is_row[:, None]
 
 
 @triton.jit
@@ -94,11 +71,9 @@ def _leave(x, hidden, ready, squares, gain, own, is_in, WIDTH: tl.constexpr, PAR
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def embedded(
     token_ids, embedding, gain, hidden, ready, squares, num_rows, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Begin the residual stream. Starts when all before it has ended: what came to the device before is there."""
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
+    """Begin the residual stream."""
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_row = rows < tl.load(num_rows)
     token = tl.load(token_ids + rows, mask=is_row, other=0)
@@ -110,29 +85,39 @@ def embedded(
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def added(
     x, weight, gain, hidden, ready, squares, num_rows, IN: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Add to the residual stream [16, WIDTH]."""
+    """Add a product to the residual stream [16, WIDTH].
+
+    It has few outputs, and so few programs: each warp multiplies a part of the columns, or all would wait for a sum.
+    """
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    is_own = own < WIDTH
-    one, _, is_row = _multiplied(
-        x, weight, own, is_own, squares, num_rows, 0.0, IN, WIDTH, 0, 0, BLOCK, COLUMNS, STAGES, PDL
-    )  # fmt: skip
-    is_in = is_row & is_own[None, :]
-    one += tl.load(hidden + rows[:, None] * WIDTH + own[None, :], mask=is_in, other=0.0)
-    _leave(one, hidden, ready, squares, gain, own, is_in, WIDTH, PARTS)
+    is_row, is_own = rows < tl.load(num_rows), own < WIDTH
+    warps, inside = tl.arange(0, _WARPS)[:, None], tl.arange(0, COLUMNS // _WARPS)[None, :]
+    sums = tl.zeros([_WARPS, _ROWS, BLOCK], tl.float32)
+    first = weight + own.to(tl.int64)[None, None, :] * IN
+    for start in tl.range(0, IN, COLUMNS, num_stages=STAGES):
+        at = start + warps * (COLUMNS // _WARPS) + inside
+        is_at = at < IN
+        where = x + rows[None, :, None] * IN + at[:, None, :]
+        these = tl.load(where, mask=is_row[None, :, None] & is_at[:, None, :], other=0.0)
+        its = tl.load(first + at[:, :, None], mask=is_at[:, :, None] & is_own[None, None, :], other=0.0)
+        sums = tl.dot(these, its, sums, input_precision="ieee")
+    is_in = is_row[:, None] & is_own[None, :]
+    result = tl.sum(sums, 0) + tl.load(hidden + rows[:, None] * WIDTH + own[None, :], mask=is_in, other=0.0)
+    _leave(result, hidden, ready, squares, gain, own, is_in, WIDTH, PARTS)
 
 
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def gated(
     ready, squares, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Write silu of the first half of the outputs times the second, [16, OUT]."""
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_own = own < OUT
     gate, up, is_row = _multiplied(
-        ready, weight, own, is_own, squares, num_rows, epsilon, IN, 2 * OUT, OUT, PARTS, BLOCK, COLUMNS, STAGES, PDL
+        ready, squares, weight, own, is_own, num_rows, epsilon, IN, OUT, PARTS, BLOCK, COLUMNS, STAGES
     )  # fmt: skip
     result = gate / (1.0 + tl.exp(-gate)) * up
     where = out + rows[:, None] * OUT + own[None, :]
@@ -142,13 +127,13 @@ def gated(
 @triton.jit(do_not_specialize_on_alignment=_PACKED)
 def plain(
     ready, squares, weight, out, num_rows, epsilon, IN: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Write the product, [16, OUT]."""
     rows, own = tl.arange(0, _ROWS), tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     is_own = own < OUT
     one, _, is_row = _multiplied(
-        ready, weight, own, is_own, squares, num_rows, epsilon, IN, OUT, 0, PARTS, BLOCK, COLUMNS, STAGES, PDL
+        ready, squares, weight, own, is_own, num_rows, epsilon, IN, 0, PARTS, BLOCK, COLUMNS, STAGES
     )  # fmt: skip
     where = out + rows[:, None].to(tl.int64) * OUT + own[None, :]
     tl.store(where, one.to(out.dtype.element_ty), mask=is_row & is_own[None, :])
@@ -158,7 +143,7 @@ def plain(
 def rotated(
     ready, squares, weight, query_gain, key_gain, cosines, sines, positions, slots, query, keys, values, num_rows,
     epsilon, IN: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PARTS: tl.constexpr,
-    NORMED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    NORMED: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Turn queries [16, HEADS * DIM] and keys; write keys and values into their pages.
 
@@ -170,8 +155,7 @@ def rotated(
     head, inside = pair // HALF, pair % HALF
     own, is_own = head * DIM + inside, head < HEADS + 2 * KV_HEADS
     one, other, is_row = _multiplied(
-        ready, weight, own, is_own, squares, num_rows, epsilon, IN, (HEADS + 2 * KV_HEADS) * DIM, HALF, PARTS, BLOCK,
-        COLUMNS, STAGES, PDL,
+        ready, squares, weight, own, is_own, num_rows, epsilon, IN, HALF, PARTS, BLOCK, COLUMNS, STAGES
     )  # fmt: skip
     is_query, of_value = head < HEADS, head >= HEADS + KV_HEADS
     if NORMED:

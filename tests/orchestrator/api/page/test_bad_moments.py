@@ -13,9 +13,9 @@ from orchestrator.api.http import sse
 from orchestrator.api.keys.key_file import hash_of, new_key
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.turns import OUT_OF_REACH
-from orchestrator.bench.network.delay_proxy import DelayProxy
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SessionSpec
+from specgate_lab.network.delay_proxy import DelayProxy
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, Telling, said_to
 from tests.orchestrator.api.page.conftest import Doors, Visit
 from tests.orchestrator.api.page.serving import slow

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator.bench.replay.compare import compare, fixed_gates
-from orchestrator.bench.replay.synthetic import KINDS, machine, trace
+from specgate_lab.replay.compare import compare, fixed_gates
+from specgate_lab.replay.synthetic import KINDS, machine, trace
 
 
 @pytest.mark.parametrize("sessions", [1, 8])

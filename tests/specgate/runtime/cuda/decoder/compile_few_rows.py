@@ -35,16 +35,13 @@ MODELS: dict[str, Any] = {
 def tell(model: str, name: str, compiled: Any) -> None:
     usage = dict(re.findall(r"(REG|STACK):(\d+)", cuobjdump(compiled, "--dump-resource-usage")))
     sass = cuobjdump(compiled, "-sass")
-    # ACQBULK is the wait for the kernel before.
-    early, _, late = sass.partition("ACQBULK")
     print(json.dumps({
         "model": model, "kernel": name, "registers": int(usage["REG"]), "stack": int(usage["STACK"]),
         "shared": compiled.metadata.shared, "matrix": sass.count("HMMA"), "copies": sass.count("LDGSTS"),
-        "early_prefetches": early.count("CCTL.E.PF2") if late else 0, "waits": sass.count("ACQBULK"),
     }), flush=True)  # fmt: skip
 
 
-def compile_model(name: str, kind: Any, config: Any, *, pdl: bool) -> None:
+def compile_model(name: str, kind: Any, config: Any) -> None:
     with torch.device("meta"):
         model = kind(config).to(torch.bfloat16).eval().requires_grad_(False)
     # Memory that nobody touches, but for what is computed with.
@@ -52,7 +49,7 @@ def compile_model(name: str, kind: Any, config: Any, *, pdl: bool) -> None:
     form = form_of(model)
     (layer,) = form.layers
     attention, mlp = layer.attention, layer.mlp
-    kernels = FewRowKernels(form, 64, torch.bfloat16, pdl=pdl)
+    kernels = FewRowKernels(form, 64, torch.bfloat16)
     layout = Layout((3, 2), 8)
     parts = unpack(torch.zeros(layout.num_words, dtype=torch.int64), layout, torch.int32)
     pages = torch.empty(2, 256, form.kv_heads, form.head_dim, dtype=torch.bfloat16)
@@ -74,4 +71,4 @@ if __name__ == "__main__":
     capability = int(sys.argv[1])
     triton.runtime.driver.set_active(AbsentCard(capability))
     for model_name in sys.argv[2:]:
-        compile_model(model_name, *MODELS[model_name], pdl=capability >= 90)
+        compile_model(model_name, *MODELS[model_name])

@@ -1,0 +1,1 @@
+"""All that measures, proves, searches and trains. Nothing that serves imports it."""

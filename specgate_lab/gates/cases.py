@@ -1,0 +1,85 @@
+"""What is compared: cases, and in each of them the gate ``auto`` with every fixed choice."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.gates import FIXED_GAMMA, Gate
+from specgate_lab.replay.compare import ALONE
+
+AUTO = "auto"
+REQUESTS_A_CLIENT = 2
+"""Of a block with several clients, so that not all of it is a start and an end."""
+
+
+class DraftKind(StrEnum):
+    """Which draft: as it is, slowed to a third of a target forward a token, or with its weights shuffled."""
+
+    GOOD = "good"
+    SLOW = "slow"
+    RANDOM = "random"
+
+
+class Case(NamedTuple):
+    """One comparison; ``concurrency`` is how many clients ask at a time."""
+
+    draft: DraftKind
+    temperature: float
+    concurrency: int
+
+    def __str__(self) -> str:
+        return f"{self.draft} draft, temperature {self.temperature:g}, {self.concurrency} at a time"
+
+
+class GateChoice(NamedTuple):
+    """A gate with its γ and threshold, under the name that tables have for it."""
+
+    name: str
+    gate: Gate
+    gamma: int | None = None
+    threshold: float | None = None
+
+    def of(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request with this choice."""
+        return replace(request, gate=self.gate, gamma=self.gamma, gate_threshold=self.threshold)
+
+
+def choices_of(gammas: Sequence[int], thresholds: Sequence[float]) -> list[GateChoice]:
+    """Return the target alone, ``none`` with each γ, ``target_confidence`` with each threshold, and ``auto``."""
+    return [
+        GateChoice(ALONE, Gate.NONE, 0),
+        *(GateChoice(f"none γ {gamma}", Gate.NONE, gamma) for gamma in gammas),
+        *(GateChoice(f"{at:g} γ {FIXED_GAMMA}", Gate.TARGET_CONFIDENCE, FIXED_GAMMA, at) for at in thresholds),
+        GateChoice(AUTO, Gate.AUTO),
+    ]
+
+
+def requests_of(case: Case, prompts: Sequence[GenerationRequest], block: int) -> list[GenerationRequest]:
+    """Return a block's requests. Blocks take the prompts in order and from the start again, each with a new seed."""
+    num = case.concurrency * (REQUESTS_A_CLIENT if case.concurrency > 1 else 1)
+    taken = [prompts[(block * num + index) % len(prompts)] for index in range(num)]
+    return [
+        replace(
+            request,
+            sampling=replace(request.sampling, temperature=case.temperature),
+            seed=(request.seed or 0) + block * num + index,
+        )
+        for index, request in enumerate(taken)
+    ]
+
+
+def turns(choices: Sequence[GateChoice], num_blocks: int, num_warm_up: int) -> Iterator[tuple[int, GateChoice]]:
+    """Yield which block each choice runs next; those with a negative number are a warm-up, and are not measured.
+
+    ``auto`` has ``num_warm_up`` blocks to learn from. The others learn nothing: one of them is enough.
+    """
+    for number in range(-num_warm_up, num_blocks):
+        yield from ((number, one) for one in in_turn(choices, number) if number >= -1 or one.gate is Gate.AUTO)
+
+
+def in_turn(choices: Sequence[GateChoice], block: int) -> Iterator[GateChoice]:
+    """Yield every choice; who is first moves on from block to block, so that nobody is favoured by a place."""
+    first = block % len(choices)
+    yield from (*choices[first:], *choices[:first])

@@ -1,0 +1,143 @@
+"""What is compared, and how long: the flags of ``compare-gates``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.policy.gates import AUTO_GAMMA
+from specgate.errors import InvalidArgument
+from specgate.types import MAX_GAMMA, Verification, check_range
+from specgate_lab.gates.cases import Case, DraftKind, GateChoice, choices_of
+from specgate_lab.load.options import MAX_CONCURRENCY, can_draw, listed
+
+MAX_BLOCKS = 10_000
+_CASES = "Cases"
+_CHOICES = "Fixed choices; the target alone is always one"
+_SIZE = "Size"
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """Cases are all combinations of drafts, temperatures and numbers of clients.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the flag.
+    """
+
+    drafts: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND,...",
+            help="good: the draft as it is; slow: a third of a target forward per token; random: shuffled weights.",
+            rich_help_panel=_CASES,
+        ),
+    ] = "good,slow"
+    temperatures: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.", rich_help_panel=_CASES)
+    ] = "0,0.7,1"
+    concurrency: Annotated[str, typer.Option(metavar="N,N,...", help="Numbers of clients.", rich_help_panel=_CASES)] = (
+        "1,8"
+    )
+    verification: Annotated[
+        Verification,
+        typer.Option(
+            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_CASES
+        ),
+    ] = Verification.SHARED_NOISE
+    gammas: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N,...", help="Values of γ for the gate none; '' measures none.", rich_help_panel=_CHOICES
+        ),
+    ] = ",".join(map(str, range(1, AUTO_GAMMA + 1)))
+    thresholds: Annotated[
+        str,
+        typer.Option(
+            metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.", rich_help_panel=_CHOICES
+        ),
+    ] = "0.3,0.5,0.7"
+    blocks: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Measured blocks per choice: one request, or two per client.", rich_help_panel=_SIZE
+        ),
+    ] = 24
+    warm_up: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Blocks before the measurement: auto runs all of them, a fixed gate the last one.",
+            rich_help_panel=_SIZE,
+        ),
+    ] = 8
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens per request.", rich_help_panel=_SIZE)] = 128
+    traces: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Texts to record into --out for each draft and temperature, and to replay.",
+            rich_help_panel=_SIZE,
+        ),
+    ] = 0
+    seed: Annotated[
+        int, typer.Option(help="Seed of the first request; every request has its own.", rich_help_panel=_SIZE)
+    ] = 0
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, plots."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_range("blocks", self.blocks, 1, MAX_BLOCKS)
+        check_range("warm_up", self.warm_up, 0, MAX_BLOCKS)
+        check_range("max_tokens", self.max_tokens, 2, 1 << 20)
+        check_range("traces", self.traces, 0, MAX_BLOCKS)
+        if self.traces and self.out is None:
+            raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
+        check_range("seed", self.seed, 0, 1 << 63)
+        if not (self.cases and self.choices):
+            raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
+
+    @property
+    def kinds(self) -> tuple[DraftKind, ...]:
+        try:
+            kinds = tuple(DraftKind(name) for name in self.drafts.split(",") if name)
+        except ValueError as error:
+            raise InvalidArgument("drafts", f"{error}; known are {', '.join(DraftKind)}") from None
+        if len(set(kinds)) < len(kinds):
+            raise InvalidArgument("drafts", f"{self.drafts} names a draft twice")
+        return kinds
+
+    @property
+    def clients(self) -> list[int]:
+        return [int(num) for num in listed("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+
+    @property
+    def cases(self) -> list[Case]:
+        """All cases, those of a draft together."""
+        temperatures = listed("temperatures", self.temperatures or None, float, 0.0, 100.0)
+        return [
+            Case(kind, temperature, num) for kind in self.kinds for num in self.clients for temperature in temperatures
+        ]
+
+    @property
+    def choices(self) -> list[GateChoice]:
+        """The fixed choices, and ``auto``."""
+        gammas = listed("gammas", self.gammas or None, int, 1, MAX_GAMMA)
+        thresholds = listed("thresholds", self.thresholds or None, float, 0.0, 1.0)
+        return choices_of([int(gamma) for gamma in gammas], thresholds)
+
+    def prepare(self) -> None:
+        """Tell now, not after minutes of measuring, what cannot be written."""
+        if self.out is None:
+            return
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgument("out", f"{self.out} cannot be made: {error.strerror}") from error
+
+    @property
+    def draws(self) -> bool:
+        return self.out is not None and can_draw()

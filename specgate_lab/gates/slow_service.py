@@ -1,0 +1,35 @@
+"""A service whose every forward takes longer, as if its model were that much larger: a process of its own.
+
+``python -m specgate_lab.gates.slow_service ROLE SLOW_US FLAGS...`` takes the flags of the service.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from specgate.service import main as process
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the service to its end; return its exit code."""
+    role, slow_us, *flags = sys.argv[1:] if argv is None else argv
+    return process.main(role, flags, partial(slow_down, slow_us=int(slow_us)))
+
+
+def slow_down(runner: Any, slow_us: int) -> None:
+    """Let each forward of a ``ModelRunner`` wait so many microseconds besides."""
+    forward = runner.forward
+
+    def slow_forward(*arguments: Any, **options: Any) -> Any:
+        logits = forward(*arguments, **options)
+        time.sleep(slow_us / 1e6)
+        return logits
+
+    runner.forward = slow_forward
+    runner.drafter = None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""The benchmark's HuggingFace baselines, seen from outside their process."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.child import Child
+from specgate.errors import ServiceUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class BareRun:
+    """What one request brought; ``decode_s`` leaves the prefill and the ``num_first`` first tokens out."""
+
+    token_ids: tuple[int, ...]
+    decode_s: float
+    num_first: int = 1
+
+
+class BareLoopProcess:
+    """A process that holds one model and decodes with it, one request at a time.
+
+    With an ``assistant`` it also decodes by the library's assisted generation; ``no_assistant`` says, once it is
+    started, why it cannot, and is empty where it can; ``device`` is where the model then is.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str,
+        device: str,
+        threads: int,
+        cpu: int | None = None,
+        assistant: str | None = None,
+    ) -> None:
+        self._flags = ["--model", model, "--dtype", dtype, "--device", device, "--threads", str(threads)]
+        self._flags += [] if cpu is None else ["--cpu", str(cpu)]
+        self._flags += [] if assistant is None else ["--assistant", assistant]
+        self._child: Child | None = None
+        self.has_assistant = assistant is not None
+        self.no_assistant = ""
+        self.device = ""
+
+    async def start(self) -> None:
+        """Return once the model is loaded.
+
+        Raises:
+            ServiceUnavailable: it could not be loaded; tells the process's last words.
+        """
+        self._child = await Child.start("specgate_lab.peers.hf_baseline", self._flags)
+        ready = await _answer(self._child)
+        self.no_assistant, self.device = ready["no_assistant"], ready["device"]
+        self.has_assistant = self.has_assistant and not self.no_assistant
+
+    async def run(self, request: GenerationRequest, schedule: str | None = None) -> BareRun:
+        """Decode ``request.max_tokens`` tokens, past any end-of-sequence token.
+
+        With a ``schedule`` of ``hf_assisted.SCHEDULES`` the assistant drafts, with ``LOOKUP`` prompt lookup does.
+        """
+        sampling = request.sampling
+        message: dict[str, Any] = {"token_ids": request.prompt_token_ids, "max_tokens": request.max_tokens}
+        message |= {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
+        message |= {"seed": request.seed or 0}
+        message |= {} if schedule is None else {"schedule": schedule}
+        if self._child is None:
+            raise ServiceUnavailable("the bare loop has not been started")
+        await self._child.send(message)
+        answer = await _answer(self._child)
+        return BareRun(tuple(answer["token_ids"]), answer["decode_s"], answer["num_first"])
+
+    async def stop(self) -> None:
+        """End the process. Safe to call twice."""
+        if self._child:
+            await self._child.stop()
+
+
+async def _answer(child: Child) -> dict[str, Any]:
+    answer = await child.next_event()
+    if answer is None:
+        code = await child.wait()
+        raise ServiceUnavailable(f"the bare loop ended with exit code {code}:\n{child.last_words}")
+    return answer

@@ -1,0 +1,174 @@
+"""The runs of a proof: every request of its plan on a running pair, each text with how it came about."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import Pair
+from orchestrator.services.timeouts import Timeouts
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate.types import Grammar, SamplingParams
+from specgate_lab.load.arrivals import all_of
+from specgate_lab.peers.bare_loop import BareLoopProcess
+from specgate_lab.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
+from specgate_lab.proof.plan import (
+    GATES,
+    GREEDY_SETTINGS,
+    REJECTION_BATCH,
+    REJECTION_PROMPTS,
+    SEEDED,
+    SEEDED_SETTINGS,
+    Setting,
+    greedy_request,
+    rejection_requests,
+    seeded_request,
+)
+from specgate_lab.proof.report import Check, CheckResult, Proof
+from specgate_lab.proof.texts import TextRecord
+
+PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+"""A slow drafter is no lost one: every round is to have its proposal, also on a busy machine."""
+ALONE = "target alone"
+
+OnText = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is run: tokens of each text that is compared, and texts a prompt and side for rejection."""
+
+    max_tokens: int
+    samples: int
+
+    def num_texts(self, num_prompts: int) -> int:
+        """Return how many texts a proof makes with the services."""
+        equal = 1 + len(GREEDY_SETTINGS) + len(SEEDED) * (1 + len(SEEDED_SETTINGS))
+        return num_prompts * equal + 2 * self.samples * min(num_prompts, REJECTION_PROMPTS)
+
+
+class Prover:
+    """Runs the checks one after the other, each against the target alone on the same verifier."""
+
+    def __init__(
+        self, pair: Pair, models: ModelOptions, prompts: Sequence[tuple[int, ...]], sizes: Sizes, on_text: OnText
+    ) -> None:
+        self._orchestrator = pair.orchestrator
+        self._models = models
+        self._prompts = prompts
+        self._sizes = sizes
+        self._on_text = on_text
+        target = pair.orchestrator.target_info
+        self._dtype = target.dtype
+        # Another one of several verifiers may run on another processor.
+        self._batch_invariant = target.batch_invariant and len(models.verifier) < 2
+
+    async def prove(self, *, hf: bool) -> Proof:
+        """Make all checks; ``hf`` the one against transformers, too, where the target's files are at hand."""
+        greedy = [greedy_request(ids, self._sizes.max_tokens) for ids in self._prompts]
+        references = await self._run(greedy, 1)
+        checks = [await self._against_transformers(greedy, references, hf=hf)]
+        runs = await self._settings(greedy, GREEDY_SETTINGS)
+        checks.append(judge_greedy("greedy", references, runs, self._dtype, batch_invariant=self._batch_invariant))
+        checks += [await self._seeded(f"shared noise, {name}", *how) for name, how in SEEDED.items()]
+        checks.append(await self._rejection(references))
+        return Proof(self._about(), checks)
+
+    def _about(self) -> dict[str, Any]:
+        target, draft = self._orchestrator.target_info, self._orchestrator.draft_info
+        sizes = {"prompts": len(self._prompts), "max_tokens": self._sizes.max_tokens, "samples": self._sizes.samples}
+        return {"target": target.model, "draft": draft.model if draft else None, "dtype": self._dtype, **sizes}
+
+    async def _run(self, requests: Sequence[GenerationRequest], batch: int) -> list[TextRecord]:
+        return await record_all(self._orchestrator, requests, batch, self._on_text)
+
+    async def _settings(
+        self, requests: Sequence[GenerationRequest], settings: Sequence[Setting]
+    ) -> dict[str, list[TextRecord]]:
+        """Make the same texts again, under every setting."""
+        return {str(one): await self._run([one.of(request) for request in requests], one.batch) for one in settings}
+
+    async def _against_transformers(
+        self, requests: Sequence[GenerationRequest], references: Sequence[TextRecord], *, hf: bool
+    ) -> Check:
+        model = self._models.target_model
+        if not hf or model is None or self._models.verifier:
+            why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
+            return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
+        loop = BareLoopProcess(
+            model,
+            dtype=self._models.service.value("dtype"),
+            device=self._models.service.value("device"),
+            threads=self._models.service.value("threads"),
+        )
+        try:
+            await loop.start()
+            texts = [TextRecord((await loop.run(request)).token_ids) for request in requests]
+        except ServiceUnavailable as error:
+            return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {error}")
+        finally:
+            await loop.stop()
+        return judge_greedy(ALONE, references, {"transformers": texts}, self._dtype, drafts=False)
+
+    async def _seeded(self, name: str, sampling: SamplingParams, grammar: Grammar | None) -> Check:
+        tokens, prompts = self._sizes.max_tokens, enumerate(self._prompts, start=1)
+        requests = [seeded_request(ids, sampling, tokens, seed, grammar) for seed, ids in prompts]
+        try:
+            references = await self._run(requests, 1)
+        except InvalidArgument as error:
+            if grammar is None:
+                raise
+            return Check(name, CheckResult.SKIPPED, f"the target takes none: {error.problem}")
+        try:
+            runs = await self._settings(requests, SEEDED_SETTINGS)
+        except InvalidArgument as error:
+            return Check(name, CheckResult.FAIL, f"what the target alone writes fails with drafts: {error}")
+        return judge_seeded(name, references, runs, self._dtype, batch_invariant=self._batch_invariant)
+
+    async def _rejection(self, references: Sequence[TextRecord]) -> Check:
+        """Sample where the target is least sure of its first token: there most drafts are rejected."""
+        least_sure = sorted(range(len(references)), key=lambda index: references[index].logprobs[0].top[0][1])
+        chosen = {f"prompt {index + 1}": index for index in sorted(least_sure[:REJECTION_PROMPTS])}
+        laws = {name: law_of(references[index].logprobs[0]) for name, index in chosen.items()}
+        alone: dict[str, list[TextRecord]] = {}
+        speculated: dict[str, list[TextRecord]] = {}
+        by_gate: Mapping[str, list[TextRecord]] = {str(gate): [] for gate in GATES}
+        for name, index in chosen.items():
+            ours, theirs = rejection_requests(self._prompts[index], self._sizes.samples)
+            alone[name] = await self._run(ours, REJECTION_BATCH)
+            speculated[name] = await self._run(theirs, REJECTION_BATCH)
+            for request, trace in zip(theirs, speculated[name], strict=True):
+                by_gate[str(request.gate)].append(trace)
+        return judge_rejection(laws, alone, speculated, by_gate)
+
+
+async def record_all(
+    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], batch: int, on_text: OnText
+) -> list[TextRecord]:
+    """Run all requests, ``batch`` at a time; return the traces in order. The first failure ends them all."""
+    slots = asyncio.Semaphore(batch)
+
+    async def one(request: GenerationRequest) -> TextRecord:
+        async with slots:
+            trace = await record(orchestrator, request)
+        on_text()
+        return trace
+
+    return await all_of(one(request) for request in requests)
+
+
+async def record(orchestrator: Orchestrator, request: GenerationRequest) -> TextRecord:
+    """Run one request; a near tie is placed at the tokens of the verdict that counted it."""
+    trace = TextRecord(())
+    async with orchestrator.generate(request) as generation:
+        stats, counted = generation.stats, 0
+        async for delta in generation:
+            start, token_ids = len(trace.token_ids), trace.token_ids + delta.token_ids
+            tied = range(start, len(token_ids)) if stats.near_ties > counted else ()
+            counted = stats.near_ties
+            logprobs = trace.logprobs + delta.logprobs
+            trace = replace(trace, token_ids=token_ids, near_ties=trace.near_ties.union(tied), logprobs=logprobs)
+    return replace(trace, drafted=stats.drafted, accepted=stats.accepted)

@@ -1,0 +1,56 @@
+"""``python -m specgate_lab.replay``: a table of gates on recorded traces, or on simulated ones."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.terminal.results import write_json
+from specgate.errors import SpecgateError
+from specgate_lab.replay.report import HEAD, ReplayRow, row
+from specgate_lab.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
+from specgate_lab.replay.trace import RoundTrace, read_trace
+from specgate_lab.reports.provenance import provenance
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="replay_gates", description=__doc__)
+    parser.add_argument("traces", nargs="*", type=Path, help="files or folders of traces; none: simulated ones")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8], metavar="N", help="sessions at a time")
+    parser.add_argument("--texts", type=int, default=48, help="texts of a simulated trace")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the simulated traces")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file as well")
+    options = parser.parse_args()
+    try:
+        rows = list(_print_table(options))
+        if options.json:
+            origin = provenance([parser.prog, *sys.argv[1:]])
+            write_json(options.json, {"provenance": origin, "rows": [row._asdict() for row in rows]})
+    except SpecgateError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+def _print_table(options: argparse.Namespace) -> Iterator[ReplayRow]:
+    print(HEAD)
+    for name, one in _traces(options):
+        for sessions in options.concurrency:
+            if sessions <= len(one.texts):
+                replayed = row(name, one, sessions)
+                print(replayed, flush=True)
+                yield replayed
+            else:
+                print(f"{name}: {len(one.texts)} texts are too few for {sessions} sessions", file=sys.stderr)
+
+
+def _traces(options: argparse.Namespace) -> Iterator[tuple[str, RoundTrace]]:
+    for given in options.traces:
+        for path in sorted(given.glob("*.jsonl")) if given.is_dir() else [given]:
+            yield path.name, read_trace(path)
+    if not options.traces:
+        for name, kind in KINDS.items():
+            for ratio in DRAFT_RATIOS:
+                yield f"{name}, draft {ratio}", trace(kind, machine(ratio), options.texts, 256, options.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Made-up traces, seeded: texts whose difficulty comes in runs, machines by a few ratios. Nothing is measured here."""
+
+import math
+import random
+from dataclasses import dataclass
+
+from specgate_lab.replay.machine import SimulatedMachine
+from specgate_lab.replay.trace import RoundTrace, TracedText
+
+FORWARD_US = 8000.0
+
+
+@dataclass(frozen=True, slots=True)
+class TextKind:
+    """How sure the target is and how well the draft agrees; both follow one hidden ease that comes in runs.
+
+    ``sureness`` and ``agreement`` are logits at an ease of 0, ``spread`` and ``sense`` what one unit of it changes in
+    them. ``stay`` is the correlation of the ease from token to token.
+    """
+
+    sureness: float
+    spread: float
+    agreement: float
+    sense: float
+    stay: float = 0.7
+
+
+KINDS = {
+    "greedy, good draft": TextKind(3.0, 1.8, 2.5, 1.2),
+    "greedy, poor draft": TextKind(1.5, 1.8, 0.3, 1.3),
+    "warm, good draft": TextKind(1.5, 2.0, 1.6, 1.5),
+    "warm, poor draft": TextKind(0.0, 2.0, -0.7, 1.5),
+    "confidence tells little": TextKind(1.5, 2.0, 0.8, 0.2),
+    "useless draft": TextKind(-0.5, 1.5, -3.0, 0.8),
+}
+DRAFT_RATIOS = (0.09, 0.33)
+
+
+def text(kind: TextKind, num_tokens: int, rng: random.Random) -> TracedText:
+    """Return one text."""
+    ease, confidences, agrees = rng.gauss(0, 1), [], []
+    for _ in range(num_tokens):
+        ease = kind.stay * ease + math.sqrt(1 - kind.stay**2) * rng.gauss(0, 1)
+        confidences.append(_logistic(kind.sureness + kind.spread * ease + rng.gauss(0, 0.7)))
+        agrees.append(rng.random() < _logistic(kind.agreement + kind.sense * ease))
+    return TracedText(tuple(confidences), tuple(agrees))
+
+
+def machine(
+    draft_ratio: float, session_ratio: float = 0.1, row_ratio: float = 0.03, network_ratio: float = 0.05
+) -> SimulatedMachine:
+    """Return a machine; ratios are to one forward of the target, that of a further session to one of either model."""
+    return SimulatedMachine(
+        forward_us=FORWARD_US,
+        session_us=session_ratio * FORWARD_US,
+        row_us=row_ratio * FORWARD_US,
+        draft_us=draft_ratio * FORWARD_US,
+        draft_session_us=session_ratio * draft_ratio * FORWARD_US,
+        network_us=network_ratio * FORWARD_US,
+    )
+
+
+def trace(kind: TextKind, machine: SimulatedMachine, num_texts: int, num_tokens: int, seed: int = 0) -> RoundTrace:
+    """Return a trace of texts of equal length."""
+    rng = random.Random(seed)
+    return RoundTrace(machine, tuple(text(kind, num_tokens, rng) for _ in range(num_texts)))
+
+
+def _logistic(value: float) -> float:
+    return 1 / (1 + math.exp(-value))

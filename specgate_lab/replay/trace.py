@@ -1,0 +1,80 @@
+"""Round traces: what a text would have meant to any gate, and what rounds cost, as JSON lines. See ``recording``."""
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+
+from specgate.errors import InvalidArgument
+from specgate_lab.replay.machine import SimulatedMachine
+
+
+@dataclass(frozen=True, slots=True)
+class TracedText:
+    """One answer: per emitted position the target's confidence, and whether the draft agrees; None: not known."""
+
+    confidences: tuple[float, ...]
+    agrees: tuple[bool | None, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.confidences) != len(self.agrees):
+            raise InvalidArgument("agrees", f"{len(self.agrees)} entries for {len(self.confidences)} confidences")
+
+    def __len__(self) -> int:
+        return len(self.confidences)
+
+    @property
+    def num_unknown(self) -> int:
+        return self.agrees.count(None)
+
+    def survivors(self, position: int, gamma: int) -> int:
+        """Return how many of ``gamma`` draft tokens from ``position`` on stand. What is not known does not."""
+        return next(index for index in count() if index == gamma or not self._agrees(position + index))
+
+    def _agrees(self, position: int) -> bool:
+        return position < len(self.agrees) and bool(self.agrees[position])
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrace:
+    """Texts, and the machine that they ran on."""
+
+    machine: SimulatedMachine
+    texts: tuple[TracedText, ...]
+
+
+def write_trace(path: Path, trace: RoundTrace) -> None:
+    """Write the machine, then a line a text; confidences to 0.0001."""
+    texts = [
+        {"confidences": [round(one, 4) for one in text.confidences], "agrees": text.agrees} for text in trace.texts
+    ]
+    lines = [{"machine": asdict(trace.machine)}, *({"text": text} for text in texts)]
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), encoding="utf-8")
+
+
+def read_trace(path: Path) -> RoundTrace:
+    """Read what ``write_trace`` wrote.
+
+    Raises:
+        InvalidArgument: unreadable, or not a trace; names the line.
+    """
+    machine, texts = None, list[TracedText]()
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            entry = json.loads(line)
+            if "machine" in entry:
+                machine = SimulatedMachine(**entry["machine"])
+            else:
+                texts.append(TracedText(**{name: tuple(values) for name, values in entry["text"].items()}))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidArgument("trace", f"{path} line {number}: {type(error).__name__}: {error}") from None
+    if machine is None or not texts:
+        raise InvalidArgument("trace", f"{path} holds no machine or no text")
+    return RoundTrace(machine, tuple(texts))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise InvalidArgument("trace", f"{path} cannot be read: {error}") from None

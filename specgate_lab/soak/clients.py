@@ -1,0 +1,122 @@
+"""Clients of a soak: each sends one request after the other, and compares what it gets with the target's own answer."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, field
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints
+from specgate.errors import SpecgateError
+from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.clients.http_client import complete, stream_completion
+from specgate_lab.soak.asks import Ask, Way, alone, draw
+
+_MAX_TOLD = 60
+REST_S = 0.5
+"""After a refusal, as its delay asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The target's own answer; ``near_ties`` is how often its choice was too close to be the same in every batch.
+
+    0 where a row is the same in every batch.
+    """
+
+    token_ids: tuple[int, ...]
+    near_ties: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of all requests so far. ``differing`` texts met no near tie; those that did are counted apart."""
+
+    whole: int = 0
+    left: int = 0
+    near_ties: int = 0
+    tokens: int = 0
+    differing: list[str] = field(default_factory=list)
+    failed: Counter[str] = field(default_factory=Counter)
+
+    def add(self, ask: Ask, token_ids: Sequence[int], expected: Expected) -> None:
+        """Count one answer, or as much of it as its client waited for."""
+        self.tokens += len(token_ids)
+        self.whole += ask.leaves_after is None
+        self.left += ask.leaves_after is not None
+        enough = len(expected.token_ids) if ask.leaves_after is None else ask.leaves_after + 1
+        is_short = len(token_ids) < enough
+        if not is_short and tuple(token_ids) == expected.token_ids[: len(token_ids)]:
+            return
+        # A near tie makes another text, but none that breaks off.
+        if expected.near_ties and not is_short:
+            self.near_ties += 1
+        else:
+            seed, length = ask.request.seed, ask.request.max_tokens
+            self.differing.append(f"{ask.way}, seed {seed}, {length} tokens after {ask.text[:_MAX_TOLD]!r}")
+
+
+async def answers_of_target(
+    apis: ServedEndpoints, asked: Sequence[tuple[str, GenerationRequest]], *, batch_invariant: bool
+) -> list[Expected]:
+    """Return what the target alone says to everything that will be asked."""
+    answers = []
+    async with GrpcClient(apis.grpc) as client:
+        for text, request in asked:
+            token_ids = [token async for delta in client.stream(alone(request), text) for token in delta.token_ids]
+            answers.append(Expected(tuple(token_ids), 0 if batch_invariant else client.stats.near_ties))
+    return answers
+
+
+async def client(
+    apis: ServedEndpoints,
+    asked: Sequence[tuple[str, GenerationRequest]],
+    expected: Sequence[Expected],
+    seed: int,
+    tally: Tally,
+) -> None:
+    """Ask until cancelled."""
+    rng = random.Random(seed)
+    while True:
+        ask = draw(rng, asked)
+        try:
+            token_ids = await _answer(apis, ask)
+        except SpecgateError as error:
+            tally.failed[f"{type(error).__name__}: {error}"[:_MAX_TOLD]] += 1
+            await asyncio.sleep(REST_S)
+            continue
+        tally.add(ask, token_ids, expected[ask.number])
+
+
+async def _answer(apis: ServedEndpoints, ask: Ask) -> list[int]:
+    """Return the tokens that its client waited for."""
+    if ask.way in (Way.HTTP_STREAM, Way.HTTP_WHOLE):
+        return await asyncio.to_thread(_http_answer, apis, ask)
+    token_ids: list[int] = []
+    async with GrpcClient(apis.grpc) as own:
+        if ask.way is Way.GRPC_WHOLE:
+            return list((await own.generate(ask.request, ask.text)).token_ids)
+        async with aclosing(own.stream(ask.request, ask.text)) as deltas:
+            async for delta in deltas:
+                token_ids += delta.token_ids
+                if _leaves(ask, token_ids):
+                    break
+    return token_ids
+
+
+def _http_answer(apis: ServedEndpoints, ask: Ask) -> list[int]:
+    if ask.way is Way.HTTP_WHOLE:
+        return list(complete(apis.http, MODEL_NAME, ask.request, ask.text).token_ids)
+    token_ids: list[int] = []
+    with closing(stream_completion(apis.http, MODEL_NAME, ask.request, ask.text)) as deltas:
+        for delta in deltas:
+            token_ids += delta.token_ids
+            if _leaves(ask, token_ids):
+                break
+    return token_ids
+
+
+def _leaves(ask: Ask, token_ids: Sequence[int]) -> bool:
+    return ask.leaves_after is not None and len(token_ids) > ask.leaves_after

@@ -1,0 +1,142 @@
+"""``orchestrator bench --soak``: the served system for minutes or hours, under a load that is like life."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.local.served_child import ServedEndpoints, served, settings_for
+from orchestrator.terminal.counting_bar import counting_bar
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.results import write_json
+from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
+from specgate_lab.reports.provenance import provenance
+from specgate_lab.soak.asks import catalogue
+from specgate_lab.soak.clients import Tally, answers_of_target, client
+from specgate_lab.soak.options import SoakOptions
+from specgate_lab.soak.picture import draw_soak
+from specgate_lab.soak.replicas import Held, are_batch_invariant, replicas_under
+from specgate_lab.soak.samples import KILL_EVERY_S, SAMPLE_EVERY_S, Log, kill_now_and_then, look_on
+
+NUM_CLIENTS = 6
+SETTLES_WITHIN_S = 60.0
+"""What was killed last is back by then too."""
+NOTHING = Held(replicas=3)
+"""What is held in the end: two verifiers and a drafter say so, and none is silent."""
+MAX_SAMPLES = 240
+"""Of a file that is to be kept."""
+_SETTINGS = {"verifier.replicas": 2, "verifier.max_sessions": 8, "drafter.max_sessions": 16}
+
+
+def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = KILL_EVERY_S) -> None:
+    """Serve and load for as long as it is asked, write figures and picture, and tell what came of it.
+
+    Raises:
+        InvalidArgument: named services are not ours to kill; or the folder cannot be made.
+        ServiceUnavailable: Ray is missing, or the system did not start.
+        InternalError: see ``check_soak``. All is written before.
+    """
+    if models.verifier or models.drafter:
+        raise InvalidArgument("soak", "starts its own services, and kills some; --verifier and --drafter name others'")
+    folder = options.folder()
+    if find_spec("ray") is None:
+        raise ServiceUnavailable("a soak needs Ray: pip install 'specgate[ray]'")
+    tally, log = Tally(), Log()
+    try:
+        asyncio.run(_soak(models, int((options.soak or 0.0) * 60), kill_every_s, tally, log))
+    finally:
+        # Also where it broke off: hours are not run again for nothing.
+        if log.samples:
+            _keep(folder, tally, log)
+    check_soak(tally, log)
+
+
+def check_soak(tally: Tally, log: Log) -> None:
+    """Raise InternalError where nothing was answered, a text differed, or not all replicas held nothing in the end."""
+    if not tally.whole:
+        raise InternalError(f"nothing was answered: {dict(tally.failed)}")
+    if tally.differing:
+        raise InternalError(f"{len(tally.differing)} texts differed from the target's own: {tally.differing[0]}")
+    if log.samples[-1].held != NOTHING:
+        raise InternalError(f"when all clients had left, it was not seen that nothing is held: {log.samples[-1].held}")
+
+
+def _keep(folder: Path, tally: Tally, log: Log) -> None:
+    """Write figures and picture, and tell what came of it."""
+    row = _row(tally, log)
+    told = {"rows": [row], "differing": tally.differing, "failed": dict(tally.failed)}
+    write_json(folder / "soak.json", {"provenance": provenance(), **told, **log.to_object()}, "out")
+    draw_soak(folder / "soak.png", log, f"{row['minutes']:.0f} minutes, {tally.whole} whole answers")
+    _tell(folder, row | told)
+
+
+async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: Tally, log: Log) -> None:
+    # A thread for each client, and for what looks on.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_CLIENTS + 4))
+    console = Console(stderr=True)
+    async with served(settings_for(models, _SETTINGS), lambda text: console.print(text, style="yellow")) as apis:
+        asked = catalogue()
+        replicas = await asyncio.to_thread(replicas_under, apis.pid)
+        expected = await answers_of_target(apis, asked, batch_invariant=await are_batch_invariant(replicas))
+        log.start_s = time.monotonic()
+        clients = [asyncio.create_task(client(apis, asked, expected, seed, tally)) for seed in range(NUM_CLIENTS)]
+        beside = [
+            asyncio.create_task(look_on(log, apis.pid, tally, max(SAMPLE_EVERY_S, seconds / MAX_SAMPLES))),
+            asyncio.create_task(kill_now_and_then(log, apis.pid, kill_every_s)),
+        ]
+        with counting_bar(console, "soak, seconds", seconds) as on_second:
+            for _ in range(seconds):
+                await asyncio.sleep(1.0)
+                on_second()
+                _raise_failures([*clients, *beside])
+        for task in (*clients, *beside):
+            task.cancel()
+        await asyncio.gather(*clients, *beside, return_exceptions=True)
+        await _settle(apis, tally, log)
+
+
+def _raise_failures(tasks: "list[asyncio.Task[None]]") -> None:
+    """Raise what a task failed with: none of them ends by itself."""
+    for task in tasks:
+        if task.done():
+            task.result()
+
+
+async def _settle(apis: ServedEndpoints, tally: Tally, log: Log) -> None:
+    """Take a last sample once nothing is held, or after a while."""
+    give_up_at_s = log.now_s + SETTLES_WITHIN_S
+    while await log.look(apis.pid, tally) != NOTHING and log.now_s < give_up_at_s:  # noqa: ASYNC110
+        await asyncio.sleep(0.5)
+
+
+def _row(tally: Tally, log: Log) -> dict[str, Any]:
+    first, last = log.samples[0], log.samples[-1]
+    before = {one.pid: one.rss_mb for one in first.processes}
+    return {
+        "name": "soak",
+        "minutes": last.at_s / 60,
+        "answers": tally.whole,
+        "clients_left": tally.left,
+        "tokens": tally.tokens,
+        "num_differing": len(tally.differing),
+        "near_tie_texts": tally.near_ties,
+        "num_failed": tally.failed.total(),
+        "kills": len(log.kills),
+        "still_held": f"{last.held.sessions} sessions, {last.held.kv_tokens} KV tokens",
+        # Of those that lived through all of it.
+        "grown_mb": sum(one.rss_mb - before[one.pid] for one in last.processes if one.pid in before),
+    }
+
+
+def _tell(folder: Path, told: dict[str, Any]) -> None:
+    out = output_console()
+    del told["name"], told["rows"]
+    for name, value in told.items():
+        shown = f"{value:.1f}" if isinstance(value, float) else value
+        out.print(f"{name.replace('_', ' ')}: {shown}", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"results: {folder}", style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,189 @@
+"""What to use, what each part of it brings, and when not to draft at all. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.policy.gates import Gate
+from specgate.types import DraftMethod, Verification
+from specgate_lab.throughput.samples import TARGET, Sample
+from specgate_lab.tune.pair.candidates import Choice, DrafterChoice
+from specgate_lab.tune.pair.compare import Tried, name_in_other_mode, other_mode
+from specgate_lab.tune.versus_target import WORTH_IT, Gain, gain_of, told_interval
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRound:
+    """What the final round measured, in the mode ``verification``; some choices in the other mode besides.
+
+    ``default`` is what would be served by default, None where that is the target alone. ``texts_differ`` are the ways
+    whose texts were not the target's.
+    """
+
+    choices: Sequence[Choice]
+    samples: Mapping[str, Sequence[Sample]]
+    verification: Verification
+    default: Choice | None = None
+    texts_differ: frozenset[str] = frozenset()
+
+    def gain(self, choice: Choice, over: Choice | None = None) -> Gain:
+        """Return what a choice brings over another one, or over the target alone."""
+        return gain_of(str(choice), self.samples, TARGET if over is None else str(over))
+
+    def gain_of_other_mode(self, choice: Choice) -> Gain | None:
+        """Return what the other mode brings over this one, None where it was not measured with this choice."""
+        name = name_in_other_mode(choice)
+        return gain_of(name, self.samples, str(choice)) if name in self.samples else None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What follows: a choice, None for the target alone, and the mode to serve it in."""
+
+    choice: Choice | None
+    verification: Verification
+    finals: Mapping[Choice, Gain]
+    tried: Sequence[Tried]
+    parts: Mapping[str, Gain] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def words(self) -> list[str]:
+        """Return the advice, a sentence or two a line."""
+        parts = (f"{what}: {gain.ratio:.2f} ×{told_interval(gain.interval)}." for what, gain in self.parts.items())
+        return [self._what_to_do(), *parts, *self.notes]
+
+    def _what_to_do(self) -> str:
+        if self.choice is not None:
+            return f"Draft with {self.choice}: {self.finals[self.choice]}."
+        best = max(self.finals, key=lambda one: self.finals[one].ratio)
+        return (
+            f"Serve the target alone. Of {len(self.tried)} ways to draft {best} looked best: {self.finals[best]}. "
+            f"A way must draft, be {WORTH_IT} times as fast as the target alone, and have its interval above 1."
+        )
+
+
+def finalists(tried: Sequence[Tried], default: Choice | None) -> list[Choice]:
+    """Return the choices for the final round, the one that looks best first.
+
+    Beside the best ones these are what tells the worth of each part of the best: its drafter under ``auto``, the same
+    gate without run-ahead, or with it, and what would be served by default.
+    """
+    ordered = [one.choice for one in sorted(tried, key=lambda one: -one.gain.ratio)]
+    best, known = ordered[0], {one.choice for one in tried}
+    others = [one for one in ordered if one.drafter.method is not best.drafter.method]
+    asked = [best, Choice(best.drafter, Gate.AUTO), *(one for one in ordered if _differs_by_run_ahead(one, best))]
+    asked += [one for one in (default, *others[:1], *ordered[1:2]) if one is not None]
+    return [one for one in dict.fromkeys(asked) if one in known]
+
+
+def advise(tried: Sequence[Tried], final: FinalRound, drafters: Sequence[DrafterChoice], *, allow_mode: bool) -> Advice:
+    """Return what to do.
+
+    Args:
+        drafters: that could be started.
+        allow_mode: take the other mode where it is faster for sure.
+    """
+    finals = {choice: final.gain(choice) for choice in final.choices}
+    best = _best(final, finals)
+    notes = [*_faults(final), *_on_mode(best or final.choices[0], final)]
+    if best is None:
+        return Advice(None, final.verification, finals, tried, {}, [*notes, *_instead(drafters)])
+    parts, other = _parts(best, final, finals), final.gain_of_other_mode(best)
+    if allow_mode and other is not None and other.pays:
+        taken = other_mode(final.verification)
+        notes.append(f"The configuration says verification {taken}: another mode, another text for the same seed.")
+        return Advice(best, taken, finals, tried, parts, notes)
+    return Advice(best, final.verification, finals, tried, parts, notes)
+
+
+def _best(final: FinalRound, finals: Mapping[Choice, Gain]) -> Choice | None:
+    """Return the fastest way that pays, None where none does.
+
+    A fixed gate is taken over an ``auto`` that pays too only where it is faster for sure and by ``WORTH_IT``: ``auto``
+    finds out by itself when texts or load are others.
+    """
+    paying = [one for one, gain in finals.items() if gain.pays and str(one) not in final.texts_differ]
+    if not paying:
+        return None
+    best = max(paying, key=lambda one: finals[one].ratio)
+    automatic = Choice(best.drafter, Gate.AUTO)
+    if automatic == best or automatic not in paying or final.gain(best, automatic).pays:
+        return best
+    return automatic
+
+
+def _parts(best: Choice, final: FinalRound, finals: Mapping[Choice, Gain]) -> dict[str, Gain]:
+    """Return what each part of the best choice brings, as far as it was measured without it."""
+    against: dict[str, Choice | None] = {
+        _run_ahead_words(best): next((one for one in finals if _differs_by_run_ahead(one, best)), None),
+        "The gate, over auto": Choice(best.drafter, Gate.AUTO),
+        "All of it, over what is served by default": final.default,
+    }
+    others = [one for one in finals if one.drafter.method is not best.drafter.method]
+    if others:
+        rival = max(others, key=lambda one: finals[one].ratio)
+        against[f"The source, over the next one ({rival})"] = rival
+    return {
+        what: final.gain(best, other)
+        for what, other in against.items()
+        if other is not None and other != best and other in finals
+    }
+
+
+def _differs_by_run_ahead(one: Choice, other: Choice) -> bool:
+    same_source = one.drafter.method is other.drafter.method
+    return same_source and one.drafter != other.drafter and one == other._replace(drafter=one.drafter)
+
+
+def _run_ahead_words(best: Choice) -> str:
+    method = best.drafter.method
+    return f"Run-ahead, over {method} without" if best.drafter.run_ahead else f"{method} without run-ahead, over with"
+
+
+def _faults(final: FinalRound) -> list[str]:
+    if not final.texts_differ:
+        return []
+    return [f"Texts were not the target's with: {', '.join(sorted(final.texts_differ))}. That is a fault; report it."]
+
+
+def _on_mode(choice: Choice, final: FinalRound) -> list[str]:
+    if all(name not in final.samples for name in map(name_in_other_mode, final.choices)):
+        return ["Both verification modes are the same at temperature 0."]
+    gain = final.gain_of_other_mode(choice)
+    if gain is None:
+        return []
+    other = other_mode(final.verification)
+    told = f"Verification {other} instead of {final.verification}: {gain.ratio:.2f} ×{told_interval(gain.interval)}."
+    return [f"{told} It changes what a seed gives, so it is taken with --allow-mode alone."]
+
+
+def _instead(drafters: Sequence[DrafterChoice]) -> list[str]:
+    methods = {one.method for one in drafters}
+    words = []
+    if DraftMethod.MODEL not in methods:
+        words.append("A draft can be made from texts of the target: orchestrator train-draft.")
+    if DraftMethod.LAYER_SKIP not in methods:
+        words.append("The target's own layers may draft for it: orchestrator tune layers.")
+    return words
+
+
+def to_object(advice: Advice) -> dict[str, Any]:
+    """Return all of it as JSON has it."""
+    return {
+        "advice": advice.words(),
+        "choice": None if advice.choice is None else choice_object(advice.choice),
+        "verification": str(advice.verification),
+        "parts": [{"what": what, **gain.to_object()} for what, gain in advice.parts.items()],
+        "finals": [{**choice_object(one), **gain.to_object()} for one, gain in advice.finals.items()],
+        "tried": [{**choice_object(one.choice), **one.gain.to_object()} for one in advice.tried],
+    }
+
+
+def choice_object(choice: Choice) -> dict[str, Any]:
+    """Return a choice as JSON has it."""
+    return {
+        "method": str(choice.drafter.method),
+        "run_ahead": choice.drafter.run_ahead,
+        "gate": str(choice.gate),
+        "gamma": choice.gamma,
+    }

@@ -1,0 +1,93 @@
+"""What can be drafted with, and under which gates. Pure, but for what the flags say."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.errors import InvalidArgument
+from specgate.types import DraftMethod
+from specgate_lab.tune.versus_target import gated
+
+SHORT_GAMMA = 3
+
+
+class DrafterChoice(NamedTuple):
+    """A source of drafts, and how many outcomes its drafter guesses ahead; 0 is none, or has no meaning there."""
+
+    method: DraftMethod
+    run_ahead: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.method} with run-ahead" if self.run_ahead else str(self.method)
+
+
+class Choice(NamedTuple):
+    """Everything that is chosen: a drafter, and a gate with its γ and threshold."""
+
+    drafter: DrafterChoice
+    gate: Gate
+    gamma: int | None = None
+    threshold: float | None = None
+
+    def __str__(self) -> str:
+        gamma = f" γ {self.gamma}" if self.gamma is not None else ""
+        return f"{self.drafter}, {self.gate}{gamma}"
+
+    @property
+    def request(self) -> GenerationRequest:
+        """Return a request that stands for the gate."""
+        return gated(self.gate, self.gamma, self.threshold)
+
+
+def drafters_of(models: ModelOptions, skip: str | None, wanted: Sequence[DraftMethod]) -> list[DrafterChoice]:
+    """Return the drafters that can be started with what the flags name; each with run-ahead and without, where it can.
+
+    Args:
+        skip: file of the blocks that layer-skip leaves out.
+        wanted: sources; none of them are all that there can be.
+
+    Raises:
+        InvalidArgument: a source that is wanted needs what is not given; names the flag.
+    """
+    possible = [method for method in DraftMethod if _missing(models, skip, method) is None]
+    for method in wanted:
+        if flag := _missing(models, skip, method):
+            raise InvalidArgument(flag, f"is needed for the source {method}")
+    ahead = models.service.value("run_ahead")
+    # What suffix drafts takes no time, so that nothing is won by guessing when to do it.
+    return [
+        DrafterChoice(method, rows)
+        for method in wanted or possible
+        for rows in ((ahead, 0) if ahead and method is not DraftMethod.SUFFIX else (0,))
+    ]
+
+
+def choices_of(drafter: DrafterChoice) -> list[Choice]:
+    """Return the gates that are tried with a drafter, ``auto`` first."""
+    auto = Choice(drafter, Gate.AUTO)
+    if drafter.method is DraftMethod.SUFFIX:
+        return [auto, Choice(drafter, Gate.NONE, AUTO_GAMMA)]
+    return [
+        auto,
+        Choice(drafter, Gate.NONE, SHORT_GAMMA),
+        Choice(drafter, Gate.NONE, FIXED_GAMMA),
+        Choice(drafter, Gate.TARGET_CONFIDENCE, FIXED_GAMMA),
+    ]
+
+
+def default_choice(models: ModelOptions) -> Choice | None:
+    """Return what is served where nobody chooses; None is the target alone, as there is no draft model."""
+    if models.draft_model is None:
+        return None
+    return Choice(DrafterChoice(DraftMethod.MODEL, models.service.value("run_ahead")), Gate.AUTO)
+
+
+def _missing(models: ModelOptions, skip: str | None, method: DraftMethod) -> str | None:
+    """Return the flag without which a source cannot be, None where it can."""
+    if method in (DraftMethod.MODEL, DraftMethod.SUFFIX_AND_MODEL) and models.draft_model is None:
+        return "draft"
+    if method is DraftMethod.LAYER_SKIP and skip is None:
+        return "source_skip"
+    return None

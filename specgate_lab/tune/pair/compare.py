@@ -1,0 +1,126 @@
+"""Two rounds of measuring: every choice for a short time, then the best ones in turns with each other."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.launch import Capacity, Pair
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.types import Verification
+from specgate_lab.sources.services import source_service
+from specgate_lab.throughput.drafters import with_drafter
+from specgate_lab.throughput.runs import Decode, measure, pair_way
+from specgate_lab.throughput.samples import TARGET, Sample
+from specgate_lab.throughput.traffic import Traffic
+from specgate_lab.tune.pair.candidates import Choice, DrafterChoice, choices_of
+from specgate_lab.tune.prompts import spread
+from specgate_lab.tune.versus_target import Gain, gain_of, gated, measure_beside_target, texts_differ
+
+SHORT_PROMPTS, SHORT_TOKENS = 4, 48
+"""Of the first round: enough to leave out what is plainly slower."""
+OnTurn = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A choice, and what it brought in the first round."""
+
+    choice: Choice
+    gain: Gain
+
+
+class Comparison:
+    """Measures choices beside the verifier of a running pair."""
+
+    def __init__(self, pair: Pair, models: ModelOptions, skip: str | None, capacity: Capacity, log: Console) -> None:
+        self._pair = pair
+        self._models = models
+        self._skip = skip
+        self._capacity = capacity
+        self._log = log
+        self.texts_differ: set[str] = set()
+
+    async def first_round(
+        self, drafter: DrafterChoice, requests: Sequence[GenerationRequest], on_turn: OnTurn
+    ) -> list[Tried]:
+        """Return what each gate brings with a drafter, on a few short answers."""
+        choices = {str(choice): choice for choice in choices_of(drafter)}
+        async with self._drafter(drafter) as orchestrator:
+            ways = {name: (orchestrator, choice.request) for name, choice in choices.items()}
+            samples = await measure_beside_target(ways, self._pair.orchestrator, requests, 1, on_turn)
+        self._check_texts(samples, requests)
+        return [Tried(choice, gain_of(name, samples)) for name, choice in choices.items()]
+
+    async def final_round(
+        self,
+        choices: Sequence[Choice],
+        requests: Sequence[GenerationRequest],
+        repeats: int,
+        budget_s: float,
+        on_turn: OnTurn,
+    ) -> dict[str, list[Sample]]:
+        """Return the samples of every choice and of ``TARGET``, all in turns.
+
+        Above temperature 0 the first choice, and its drafter under ``auto``, are run in the other verification mode
+        too, see ``name_in_other_mode``. Sets ``texts_differ``.
+        """
+        async with AsyncExitStack() as stack:
+            drafters = {
+                drafter: await stack.enter_async_context(self._drafter(drafter))
+                for drafter in dict.fromkeys(choice.drafter for choice in choices)
+            }
+            ways: dict[str, Decode] = {TARGET: pair_way(self._pair.orchestrator, gated(Gate.NONE, 0), Traffic())}
+            ways |= {str(one): pair_way(drafters[one.drafter], one.request, Traffic()) for one in choices}
+            ways |= {name_in_other_mode(one): _in_other_mode(ways[str(one)]) for one in two_modes(choices, requests)}
+            samples = await measure(ways, requests, repeats, on_turn, budget_s)
+        own_mode = {name: samples[name] for name in (TARGET, *map(str, choices))}
+        self._check_texts(own_mode, requests)
+        return samples
+
+    @asynccontextmanager
+    async def _drafter(self, drafter: DrafterChoice) -> AsyncIterator[Orchestrator]:
+        service = source_service(self._pair, self._models, drafter.method, self._skip, self._capacity)
+        async with with_drafter(
+            self._pair, service.with_settings(run_ahead=drafter.run_ahead), self._log
+        ) as orchestrator:
+            yield orchestrator
+
+    def _check_texts(self, samples: Mapping[str, Sequence[Sample]], requests: Sequence[GenerationRequest]) -> None:
+        # Rejection promises a law, and no text.
+        if not any(one.rejects for one in requests):
+            self.texts_differ.update(texts_differ(samples))
+
+
+def short(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
+    """Return the requests of the first round."""
+    few = spread(requests, SHORT_PROMPTS)
+    return [replace(one, max_tokens=min(one.max_tokens, SHORT_TOKENS)) for one in few]
+
+
+def two_modes(choices: Sequence[Choice], requests: Sequence[GenerationRequest]) -> list[Choice]:
+    """Return the choices that are measured in both modes: none where the modes are the same."""
+    if all(one.sampling.greedy for one in requests):
+        return []
+    return [one for one in choices if one in (choices[0], Choice(choices[0].drafter, Gate.AUTO))]
+
+
+def name_in_other_mode(choice: Choice) -> str:
+    """Return the name under which a choice is measured in the other verification mode."""
+    return f"{choice}, in the other mode"
+
+
+def other_mode(verification: Verification) -> Verification:
+    """Return the other one of the two exact modes."""
+    return Verification.REJECTION if verification is Verification.SHARED_NOISE else Verification.SHARED_NOISE
+
+
+def _in_other_mode(decode: Decode) -> Decode:
+    async def decode_otherwise(request: GenerationRequest) -> Sample:
+        return await decode(replace(request, verification=other_mode(request.verification)))
+
+    return decode_otherwise

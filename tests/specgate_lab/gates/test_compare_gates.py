@@ -1,0 +1,111 @@
+"""``orchestrator compare-gates``: its flags, its drafts, and one small run of all of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.gates import Gate
+from specgate.errors import InvalidArgument
+from specgate_lab.gates.cases import AUTO, Case, DraftKind
+from specgate_lab.gates.options import GateOptions
+from specgate_lab.gates.pairs import SLOW_SERVICE, shuffle_weights, slowness_us
+from specgate_lab.replay.trace import read_trace
+from tests.support.models import TOKENIZER_SIZE, Mix, write_llama
+from tests.support.orchestrating import PATIENT, Cli, connected, run
+from tests.support.services import PAIR, running
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_llama(folder / "target", TOKENIZER_SIZE, seed=1, tokenizer=True)
+    write_llama(folder / "draft", TOKENIZER_SIZE, seed=2, mix=Mix(1, 0.97), tokenizer=True)
+    return folder
+
+
+def test_cases_are_all_combinations() -> None:
+    assert len(GateOptions().cases) == 2 * 3 * 2
+    few = GateOptions(drafts="random", temperatures="0", concurrency="1,16", gammas="", thresholds="")
+    assert few.cases == [Case(DraftKind.RANDOM, 0.0, 1), Case(DraftKind.RANDOM, 0.0, 16)]
+    assert [choice.name for choice in few.choices] == ["target alone", AUTO]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"drafts": "good,best"}, "drafts: 'best' is not a valid DraftKind; known are good, slow, random"),
+        ({"drafts": "good,slow,good"}, "drafts: good,slow,good names a draft twice"),
+        ({"drafts": ""}, "drafts: no case is left"),
+        ({"temperatures": "hot"}, "temperatures: 'hot' is no list"),
+        ({"concurrency": "0"}, "concurrency: 0 is outside"),
+        ({"gammas": "0"}, "gammas: 0 is outside"),
+        ({"thresholds": "2"}, "thresholds: 2.0 is outside"),
+        ({"blocks": 0}, "blocks: 0 is outside"),
+        ({"traces": 2}, "traces: 2 are recorded into the folder"),
+        ({"warm_up": -1}, "warm_up: -1 is outside"),
+    ],
+)
+def test_what_is_wrong_is_named(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        GateOptions(**values)
+
+
+def test_a_random_draft_has_the_same_numbers_elsewhere(pair: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no folder with safetensors"):
+        shuffle_weights(tmp_path, tmp_path)
+    shuffled = shuffle_weights(pair / "draft", tmp_path)
+    assert {file.name for file in shuffled.iterdir()} == {file.name for file in (pair / "draft").iterdir()}
+    before, after = (load_file(folder / "model.safetensors") for folder in (pair / "draft", shuffled))
+    assert before.keys() == after.keys()
+    for name, values in before.items():
+        assert np.array_equal(np.sort(values, None), np.sort(after[name], None))
+        assert np.array_equal(values, after[name]) == (values.ndim < 2)
+
+
+async def test_a_slow_service_waits_in_every_forward() -> None:
+    slow, on_demand = (SLOW_SERVICE, "drafter", "20000"), ("--run-ahead", "0")
+    with (
+        running("verifier", PAIR / "target") as verifier,
+        running("drafter", PAIR / "draft", *on_demand, module=slow) as drafter,
+    ):
+        async with connected([drafter], [verifier], PATIENT) as orchestrator:
+            request = GenerationRequest((1, 2, 3), max_tokens=9, gamma=3, gate=Gate.NONE, ignore_eos=True)
+            stats = (await run(orchestrator, request)).stats
+            with pytest.raises(InvalidArgument, match="max_tokens: 1 of the first prompt are too few"):
+                await slowness_us(orchestrator, GenerationRequest((1, 2, 3), max_tokens=1))
+    assert stats.rounds > 0
+    assert min(stats.draft_us) >= 20_000 * min(proposed for proposed, _ in stats.outcomes)
+    assert max(stats.draft_us) >= 3 * 20_000
+
+
+@pytest.mark.timeout(300)
+def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    flags = ["--drafts", "good,slow,random", "--temperatures", "1", "--concurrency", "2", "--gammas", "2"]
+    flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--traces", "2"]
+    flags += ["--out", str(out), "--verification", "rejection"]
+    models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
+    code, shown, told_beside = orchestrator("compare-gates", *flags, *models)
+    assert code == 0, told_beside
+    told = json.loads((out / "gates.json").read_text())["cases"]
+    assert [(one["draft"], one["verification"]) for one in told] == [(kind, "rejection") for kind in DraftKind]
+    for one in told:
+        assert {name: len(blocks) for name, blocks in one["blocks"].items()} == {
+            "target alone": 1, "none γ 2": 1, AUTO: 1,
+        }  # fmt: skip
+        assert all(3 * 6 <= block["tokens"] <= 4 * 6 for blocks in one["blocks"].values() for block in blocks)
+    tables = [(out / name).read_text() for name in ("gates.md", "replays.md")]
+    assert shown.endswith("".join(tables))
+    assert [table.count("\n") for table in tables] == [2 + len(told)] * 2
+    traces = {path.name: read_trace(path) for path in out.glob("trace-*.jsonl")}
+    assert set(traces) == {f"trace-{kind}-draft-temperature-1-rejection.jsonl" for kind in DraftKind}
+    assert all([len(text) for text in one.texts] == [6, 6] for one in traces.values())
+    assert all(one.machine.forward_us > one.machine.row_us >= 0 < one.machine.draft_us for one in traces.values())
+    pytest.importorskip("matplotlib")
+    assert {file.name for file in out.glob("*.png")} == {"rates.png", "acceptance.png"}
+    assert all(file.read_bytes()[:4] == b"\x89PNG" for file in out.glob("*.png"))

@@ -1,0 +1,133 @@
+"""Traces of texts: what the tokens' sources tell, and what two runs tell together."""
+
+import json
+import math
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.decode.request import Delta, GenerationRequest
+from orchestrator.policy.gates import Gate
+from specgate.errors import InvalidArgument
+from specgate.types import TokenLogprobs, TokenSource, Verification
+from specgate_lab.replay.machine import SimulatedMachine
+from specgate_lab.replay.recording import record, text_of
+from specgate_lab.replay.trace import RoundTrace, TracedText, read_trace, write_trace
+
+AGREES = (True, True, False, True, True, True, True, False, True, True, True, True, True, True, False, True)
+CONFIDENCES = tuple(0.5 + index / 40 for index in range(len(AGREES)))
+
+
+class Running:
+    """What a pair would answer whose draft agrees at the positions of AGREES."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        assert (request.gate, request.logprobs) == (Gate.NONE, 0)
+        self._gamma = request.max_gamma
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        position = 0
+        while position < len(AGREES):
+            gamma = min(self._gamma, len(AGREES) - position - 1)
+            accepted = next((n for n in range(gamma) if not AGREES[position + n]), gamma)
+            own = TokenSource.SOLO if not gamma else TokenSource.BONUS if accepted == gamma else TokenSource.RECOVERED
+            sources = (TokenSource.ACCEPTED,) * accepted + (own,)
+            logprobs = tuple(TokenLogprobs(math.log(CONFIDENCES[position + n])) for n in range(accepted + 1))
+            yield Delta((7,) * (accepted + 1), sources, logprobs=logprobs)
+            position += accepted + 1
+
+
+async def test_two_runs_know_what_one_does_not() -> None:
+    request = GenerationRequest((1,), gamma=5, seed=3)
+    one = await record(Running, request, gammas=(3,))
+    both = await record(Running, request, gammas=(3, 2))
+    assert one is not None
+    assert both is not None
+    assert one.num_unknown > both.num_unknown
+    assert all(known in (None, agrees) for known, agrees in zip(both.agrees, AGREES, strict=True))
+    assert both.confidences == pytest.approx(CONFIDENCES)
+
+
+def test_sources_tell_where_the_draft_agrees() -> None:
+    logprobs = (TokenLogprobs(math.log(0.5)),)
+    sources = (TokenSource.ACCEPTED, TokenSource.RECOVERED, TokenSource.BONUS, TokenSource.SOLO)
+    text = text_of(Delta((1,), (source,), logprobs=logprobs) for source in sources)
+    assert text.agrees == (True, False, None, None)
+    assert text.confidences == pytest.approx([0.5] * 4)
+
+
+def test_a_trace_needs_log_probabilities() -> None:
+    with pytest.raises(InvalidArgument, match="logprobs"):
+        text_of([Delta((1,), (TokenSource.SOLO,))])
+
+
+async def test_a_text_that_is_another_one_in_the_second_run_is_no_trace() -> None:
+    class Unsteady(Running):
+        async def __aiter__(self) -> AsyncIterator[Delta]:
+            async for delta in super().__aiter__():
+                yield replace(delta, token_ids=(self._gamma,) * len(delta.token_ids))
+
+    request = GenerationRequest((1,), gamma=5, seed=3)
+    assert await record(Unsteady, request, gammas=(3, 2)) is None
+    assert await record(Unsteady, request, gammas=(3,)) is not None
+
+
+async def test_other_roundings_are_no_other_text() -> None:
+    class Rounded(Running):
+        async def __aiter__(self) -> AsyncIterator[Delta]:
+            async for delta in super().__aiter__():
+                yield replace(delta, logprobs=tuple(TokenLogprobs(one.logprob * self._gamma) for one in delta.logprobs))
+
+    text = await record(Rounded, GenerationRequest((1,), gamma=5, seed=3), gammas=(1, 2))
+    assert text is not None
+    assert text.confidences == pytest.approx(CONFIDENCES)
+
+
+async def test_in_rejection_mode_a_trace_is_one_draw() -> None:
+    request = GenerationRequest((1,), gamma=5, seed=3, verification=Verification.REJECTION)
+    one, both = [await record(Running, request, gammas=gammas) for gammas in ((3,), (3, 2))]
+    assert one == both is not None
+
+
+def test_survivors_are_the_run_of_agreements() -> None:
+    text = TracedText((0.5,) * 6, (True, True, False, True, None, True))
+    assert [text.survivors(position, 8) for position in range(6)] == [2, 1, 0, 1, 0, 1]
+    assert text.survivors(0, 1) == 1
+
+
+def test_a_trace_survives_its_file(tmp_path: Path) -> None:
+    trace = RoundTrace(
+        SimulatedMachine(1000, 90, 10, 100, 9, 5), (TracedText((0.5, 0.25), (True, None)), TracedText((1.0,), (False,)))
+    )
+    write_trace(tmp_path / "trace.jsonl", trace)
+    assert read_trace(tmp_path / "trace.jsonl") == trace
+
+
+NAMES = ("forward_us", "session_us", "row_us", "draft_us", "draft_session_us", "network_us")
+MACHINE_LINE = json.dumps({"machine": dict.fromkeys(NAMES, 1)}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "line 1"),
+        (MACHINE_LINE + '{"text": {"confidences": [1]}}', "line 2"),
+        (MACHINE_LINE + '{"text": {"confidences": [1], "agrees": []}}', "agrees"),
+        (MACHINE_LINE.replace(": 1,", ": 0,"), "forward_us"),
+        (MACHINE_LINE + "[]", "line 2"),
+        (MACHINE_LINE, "no text"),
+        ("", "no machine"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(InvalidArgument, match=problem):
+        read_trace(file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"none\.jsonl cannot be read"):
+        read_trace(tmp_path / "none.jsonl")
