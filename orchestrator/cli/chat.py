@@ -76,7 +76,7 @@ def _lines(interactive: bool, out: Console) -> Iterator[str]:
         sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
     if interactive:
         with suppress(ImportError):
-            # It alone makes ``input`` know the arrow keys.
+            # With it ``input`` knows the arrow keys.
             import readline  # noqa: F401
     while True:
         try:

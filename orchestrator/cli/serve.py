@@ -95,7 +95,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Callable[[Stages], None]]:
     """Yield what shows the stages of all replicas: bars and notices, or a JSON line for each new one.
 
-    Where ``stop`` is set it raises KeyboardInterrupt: nobody waits any longer.
+    It raises KeyboardInterrupt once ``stop`` is set: the user does not wait any longer.
     """
     shown: Stages = {}
     with loading_bars(log, ()) as show_bar:

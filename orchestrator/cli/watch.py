@@ -133,20 +133,20 @@ def _figures(figures: Mapping[str, str]) -> Table:
 
 def _shares(sources: Mapping[str, int]) -> str:
     total = sum(sources.values())
-    told = (f"{name} {count / total:.0%}" for name, count in sorted(sources.items()) if count)
-    return "tokens by source: " + ("  ".join(told) if total else "none")
+    shares = (f"{name} {count / total:.0%}" for name, count in sorted(sources.items()) if count)
+    return "tokens by source: " + ("  ".join(shares) if total else "none")
 
 
 def _replicas(replicas: Sequence[tuple[str, str, Mapping[str, float]]]) -> Table:
-    def told(own: Mapping[str, float], used: str, most: str) -> str:
+    def share(own: Mapping[str, float], used: str, most: str) -> str:
         return f"{own[used]:,.0f}/{own[most]:,.0f}" if most in own else "–"
 
     columns = (
         ("role", lambda one: one[0]),
         ("replica", lambda one: one[1]),
         ("state", lambda one: "answers" if one[2] else "does not answer"),
-        ("sessions", lambda one: told(one[2], "sessions_active", "max_sessions")),
-        ("KV tokens", lambda one: told(one[2], "kv_tokens_used", "kv_tokens")),
+        ("sessions", lambda one: share(one[2], "sessions_active", "max_sessions")),
+        ("KV tokens", lambda one: share(one[2], "kv_tokens_used", "kv_tokens")),
         ("heartbeat s", lambda one: number(one[2].get("engine_step_age_seconds"), ".1f")),
         ("memory MB", lambda one: number(one[2].get("process_resident_memory_bytes", 0.0) / 1e6, ",.0f")),
     )

@@ -1,4 +1,4 @@
-"""Everything a command needs before it can ask for tokens: services, tokenizer, one connected orchestrator."""
+"""Starts or names the services of a pair, reads the tokenizer, and connects an orchestrator to them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -72,9 +72,9 @@ def capacity_for(prompts: Sequence[AskedPrompt], concurrency: int) -> Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A running pair: the cores that its services are pinned to (drafter, verifier), and their endpoints.
+    """A running pair. ``cores`` are those that drafter and verifier are pinned to.
 
-    ``wrap_call`` is for who connects to its services, too.
+    ``wrap_call`` is for a caller that connects to the services too.
     """
 
     orchestrator: Orchestrator
@@ -147,7 +147,7 @@ async def open_pair(
 async def _pair_here(
     models: PairSettings, services: Sequence[LocalService], log: Console, timeouts: Timeouts
 ) -> AsyncIterator[Pair]:
-    # It brings torch.
+    # It imports torch.
     from orchestrator.local.in_process import InProcessPool, loaded
 
     async with AsyncExitStack() as stack:
@@ -212,7 +212,7 @@ async def _load(models: PairSettings, started: Sequence[Supervised], on_loading:
                 group.create_task(one.start(on_loading))
             tokenizer = group.create_task(_tokenizer(models.target_model))
     except BaseExceptionGroup as failures:
-        # The first one cancelled the others; it is the one to be told.
+        # The first failure cancelled the others, so it is the one to raise.
         raise failures.exceptions[0] from None
     return tokenizer.result()
 
@@ -224,7 +224,7 @@ async def _tokenizer(model: str | None) -> TextTokenizer | None:
 async def _loaded_verifier(
     models: PairSettings, verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console
 ) -> ModelInfo:
-    """Return what a named verifier serves, once one has loaded. While none has, say who is waited for, and why."""
+    """Return what a named verifier serves, once one has loaded. Until then say which one it waits for, and why."""
     limit_s, names, notice = models.verifier_wait_s or LOADING_S, ", ".join(models.verifier), _notices_to(log)
 
     def on_wait(error: SpecgateError) -> None:

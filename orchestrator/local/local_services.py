@@ -23,15 +23,15 @@ _BAD_FLAGS = 2
 OnLoading = Callable[[str, str, int, int], None]
 """Called with the service's role, a stage's name, how much of it is done and how much there is."""
 OnNotice = Callable[[str], None]
-"""Called with a sentence for the person who looks on."""
+"""Called with a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
     """What one service is started with: its role, drafter or verifier, and how its model is served.
 
-    ``cpu`` None is no core of its own. ``program`` is what runs, with the arguments that go before the flags; the
-    service's own package where it is empty.
+    ``cpu`` is the core that it is pinned to, if any. ``program`` is the module that runs and its arguments before the
+    flags; empty is the service's own package.
     """
 
     role: str
@@ -73,7 +73,7 @@ class LocalService:
 class Supervised:
     """A running service that is started again, on the same port, when it dies.
 
-    The decode loop meanwhile goes on without it where it can, and finds it again where it was.
+    Meanwhile the decode loop goes on without it where it can, and finds it again at the same address.
     """
 
     def __init__(self, service: LocalService, on_notice: OnNotice) -> None:
@@ -141,7 +141,7 @@ class Supervised:
 
 
 def _in_silence(role: str, stage: str, done: int, total: int) -> None:
-    """Loading again, in the middle of somebody's output, is told by two notices alone."""
+    """Show no bar for a restart: it would run into the output of the command."""
 
 
 def _refusal(role: str, code: int, last_words: str) -> SpecgateError:

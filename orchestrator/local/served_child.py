@@ -15,7 +15,8 @@ from orchestrator.local.pair_settings import PairModels
 from specgate.errors import ServiceUnavailable
 
 MODEL_NAME = "demo"
-READY_WITHIN_S = 120.0
+SILENT_S = 120.0
+"""The longest time without progress: a start takes as long as its models load."""
 STOP_WITHIN_S = 60.0
 """The doors drain and Ray ends its processes, which takes some seconds."""
 
@@ -36,10 +37,10 @@ async def served(
 ) -> AsyncIterator[ServedEndpoints]:
     """Start ``orchestrator serve`` with these settings, and end it.
 
-    ``on_notice`` hears what a replica says of a model that it serves more slowly than it could.
+    ``on_notice`` gets the warning of a replica that serves its model more slowly than it could.
 
     Raises:
-        ServiceUnavailable: it ended before it was ready, or was not ready in time; tells its last words.
+        ServiceUnavailable: it ended before it was ready, or told no progress for ``SILENT_S``; tells its last words.
     """
     start_s = time.monotonic()
     with NamedTemporaryFile("w", prefix="specgate-", suffix=".yaml", encoding="utf-8") as file:
@@ -70,13 +71,12 @@ def settings_for(models: PairModels = PairModels(), values: Mapping[str, object]
 async def _ready(child: Child, on_notice: Callable[[str], None]) -> dict[str, Any]:
     """Return the event that tells the endpoints."""
     try:
-        async with asyncio.timeout(READY_WITHIN_S):
-            while event := await child.next_event():
-                if event.get("event") == "notice":
-                    on_notice(f"{event['replica']}: {event['text']}")
-                if event.get("event") == "ready":
-                    return event
+        while event := await asyncio.wait_for(child.next_event(), SILENT_S):
+            if event.get("event") == "notice":
+                on_notice(f"{event['replica']}: {event['text']}")
+            if event.get("event") == "ready":
+                return event
     except TimeoutError:
-        raise ServiceUnavailable(f"orchestrator serve was not ready within {READY_WITHIN_S:g} s") from None
+        raise ServiceUnavailable(f"orchestrator serve told no progress for {SILENT_S:g} s") from None
     code = await child.wait()
     raise ServiceUnavailable(f"orchestrator serve ended with exit code {code}: {child.last_words}")
