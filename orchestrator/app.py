@@ -44,7 +44,7 @@ from specgate.types import ModelInfo
 
 Handle = DeploymentHandle[Any]
 CUT_GRACE_S = 1.0
-"""What is cut at the end of the drain time has this long to hear why, before the gRPC API ends its calls."""
+"""Time for the error to reach the requests that the drain time cuts, before the gRPC API ends its calls."""
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Gateway:
 
     async def _drain_queue(self) -> None:
         if not await self._request_queue.drain(self._settings.drain_s):
-            # Who is left is told so, with the last token's index, instead of losing the connection.
+            # The requests that are left get an error with the last token's index instead of a lost connection.
             await self._request_queue.orchestrator.close()
 
     async def __del__(self) -> None:
@@ -228,7 +228,7 @@ def _client_tls(settings: Settings) -> ClientTlsFiles | None:
 async def _tokenizer(verifier: ServiceSettings, pool: Pool, tls: ClientTlsFiles | None) -> TextTokenizer | None:
     """Return the target's tokenizer, None where this node does not have it."""
     if verifier.endpoints and verifier.model == BUNDLED_TARGET:
-        # Who only names a verifier means whatever that one serves.
+        # Only an address is given: the model is the one that the verifier serves.
         return await _served_tokenizer(await ask_verifier(pool, tls))
     try:
         return await asyncio.to_thread(TextTokenizer.load, verifier.model)
@@ -240,6 +240,6 @@ async def _tokenizer(verifier: ServiceSettings, pool: Pool, tls: ClientTlsFiles 
 async def _served_tokenizer(served: ModelInfo) -> TextTokenizer | None:
     tokenizer = await asyncio.to_thread(tokenizer_of, served, BUNDLED_TARGET)
     if tokenizer is None:
-        told = "prompts are token ids alone: the tokenizer of %s, which the verifier serves, was not found here; "
-        _log.warning(told + "name its folder in verifier.model", served.model)
+        problem = "prompts are token ids alone: the tokenizer of %s, which the verifier serves, was not found here; "
+        _log.warning(problem + "name its folder in verifier.model", served.model)
     return tokenizer

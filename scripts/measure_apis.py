@@ -24,7 +24,7 @@ from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.local_services import LocalService, Supervised
-from orchestrator.local.served_child import ServedEndpoints, served
+from orchestrator.local.served_child import ServedEndpoints, served, settings_for
 from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.model_options import ModelOptions
@@ -148,8 +148,8 @@ async def run(arguments: argparse.Namespace) -> None:
         pools = {role: StaticPool((endpoint,), grpc_health(None), field=role) for role, endpoint in endpoints.items()}
         connecting = Orchestrator.connect(pools["verifier"], pools["drafter"], tokenizer)
         orchestrator = await stack.enter_async_context(await connecting)
-        shared = {f"{role}.endpoints": f"[{endpoint}]" for role, endpoint in endpoints.items()}
-        doors = await stack.enter_async_context(served(shared if arguments.same_services else {}))
+        shared = {f"{role}.endpoints": (endpoint,) for role, endpoint in endpoints.items()}
+        doors = await stack.enter_async_context(served(settings_for(values=shared if arguments.same_services else {})))
         client = await stack.enter_async_context(GrpcClient(doors.grpc))
         rows = [
             Row("in process", in_process(orchestrator, tokenizer)),

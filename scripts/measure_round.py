@@ -43,8 +43,9 @@ from orchestrator.api.settings.settings import BUNDLED_TARGET
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.cores import cores_for_pinning
 from orchestrator.local.in_process import InProcessPool, loaded
-from orchestrator.local.local_services import LocalService, Supervised, cores_for_pinning
+from orchestrator.local.local_services import LocalService, Supervised
 from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool
 from specgate.types import SamplingParams

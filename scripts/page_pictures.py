@@ -17,7 +17,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.table import Table
 
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
+from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 from orchestrator.terminal.background import BackgroundLoop
 from orchestrator.terminal.render import output_console
 from specgate_lab.soak.replicas import replicas_under
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="turns of --measure [default: 5]")
     arguments = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
-    with BackgroundLoop() as loop, loop.entered(served({})) as doors, chromium() as browser:
+    with BackgroundLoop() as loop, loop.entered(served(settings_for())) as doors, chromium() as browser:
         tell_weight(browser, doors)
         if arguments.measure:
             output_console().print(measure(browser, doors, arguments.repeats))

@@ -45,7 +45,7 @@ class Answerer(Protocol):
     def painter(self, prompt: Prompt) -> Paints: ...
 
     async def answer(self, prompt: Prompt, on_delta: OnDelta) -> GenerationStats:
-        """Tell the deltas of an answer as they come. Being cancelled frees what it holds.
+        """Call ``on_delta`` with each delta of the answer; return its counts. Cancelling frees its sessions.
 
         Raises:
             SpecgateError: the prompt is refused, or the answer broke off.
@@ -118,7 +118,7 @@ class ServerAnswerer:
         except InvalidArgument as error:
             if not prompt.fits or error.field != "max_tokens":
                 raise
-        # There is less room than that: the system's own limit ends with it.
+        # The system has less room than that; its own limit fits the room.
         return await self._asked(prompt, replace(params, max_tokens=None), on_delta)
 
     async def _asked(self, prompt: Prompt, params: Params, on_delta: OnDelta) -> GenerationStats:
@@ -150,7 +150,7 @@ def _as_asked(prompt: Prompt) -> ServedPrompt:
 async def open_answerer(
     system: SystemOptions, *, says_gate: bool, with_draft: bool, capacity: Capacity, log: Console
 ) -> AsyncIterator[Answerer]:
-    """Yield who answers, and end what was started for it.
+    """Yield what answers prompts, and end what was started for it.
 
     Raises:
         SpecgateError: see ``open_pair``; of a running system nothing is known before the first prompt.

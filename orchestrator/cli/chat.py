@@ -12,8 +12,8 @@ from orchestrator.cli.answering import open_answerer
 from orchestrator.cli.chat_turns import ChatTurns
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import Capacity
+from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.background import BackgroundLoop
-from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
@@ -76,7 +76,7 @@ def _lines(interactive: bool, out: Console) -> Iterator[str]:
         sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]
     if interactive:
         with suppress(ImportError):
-            # It alone makes ``input`` know the arrow keys.
+            # With it ``input`` knows the arrow keys.
             import readline  # noqa: F401
     while True:
         try:

@@ -27,20 +27,20 @@ Ctrl-C        stop the answer and keep its text in the conversation
 //TEXT        send a turn that begins with one slash\
 """
 _CANNOT_CHAT = ("chat.messages", "prompt")
-"""Fields of what a system refuses that has no chat template, or no tokenizer."""
+"""The fields that a system without a chat template or a tokenizer refuses."""
 
 
 class ChatTurns:
     """One conversation on the terminal.
 
     Args:
-        asking: what a turn is asked with; its messages are the conversation's.
-        gate: what it is called in ``/stats``.
+        asking: the request of each turn; the conversation adds its messages.
+        gate: its name in ``/stats``.
     """
 
     def __init__(self, answerer: Answerer, asking: Prompt, system: str, gate: str, out: Console, log: Console) -> None:
         self.num_failed = 0
-        """Turns that brought no whole answer, those that were stopped aside."""
+        """Turns without a whole answer, except those that the user stopped."""
         self._answerer = answerer
         self._asking = asking
         self._gate = gate
@@ -125,7 +125,7 @@ class ChatTurns:
             raise outcome
         self.num_failed += 1
         self._refused = text
-        self._tell(_told(outcome))
+        self._tell(_error_line(outcome))
 
     async def _answer(self, prompt: Prompt) -> Result | SpecgateError:
         """Show an answer as it comes. Cancelled, it frees what it holds; what came is in the collector."""
@@ -141,7 +141,7 @@ class ChatTurns:
             await job.cancel()
 
     def _stopped(self, text: str) -> None:
-        # Nobody tells the statistics of an answer that was not read to its end.
+        # An answer that is not read to its end has no statistics.
         result = self._collector.result(GenerationStats())
         if result.text:
             self._conversation.add(text, result)
@@ -157,7 +157,7 @@ class ChatTurns:
         self._log.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
-def _told(error: SpecgateError) -> str:
+def _error_line(error: SpecgateError) -> str:
     """Return the error of a failed turn, in one line."""
     said, hint = str(error), ""
     if isinstance(error, InvalidArgument):

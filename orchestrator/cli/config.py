@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from orchestrator.api.settings.settings import load_settings, parse_set, to_yaml
+from orchestrator.cli.serve_options import CONFIG, SET
 
 config = typer.Typer(
     name="config",
@@ -18,15 +19,8 @@ config = typer.Typer(
 
 @config.command("print")
 def print_config(
-    file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML file; a missing key has its default.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Override one key of the file, such as verifier.replicas=2. Repeatable."
-        ),
-    ] = None,
+    file: Annotated[Path | None, CONFIG] = None,
+    overrides: Annotated[list[str] | None, SET] = None,
 ) -> None:
     """Print the defaults merged with file and flags, as YAML for --config."""
     shown = to_yaml(load_settings(file, parse_set(overrides or ())))

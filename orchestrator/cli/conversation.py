@@ -26,7 +26,7 @@ class Conversation:
     def __init__(self, system: str = "") -> None:
         self.system = system
         self.results: list[Result] = []
-        """Of all answers since the beginning, also of turns that were taken back."""
+        """The results of all answers, also of turns that were taken back."""
         self._turns: list[tuple[str, str]] = []
 
     def asked_with(self, text: str) -> tuple[ChatMessage, ...]:
@@ -46,13 +46,13 @@ class Conversation:
         return self._turns.pop()[0] if self._turns else None
 
     def reset(self) -> None:
-        """Forget all turns, and what they came to; what the model is told before them stays."""
+        """Forget all turns and their results; the system prompt stays."""
         self._turns.clear()
         self.results.clear()
 
 
 def stats_table(results: Sequence[Result], gate: str) -> Table:
-    """Return what the last answer and all of them came to, of at least one."""
+    """Return the figures of the last answer and of all; ``results`` has at least one."""
     parts = (results[-1:], results)
     rows: list[tuple[str, ...]] = [
         ("answers", *(str(len(part)) for part in parts)),
@@ -74,7 +74,7 @@ def _by_source(parts: Sequence[Sequence[Result]]) -> list[tuple[str, list[str]]]
 
 
 def _sum(results: Sequence[Result], name: str) -> int:
-    # An answer that was stopped has told no more than its tokens.
+    # An answer that was stopped has tokens, but no statistics.
     return sum(getattr(one.stats, name) for one in results)
 
 

@@ -20,8 +20,8 @@ from orchestrator.cli.model_checks import (
     check_tokenizer,
 )
 from orchestrator.cli.model_facts import ModelFacts, read_config
+from orchestrator.cli.serve_options import CONFIG
 from orchestrator.cli.service_checks import ask_services
-from orchestrator.local.launch import client_tls
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import output_console
@@ -39,10 +39,7 @@ def doctor(
             help="List the addresses that the served system listens on, and which are open to other machines.",
         ),
     ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Configuration of `serve`, for --serve; the defaults if absent."),
-    ] = None,
+    config: Annotated[Path | None, CONFIG] = None,
 ) -> None:
     """Check a pair of models, running services, or the open addresses of `serve`; explain each problem."""
     report = FindingsReport([*(exposure(load_settings(config)) if serve else _examine(models))])
@@ -82,7 +79,7 @@ class _Side:
         self, models: ModelOptions, service: str, endpoints: tuple[str, ...], model: str | None
     ) -> Iterator[Finding]:
         if endpoints:
-            answers = asyncio.run(ask_services(self.role, service, endpoints, client_tls(models)))
+            answers = asyncio.run(ask_services(self.role, service, endpoints, models.client_tls))
             yield from answers.findings
             self.facts = answers.facts
         elif model is not None:

@@ -1,4 +1,4 @@
-"""What the served system listens on, by its settings and by open sockets, and what of it is open to whom."""
+"""What the served system listens on, by its settings and by open sockets, and who can reach it."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -26,36 +26,38 @@ def exposure(settings: Settings) -> Iterator[Finding]:
 
 
 def _door(name: str, listen: Listen, *, has_keys: bool) -> Finding:
-    told = f"{_where(listen)}, {_tls(listen)}, {'keys' if has_keys else 'no keys'}"
+    message = f"{_where(listen)}, {_tls(listen)}, {'keys' if has_keys else 'no keys'}"
     mutual = listen.tls is not None and listen.tls.client_ca is not None
     if is_loopback(listen.host) or has_keys or mutual:
         open_text = listen.tls is None and not is_loopback(listen.host)
-        advice = "who listens on the way reads prompts, answers and keys: give tls, or an edge" if open_text else ""
-        return Finding("gateway", name, Status.WARNING if open_text else Status.OK, told, advice)
-    advice = "whoever reaches it may generate: give gateway.keys_file (`orchestrator keys add`), or tls.client_ca"
-    return Finding("gateway", name, Status.WARNING, told, advice)
+        advice = "anyone on the way reads prompts, answers and keys: give tls, or an edge" if open_text else ""
+        return Finding("gateway", name, Status.WARNING if open_text else Status.OK, message, advice)
+    advice = "anyone who reaches it may generate: give gateway.keys_file (`orchestrator keys add`), or tls.client_ca"
+    return Finding("gateway", name, Status.WARNING, message, advice)
 
 
 def _operations(listen: Listen) -> Finding:
-    told = f"{_where(listen)}, {_tls(listen)}: /metrics, health and readiness"
+    message = f"{_where(listen)}, {_tls(listen)}: /metrics, health and readiness"
     if is_loopback(listen.host):
-        return Finding("gateway", "operations", Status.OK, told)
-    return Finding("gateway", "operations", Status.WARNING, told, "it asks for no key: let Prometheus alone reach it")
+        return Finding("gateway", "operations", Status.OK, message)
+    return Finding(
+        "gateway", "operations", Status.WARNING, message, "it asks for no key: let Prometheus alone reach it"
+    )
 
 
 def _service(role: str, service: ServiceSettings) -> Iterator[Finding]:
     listen = service.listen
-    told = f"{_where(listen)}, {_tls(listen)}; each session needs a lease"
+    message = f"{_where(listen)}, {_tls(listen)}; each session needs a lease"
     if is_loopback(listen.host) or (listen.tls is not None and listen.tls.client_ca is not None):
-        yield Finding(role, "grpc", Status.OK, told)
+        yield Finding(role, "grpc", Status.OK, message)
     else:
-        advice = "prompts and tokens travel so that others can read them, or connect: give tls with client_ca"
-        yield Finding(role, "grpc", Status.WARNING, told, advice)
+        advice = "others can read prompts and tokens, and connect: give tls with client_ca"
+        yield Finding(role, "grpc", Status.WARNING, message, advice)
     if service.metrics is not None:
         is_here = is_loopback(service.metrics.host)
-        told = f"{join_endpoint(service.metrics.host, service.metrics.port)}, plain text: counts, no text"
+        message = f"{join_endpoint(service.metrics.host, service.metrics.port)}, plain text: counts, no text"
         advice = "" if is_here else "it asks for no key: let Prometheus alone reach it"
-        yield Finding(role, "metrics", Status.OK if is_here else Status.WARNING, told, advice)
+        yield Finding(role, "metrics", Status.OK if is_here else Status.WARNING, message, advice)
 
 
 def _where(listen: Listen) -> str:

@@ -22,7 +22,7 @@ _MARKS = {Status.OK: "[green]✓[/]", Status.WARNING: "[yellow]![/]", Status.PRO
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. ``subject`` is target, draft, pair or machine; of what listens: who does."""
+    """The outcome of one check. ``subject`` is target, draft, pair, machine, or the service that listens."""
 
     subject: str
     check: str
@@ -57,8 +57,8 @@ class FindingsReport:
             table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for finding in self.findings:
-            told = finding.message if not finding.advice else f"{finding.message}\n→ {finding.advice}"
-            table.add_row(_MARKS[finding.status], finding.subject, finding.check, _plain(told))
+            message = finding.message if not finding.advice else f"{finding.message}\n→ {finding.advice}"
+            table.add_row(_MARKS[finding.status], finding.subject, finding.check, _plain(message))
         console.print(table)
         console.print(self._verdict())
 

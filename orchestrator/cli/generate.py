@@ -80,10 +80,10 @@ async def print_objects(answerer: Answerer, prompts: Sequence[Prompt], concurren
             outcome = await job.outcome()
             if isinstance(outcome, SpecgateError):
                 failures.append(outcome)
-                told = error_object(outcome)
+                shown = error_object(outcome)
             else:
-                told = result_object(outcome)
-            print(json_format.dumps(told), flush=True)
+                shown = result_object(outcome)
+            print(json_format.dumps(shown), flush=True)
     return failures
 
 
@@ -101,8 +101,8 @@ async def show_prompts(
                 failures.append(outcome)
                 # The error of a single prompt is the command's error.
                 if len(jobs) > 1:
-                    told = f"prompt {number}: {outcome}"
-                    log.print(told, style="red", markup=False, highlight=False, soft_wrap=True)
+                    problem = f"prompt {number}: {outcome}"
+                    log.print(problem, style="red", markup=False, highlight=False, soft_wrap=True)
             else:
                 out.print(statistics_line(outcome), end="\n\n", soft_wrap=True)
     return failures

@@ -35,7 +35,7 @@ class PromptJob:
     async def cancel(self) -> None:
         """End it and free its sessions."""
         self._task.cancel()
-        # An error that nobody waited for is not news once the job is given up.
+        # The caller gives the job up, and with it its error.
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self, answerer: Answerer, turn: asyncio.Semaphore) -> Result:

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.cli.findings import Finding, Status
 from orchestrator.cli.model_checks import in_short
 from orchestrator.cli.model_facts import ModelFacts
-from orchestrator.terminal.cores import num_usable_cores
+from orchestrator.local.cores import num_usable_cores
 from specgate.cpu_library import InstructionSet, instruction_set, why_not
 from specgate.errors import InvalidArgument
 from specgate.types import Dtype, dtype_on
@@ -108,14 +108,14 @@ def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, dev
     if not needed or free is None:
         return
     where = "GPU" if on_gpu else "main"
-    told = (
+    message = (
         f"{in_short(needed)}B in {dtype} (weights, {KV_TOKENS} tokens of KV), {in_short(free)}B of {where} memory free"
     )
     if needed <= free:
-        yield Finding("machine", "memory", Status.OK, told)
+        yield Finding("machine", "memory", Status.OK, message)
     else:
         advice = "take fewer --kv-tokens at the services, or smaller models"
-        yield Finding("machine", "memory", Status.PROBLEM, told, advice)
+        yield Finding("machine", "memory", Status.PROBLEM, message, advice)
 
 
 def _has_library() -> bool:

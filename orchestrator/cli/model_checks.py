@@ -132,16 +132,16 @@ def _shared_tokenizer(target: ModelFacts, draft: ModelFacts) -> Finding:
 def _context(target: int, draft: int) -> Finding:
     if draft >= target:
         return Finding("pair", "context", Status.OK, f"target {target} tokens, draft {draft}")
-    told = f"the draft's context ends at {draft} tokens, the target's at {target}; beyond it nothing is drafted"
-    return Finding("pair", "context", Status.WARNING, told)
+    message = f"the draft's context ends at {draft} tokens, the target's at {target}; beyond it nothing is drafted"
+    return Finding("pair", "context", Status.WARNING, message)
 
 
 def _sizes(target: int, draft: int) -> Finding:
-    told = f"target {in_short(target)} parameters, draft {in_short(draft)} (1/{target / draft:.1f})"
+    message = f"target {in_short(target)} parameters, draft {in_short(draft)} (1/{target / draft:.1f})"
     if draft * 2 <= target:
-        return Finding("pair", "size", Status.OK, told)
+        return Finding("pair", "size", Status.OK, message)
     advice = "a draft pays when it costs a small part of the target; a tenth or less is usual"
-    return Finding("pair", "size", Status.WARNING, told, "are they swapped? " * (draft > target) + advice)
+    return Finding("pair", "size", Status.WARNING, message, "are they swapped? " * (draft > target) + advice)
 
 
 def in_short(number: float) -> str:

@@ -20,8 +20,6 @@ class ModelFacts:
     """One model. What could not be found out is None, or empty."""
 
     role: str
-    name: str
-    architecture: str | None = None
     context_length: int | None = None
     vocab_rows: int | None = None
     tokenizer_size: int | None = None
@@ -33,12 +31,10 @@ class ModelFacts:
     kv_numbers_per_token: int | None = None
 
     @classmethod
-    def of_service(cls, role: str, endpoint: str, info: ModelInfo) -> Self:
+    def of_service(cls, role: str, info: ModelInfo) -> Self:
         """Return what a running service says of its model."""
         return cls(
             role=role,
-            name=f"{info.model} at {endpoint}",
-            architecture=info.architecture,
             context_length=info.context_length,
             vocab_rows=info.vocab_size,
             tokenizer_fingerprint=info.tokenizer_fingerprint,
@@ -53,8 +49,6 @@ class ModelFacts:
         size, digests, problem = _tokenizer(folder)
         return cls(
             role=role,
-            name=str(folder),
-            architecture=(config.architectures or [None])[0],
             context_length=next((getattr(text, name) for name in _CONTEXT_FIELDS if getattr(text, name, 0)), None),
             vocab_rows=getattr(text, "vocab_size", None),
             tokenizer_size=size,

@@ -15,7 +15,7 @@ from rich.console import Console
 from orchestrator.api.settings.settings import Settings, load_settings
 from orchestrator.cli.serve_options import ServeOptions
 from orchestrator.local.loading_bars import loading_bars
-from orchestrator.terminal.model_options import check_model
+from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import warner
 from specgate.errors import ServiceUnavailable
@@ -45,7 +45,7 @@ def serve(options: ServeOptions) -> None:
     from orchestrator.cluster.deploy import ServedApplication, with_ports
 
     log = Console(stderr=True)
-    warn = _say_warning if options.json_events else warner(log)
+    warn = _warning_event if options.json_events else warner(log)
     with on_cluster(warn, insecure=options.insecure) as ours, _stop_asked() as stop:
         if ours:
             _check_models(settings)
@@ -95,7 +95,7 @@ def _stop_asked() -> Iterator[threading.Event]:
 def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Callable[[Stages], None]]:
     """Yield what shows the stages of all replicas: bars and notices, or a JSON line for each new one.
 
-    Where ``stop`` is set it raises KeyboardInterrupt: nobody waits any longer.
+    It raises KeyboardInterrupt once ``stop`` is set: the user does not wait any longer.
     """
     shown: Stages = {}
     with loading_bars(log, ()) as show_bar:
@@ -104,7 +104,7 @@ def _shown(log: Console, stop: threading.Event, *, as_json: bool) -> Iterator[Ca
             for replica, stage in stages.items() - shown.items():
                 is_notice = stage[-1] == 0
                 if as_json:
-                    _say_notice(replica, stage[0]) if is_notice else _say_stage(replica, *stage)
+                    _say(_event_of(replica, *stage))
                 elif is_notice:
                     log.print(f"{replica}: {stage[0]}", style="yellow", markup=False, soft_wrap=True)
                 else:
@@ -144,16 +144,14 @@ def _tell(settings: Settings, apis: "GatewayEndpoints", seconds: float, *, as_js
     print("Ctrl-C drains and leaves.", flush=True)
 
 
-def _say_warning(text: str) -> None:
+def _warning_event(text: str) -> None:
     _say({"event": "warning", "text": text})
 
 
-def _say_notice(replica: str, text: str) -> None:
-    _say({"event": "notice", "replica": replica, "text": text})
-
-
-def _say_stage(replica: str, stage: str, done: int, total: int) -> None:
-    _say({"event": "loading", "replica": replica, "stage": stage, "done": done, "total": total})
+def _event_of(replica: str, stage: str, done: int, total: int) -> dict[str, object]:
+    if not total:
+        return {"event": "notice", "replica": replica, "text": stage}
+    return {"event": "loading", "replica": replica, "stage": stage, "done": done, "total": total}
 
 
 def _say(event: dict[str, object]) -> None:

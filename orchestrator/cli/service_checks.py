@@ -42,7 +42,7 @@ async def ask_services(subject: str, role: str, endpoints: Sequence[str], tls: C
     finally:
         await channels.close()
     findings += _differences(subject, known)
-    return Answers(findings, ModelFacts.of_service(subject, *known[0]) if known else None)
+    return Answers(findings, ModelFacts.of_service(subject, known[0][1]) if known else None)
 
 
 def _unreachable(subject: str, endpoint: str, error: SpecgateError) -> Finding:
@@ -52,15 +52,15 @@ def _unreachable(subject: str, endpoint: str, error: SpecgateError) -> Finding:
 
 def _service(subject: str, endpoint: str, info: ModelInfo, *, serving: bool) -> Finding:
     invariant = ", batch-invariant" if info.batch_invariant else ""
-    told = (
+    message = (
         f"{endpoint}: {info.model} ({info.architecture}, {in_short(info.num_parameters)} parameters) in {info.dtype} "
         f"on {info.device}{invariant}, context {info.context_length}, {info.active_sessions} of {info.max_sessions} "
         f"sessions, {info.free_kv_tokens} of {info.kv_tokens} KV tokens free"
     )
     if serving:
-        return Finding(subject, "service", Status.OK, told)
+        return Finding(subject, "service", Status.OK, message)
     advice = "it is loading, draining, or its engine is dead; look at its log"
-    return Finding(subject, "service", Status.PROBLEM, f"{told}; NOT SERVING", advice)
+    return Finding(subject, "service", Status.PROBLEM, f"{message}; NOT SERVING", advice)
 
 
 def _differences(subject: str, known: Sequence[tuple[str, ModelInfo]]) -> list[Finding]:
@@ -68,10 +68,10 @@ def _differences(subject: str, known: Sequence[tuple[str, ModelInfo]]) -> list[F
     for endpoint, info in known[1:]:
         first_endpoint, first = known[0]
         if (info.model, info.dtype) != (first.model, first.dtype):
-            told = (
+            message = (
                 f"{endpoint} serves {info.model} in {info.dtype}, "
                 f"{first_endpoint} serves {first.model} in {first.dtype}"
             )
             advice = "a pool holds one model: after a failover the text would go on in another voice"
-            findings.append(Finding(subject, "service", Status.WARNING, told, advice))
+            findings.append(Finding(subject, "service", Status.WARNING, message, advice))
     return findings

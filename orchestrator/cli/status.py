@@ -2,7 +2,6 @@
 
 import asyncio
 import json as json_format
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,72 +10,46 @@ import typer
 from rich.console import Console
 
 from orchestrator.api.settings.settings import Settings, load_settings, parse_set
+from orchestrator.cli.serve_options import CONFIG, SET
 from orchestrator.cli.status_tables import print_status
+from orchestrator.local.pair_settings import PairModels
 from orchestrator.services.status import SystemStatus, ask_endpoints
-from orchestrator.terminal.model_options import check_endpoint
-from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.render import output_console, warner
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.rpc.endpoint import join_endpoint
 from specgate.rpc.tls import ClientTlsFiles
 
-ROLES = ("verifier", "drafter")
 
-
-@dataclass(frozen=True, slots=True)
-class StatusOptions:
-    """Which system to show: named services, or the one that runs on Ray."""
-
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Configuration file of `serve`; it names the endpoints."),
-    ] = None
-    set: Annotated[
-        tuple[str, ...],
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one key of file and flags. Repeatable."),
-    ] = ()
-    verifier: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Show this verifier. Repeatable.")] = ()
-    drafter: Annotated[tuple[str, ...], typer.Option(metavar="HOST:PORT", help="Show this drafter. Repeatable.")] = ()
-    watch: Annotated[bool, typer.Option("--watch", help="Show live figures from the metrics of all replicas.")] = False
+def status(
+    config: Annotated[Path | None, CONFIG] = None,
+    overrides: Annotated[list[str] | None, SET] = None,
+    verifier: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="Show this verifier. Repeatable.")
+    ] = None,
+    drafter: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="Show this drafter. Repeatable.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show live figures from the metrics of all replicas, every 2 s.")
+    ] = False,
     url: Annotated[
         str | None,
         typer.Option(
             metavar="URL", help="Address of /metrics/targets for --watch; by default the gateway of the settings."
         ),
-    ] = None
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two updates of --watch.")] = 2.0
-    times: Annotated[int | None, typer.Option(min=1, help="Number of updates of --watch; until Ctrl-C if absent.")] = (
-        None
-    )
-    insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster without a token.")] = False
-
-    def __post_init__(self) -> None:
-        for role in ROLES:
-            for endpoint in getattr(self, role):
-                check_endpoint(role, endpoint)
-
-    def settings(self) -> Settings:
-        """Return the settings of file and flags.
-
-        Raises:
-            InvalidArgument: see ``load_settings``.
-        """
-        named = {f"{role}.endpoints": getattr(self, role) for role in ROLES if getattr(self, role)}
-        return load_settings(self.config, {**named, **parse_set(self.set)})
-
-
-@takes_groups
-def status(
-    options: StatusOptions, json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Join a Ray cluster without a token.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
 ) -> None:
     """Show replicas, sessions, KV, queues and nodes of named services, or of the system that `serve` runs."""
-    settings = options.settings()
-    if options.watch:
-        from orchestrator.cli.watch import watch
+    named = PairModels(verifier=tuple(verifier or ()), drafter=tuple(drafter or ()))
+    settings = load_settings(config, {**named.served_settings(), **parse_set(overrides or ())})
+    if watch:
+        from orchestrator.cli.watch import watch_replicas
 
-        return watch(output_console(), options.url or _url(settings), options.every_s, options.times)
+        return watch_replicas(output_console(), url or _url(settings))
     endpoints = _endpoints(settings)
-    found = asyncio.run(_of_services(settings, endpoints)) if endpoints else _on_ray(settings, options.insecure)
+    found = asyncio.run(_of_services(settings, endpoints)) if endpoints else _on_ray(settings, insecure)
     if json:
         print(json_format.dumps(found.to_object(), indent=2))
     else:
@@ -95,7 +68,7 @@ def _url(settings: Settings) -> str:
 
 
 def _endpoints(settings: Settings) -> dict[str, tuple[str, ...]]:
-    services = {role: getattr(settings, role) for role in ROLES}
+    services = {"verifier": settings.verifier, "drafter": settings.drafter}
     return {role: service.endpoints for role, service in services.items() if service is not None and service.endpoints}
 
 

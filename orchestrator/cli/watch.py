@@ -22,6 +22,7 @@ from specgate.errors import InvalidArgument, ServiceUnavailable
 
 PREFIX = "specgate_"
 ANSWER_S = 5.0
+EVERY_S = 2.0
 SOURCES = "tokens_total"
 
 
@@ -132,27 +133,27 @@ def _figures(figures: Mapping[str, str]) -> Table:
 
 def _shares(sources: Mapping[str, int]) -> str:
     total = sum(sources.values())
-    told = (f"{name} {count / total:.0%}" for name, count in sorted(sources.items()) if count)
-    return "tokens by source: " + ("  ".join(told) if total else "none")
+    shares = (f"{name} {count / total:.0%}" for name, count in sorted(sources.items()) if count)
+    return "tokens by source: " + ("  ".join(shares) if total else "none")
 
 
 def _replicas(replicas: Sequence[tuple[str, str, Mapping[str, float]]]) -> Table:
-    def told(own: Mapping[str, float], used: str, most: str) -> str:
+    def share(own: Mapping[str, float], used: str, most: str) -> str:
         return f"{own[used]:,.0f}/{own[most]:,.0f}" if most in own else "–"
 
     columns = (
         ("role", lambda one: one[0]),
         ("replica", lambda one: one[1]),
         ("state", lambda one: "answers" if one[2] else "does not answer"),
-        ("sessions", lambda one: told(one[2], "sessions_active", "max_sessions")),
-        ("KV tokens", lambda one: told(one[2], "kv_tokens_used", "kv_tokens")),
+        ("sessions", lambda one: share(one[2], "sessions_active", "max_sessions")),
+        ("KV tokens", lambda one: share(one[2], "kv_tokens_used", "kv_tokens")),
         ("heartbeat s", lambda one: number(one[2].get("engine_step_age_seconds"), ".1f")),
         ("memory MB", lambda one: number(one[2].get("process_resident_memory_bytes", 0.0) / 1e6, ",.0f")),
     )
     return table_of(replicas, columns, num_names=3, style_of=lambda one: None if one[2] else "red")
 
 
-def watch(console: Console, url: str, every_s: float, times: int | None = None) -> None:
+def watch_replicas(console: Console, url: str, every_s: float = EVERY_S, times: int | None = None) -> None:
     """Show it again and again, ``times`` times or until Ctrl-C. Raises: see ``look``."""
     pictures = _pictures(url, every_s, times)
     if not console.is_terminal:

@@ -1,6 +1,6 @@
 """Both models in this process, behind the two ports of the decode loop: no service, and no gRPC between them.
 
-It alone knows the packages of both services, and brings torch: who wants it imports it late.
+No other module here imports the packages of both services. It imports torch, so its users import it only when needed.
 """
 
 import asyncio
@@ -37,19 +37,19 @@ from verifier_svc.verifier import VerifySession
 
 PLACE = "this process"
 CLOSING_S = 1.0
-"""A session ends behind the forward that runs; who closes it does not wait for one that never comes back."""
+"""How long closing a session waits for the running forward: one that hangs must not hold the caller."""
 S = TypeVar("S")
 
 
 class InProcessPool:
-    """The pool of what is loaded here: one of a kind, which says itself how much it holds."""
+    """The pool of the one service that is loaded here. The service itself refuses what it cannot hold."""
 
     async def lease(self) -> Lease:
         """See ``ports.Pool``."""
         return Lease(PLACE)
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
-        """See ``ports.Pool``: there is no other one to turn to."""
+        """See ``ports.Pool``: there is no other service."""
 
     async def close(self) -> None:
         """See ``ports.Pool``."""
@@ -59,8 +59,7 @@ class InProcessDialer:
     """Opens sessions on what is loaded here; see ``discovery.Dialer``.
 
     Args:
-        served: by role; a ``ServedModel``, or a ``ServedText`` for a drafter without a model. Without a drafter none is
-            asked for sessions.
+        served: by role; a ``ServedModel``, or a ``ServedText`` for a drafter without a model.
     """
 
     def __init__(self, served: Mapping[str, Any]) -> None:
@@ -77,7 +76,7 @@ class InProcessDialer:
         served = self._served["drafter"]
         spec = _as_read(spec, served.context_length)
         session, ending = await _opened(served.open(spec, self._maker_of(spec)))
-        # Guesses would take turns with the verification that they are to run ahead of.
+        # Guesses would delay the verification that they should run ahead of.
         rounds = partial(DraftRounds, served, session, RunAheadBudget(0))
         return InProcessDrafter(rounds, ending, rejects=spec.rejects)
 
@@ -97,7 +96,7 @@ async def loaded(
 ) -> AsyncIterator[InProcessDialer]:
     """Load the models of these services, yield what opens sessions on them, and end their engines.
 
-    One after the other: what the first one took of a card's memory is not free for the second one.
+    They load one after the other, because the second one gets only the memory that the first one leaves.
 
     Args:
         adapt: see ``Replica``.
@@ -110,7 +109,7 @@ async def loaded(
         for service in services:
             config = config_of(service.role, **service.settings.model_dump())
             tell = partial(on_loading, service.role)
-            # With a dead engine the requests fail, and whoever made them lives on.
+            # When an engine dies its requests fail, and this process goes on.
             load = partial(load_served, service.role, config, adapt=adapt, exits_on_failure=False)
             served[service.role] = await asyncio.to_thread(load, tell, _naming(service.role, on_notice))
         yield InProcessDialer(served)
@@ -124,7 +123,7 @@ def _naming(role: str, on_notice: OnNotice) -> OnNotice:
 
 
 def _as_read(spec: SessionSpec, context_length: int) -> SessionSpec:
-    """Return what a service would read of ``spec``, checked as it would be: its numbers are float32s there."""
+    """Return ``spec`` as a service reads and checks it: its numbers are float32s there."""
     return session_spec_from_pb(session_spec_to_pb(spec), context_length)
 
 
@@ -134,7 +133,7 @@ async def _opened(opening: AbstractAsyncContextManager[S]) -> tuple[S, "_Ending"
 
 
 class _Ending:
-    """Ends a session once, whoever asks for it, and as often as it is asked for."""
+    """Ends a session; only the first call has an effect."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.stack = stack
@@ -151,8 +150,8 @@ class InProcessDrafter(Announcer):
     """A session on the drafter of this process.
 
     Args:
-        rounds: makes its rounds, given who hears what is announced.
-        ending: of the session.
+        rounds: makes the rounds of the session, given the function that receives announcements.
+        ending: ends the session.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class InProcessDrafter(Announcer):
         return NO_PROPOSAL
 
     async def _answer(self, request: DraftRequest, before: asyncio.Task[Proposal]) -> Proposal:
-        # What one round fails with, all later ones do.
+        # When a round fails, all later ones fail like it.
         await before
         stopwatch = Stopwatch()
         stopwatch.start()
@@ -195,7 +194,7 @@ class InProcessDrafter(Announcer):
         return proposal
 
     def _hear(self, announcement: Announcement) -> None:
-        # Maybe on the engine's thread.
+        # The engine's thread may call it.
         self._loop.call_soon_threadsafe(self.add, announcement)
 
     async def _cancel(self) -> None:
@@ -212,7 +211,7 @@ class InProcessVerifier:
         self._answers: asyncio.Queue[Verdict | PromptLogprobs | Exception] = asyncio.Queue()
         self._stopwatch = Stopwatch()
         self._goes_on = False
-        """It has begun with the next round by itself."""
+        """The verifier has begun the next round by itself."""
         self._rounds = VerifyRounds(served, session, self._post)
         ending.stack.push_async_callback(self._rounds.cancel)
 
@@ -241,7 +240,7 @@ class InProcessVerifier:
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""
-        # Who waits for a verdict hears of it.
+        # A caller that waits for a verdict gets the error.
         self._answers.put_nowait(ServiceUnavailable("the session was closed"))
         await self._ending.close()
 

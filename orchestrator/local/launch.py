@@ -1,26 +1,27 @@
-"""Everything a command needs before it can ask for tokens: services, tokenizer, one connected orchestrator."""
+"""Starts or names the services of a pair, reads the tokenizer, and connects an orchestrator to them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
 from orchestrator.api.settings.settings import BUNDLED_TARGET
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.cores import cores_for_pinning
 from orchestrator.local.loading_bars import loading_bars
-from orchestrator.local.local_services import LocalService, OnLoading, OnNotice, Supervised, cores_for_pinning
+from orchestrator.local.local_services import LocalService, OnLoading, OnNotice, Supervised
+from orchestrator.local.pair_settings import PairSettings, check_model
 from orchestrator.services.discovery import ask_verifier, tokenizer_of
 from orchestrator.services.links import WrapCall
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.services.timeouts import LOADING_S, Timeouts
-from orchestrator.terminal.model_options import ModelOptions, check_model
-from orchestrator.terminal.prompts import Prompt
-from specgate.errors import InvalidArgument, SpecgateError
+from specgate.errors import SpecgateError
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import ModelInfo
 
@@ -33,50 +34,47 @@ _MARGIN_TOKENS = 128
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much services of our own are to hold; the length is an upper bound, in tokens.
-
-    ``at_a_time`` sessions are open at the same time, and no service may hold fewer.
-    """
+    """How much services that start here are to hold; the length is an upper bound, in tokens."""
 
     sessions: int
     tokens_a_session: int
-    at_a_time: int = 1
 
     @property
     def kv_tokens(self) -> int:
         """Whole pages for every session at once."""
-        return self.sessions * self._session_kv_tokens
-
-    @property
-    def _session_kv_tokens(self) -> int:
-        return -(-min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION) // PAGE_TOKENS) * PAGE_TOKENS
+        tokens = min(self.tokens_a_session, MAX_KV_TOKENS_A_SESSION)
+        return self.sessions * -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a service's settings: what was given, and room for all sessions where that was not.
-
-        Raises:
-            InvalidArgument: the sessions that are given are fewer than are open at a time.
-        """
-        if given.get("max_sessions", self.at_a_time) < self.at_a_time:
-            problem = f"{given['max_sessions']} are fewer than the {self.at_a_time} that are open at a time"
-            raise InvalidArgument("max_sessions", problem)
+        """Return a service's settings: what was given, and room for all sessions where that was not."""
         return {"max_sessions": self.sessions, "kv_tokens": self.kv_tokens, **given}
 
 
-def capacity_for(prompts: Sequence[Prompt], concurrency: int) -> Capacity:
+class AskedPrompt(Protocol):
+    """A prompt as it was given, and what is asked for it."""
+
+    @property
+    def text(self) -> str | None: ...
+    @property
+    def token_ids(self) -> tuple[int, ...] | None: ...
+    @property
+    def request(self) -> GenerationRequest: ...
+
+
+def capacity_for(prompts: Sequence[AskedPrompt], concurrency: int) -> Capacity:
     """Return what the services must hold. No tokenizer makes more tokens of a text than it has bytes."""
     longest = max(
         len(prompt.token_ids or (prompt.text or "").encode("utf-8", "replace")) + prompt.request.max_tokens
         for prompt in prompts
     )
-    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS, concurrency)
+    return Capacity(max(concurrency, MIN_SESSIONS), longest + _MARGIN_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A running pair: the cores that its services are pinned to (drafter, verifier), and their endpoints.
+    """A running pair. ``cores`` are those that drafter and verifier are pinned to.
 
-    ``wrap_call`` is for who connects to its services, too.
+    ``wrap_call`` is for a caller that connects to the services too.
     """
 
     orchestrator: Orchestrator
@@ -100,7 +98,7 @@ class Pair:
 
 @asynccontextmanager
 async def open_pair(
-    models: ModelOptions,
+    models: PairSettings,
     *,
     with_draft: bool,
     capacity: Capacity,
@@ -108,18 +106,17 @@ async def open_pair(
     timeouts: Timeouts = Timeouts(),
     wrap_call: WrapCall | None = None,
 ) -> AsyncIterator[Pair]:
-    """Start the services that no flag names, connect to all of them, and end what was started. Or load the models here.
+    """Start the services that are not named, connect to all of them, and end what was started; or load the models here.
 
-    ``wrap_call`` is put around the call of every session; here there are no calls.
+    ``wrap_call`` is put around the call of every session; both models here make no calls.
 
     Raises:
-        InvalidArgument: the flags do not go together, or a service refuses them.
+        InvalidArgument: the settings do not go together, or a service refuses them.
         ServiceUnavailable: a service does not start or does not answer.
         TokenizerMismatch: the two models do not share their token ids.
     """
     if with_draft:
         models.check_draft()
-        _check_tls(models)
     if models.in_process:
         async with _pair_here(models, _missing(models, with_draft, None, capacity), log, timeouts) as pair:
             yield pair
@@ -131,7 +128,7 @@ async def open_pair(
             tokenizer = await _load(models, started, on_loading)
         endpoints = {"verifier": models.verifier, "drafter": models.drafter if with_draft else ()}
         endpoints |= {one.role: (one.endpoint,) for one in started}
-        tls = client_tls(models)
+        tls = models.client_tls
         verifiers = StaticPool(endpoints["verifier"], grpc_health(tls), field="verifier")
         drafters = StaticPool(endpoints["drafter"], grpc_health(tls), field="drafter") if with_draft else None
         if models.verifier:
@@ -148,9 +145,9 @@ async def open_pair(
 
 @asynccontextmanager
 async def _pair_here(
-    models: ModelOptions, services: Sequence[LocalService], log: Console, timeouts: Timeouts
+    models: PairSettings, services: Sequence[LocalService], log: Console, timeouts: Timeouts
 ) -> AsyncIterator[Pair]:
-    # It brings torch.
+    # It imports torch.
     from orchestrator.local.in_process import InProcessPool, loaded
 
     async with AsyncExitStack() as stack:
@@ -166,30 +163,21 @@ def _notices_to(log: Console) -> OnNotice:
     return lambda notice: log.print(notice, style="yellow", markup=False)
 
 
-def _check_tls(models: ModelOptions) -> None:
-    if models.tls_ca and not models.drafter:
-        raise InvalidArgument("tls_ca", "holds for both services, and a drafter of our own has no TLS; name --drafter")
-
-
-def client_tls(models: ModelOptions) -> ClientTlsFiles | None:
-    """Return the files that reach named services over TLS, None for plain text."""
-    if models.tls_ca is None:
-        return None
-    certificate, key = (Path(name) if name else None for name in (models.tls_certificate, models.tls_key))
-    return ClientTlsFiles(Path(models.tls_ca), certificate, key)
-
-
-def _pinned_cores(models: ModelOptions, log: Console) -> tuple[int, int] | None:
+def _pinned_cores(models: PairSettings, log: Console) -> tuple[int, int] | None:
     cores = cores_for_pinning() if models.pin else None
     if models.pin and cores is None:
-        log.print("--pin has no effect: this process may use one core only", style="yellow")
+        log.print("pinning has no effect: this process may use one core only", style="yellow")
     return cores
 
 
 def _missing(
-    models: ModelOptions, with_draft: bool, cores: tuple[int, int] | None, capacity: Capacity
+    models: PairSettings, with_draft: bool, cores: tuple[int, int] | None, capacity: Capacity
 ) -> list[LocalService]:
-    """The services that no flag names, the drafter on the first core. Raises InvalidArgument for a missing folder."""
+    """Return the services that are not named, the drafter on the first core.
+
+    Raises:
+        InvalidArgument: a model's folder is missing.
+    """
     check_model("target", models.target)
     check_model("draft", models.draft)
     drafter_core, verifier_core = cores or (None, None)
@@ -201,7 +189,7 @@ def _missing(
     return missing
 
 
-def local_service(models: ModelOptions, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
+def local_service(models: PairSettings, role: str, model: str, core: int | None, capacity: Capacity) -> LocalService:
     """Return what one service of our own is started with."""
     given = models.service.given_to(role)
     if role == "drafter":
@@ -216,7 +204,7 @@ def supervise(service: LocalService, log: Console, stack: AsyncExitStack) -> Sup
     return supervised
 
 
-async def _load(models: ModelOptions, started: Sequence[Supervised], on_loading: OnLoading) -> TextTokenizer | None:
+async def _load(models: PairSettings, started: Sequence[Supervised], on_loading: OnLoading) -> TextTokenizer | None:
     """Start all services side by side, and read the tokenizer meanwhile."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -224,7 +212,7 @@ async def _load(models: ModelOptions, started: Sequence[Supervised], on_loading:
                 group.create_task(one.start(on_loading))
             tokenizer = group.create_task(_tokenizer(models.target_model))
     except BaseExceptionGroup as failures:
-        # The first one cancelled the others; it is the one to be told.
+        # The first failure cancelled the others, so it is the one to raise.
         raise failures.exceptions[0] from None
     return tokenizer.result()
 
@@ -234,9 +222,9 @@ async def _tokenizer(model: str | None) -> TextTokenizer | None:
 
 
 async def _loaded_verifier(
-    models: ModelOptions, verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console
+    models: PairSettings, verifiers: StaticPool, tls: ClientTlsFiles | None, log: Console
 ) -> ModelInfo:
-    """Return what a named verifier serves, once one has loaded. While none has, say who is waited for, and why."""
+    """Return what a named verifier serves, once one has loaded. Until then say which one it waits for, and why."""
     limit_s, names, notice = models.verifier_wait_s or LOADING_S, ", ".join(models.verifier), _notices_to(log)
 
     def on_wait(error: SpecgateError) -> None:
@@ -249,5 +237,5 @@ async def _served_tokenizer(served: ModelInfo, log: Console) -> TextTokenizer | 
     """Return the tokenizer of the model that a named verifier serves, where its files are on this machine too."""
     tokenizer = await asyncio.to_thread(tokenizer_of, served, BUNDLED_TARGET)
     if tokenizer is None:
-        log.print(f"the tokenizer of {served.model} was not found; text needs it: give --target", style="yellow")
+        log.print(f"the tokenizer of {served.model} was not found; text needs it: give its target", style="yellow")
     return tokenizer

@@ -11,9 +11,9 @@ from orchestrator.local.local_services import OnLoading
 
 @contextmanager
 def loading_bars(console: Console, roles: Iterable[str]) -> Iterator[OnLoading]:
-    """Show one bar a service, by stage; more of them get theirs when they are first heard of.
+    """Show a bar with the stage of each service. A further service gets its bar with its first stage.
 
-    Where nobody looks on (no terminal) nothing is shown.
+    Without a terminal nothing is shown.
     """
     columns = (
         TextColumn("{task.description:<9}"),

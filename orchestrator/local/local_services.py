@@ -1,7 +1,6 @@
 """A drafter and a verifier as child processes on this machine, kept alive while they are used."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,15 +23,15 @@ _BAD_FLAGS = 2
 OnLoading = Callable[[str, str, int, int], None]
 """Called with the service's role, a stage's name, how much of it is done and how much there is."""
 OnNotice = Callable[[str], None]
-"""Called with a sentence for the person who looks on."""
+"""Called with a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
     """What one service is started with: its role, drafter or verifier, and how its model is served.
 
-    ``cpu`` None is no core of its own. ``program`` is what runs, with the arguments that go before the flags; the
-    service's own package where it is empty.
+    ``cpu`` is the core that it is pinned to, if any. ``program`` is the module that runs and its arguments before the
+    flags; empty is the service's own package.
     """
 
     role: str
@@ -74,7 +73,7 @@ class LocalService:
 class Supervised:
     """A running service that is started again, on the same port, when it dies.
 
-    The decode loop meanwhile goes on without it where it can, and finds it again where it was.
+    Meanwhile the decode loop goes on without it where it can, and finds it again at the same address.
     """
 
     def __init__(self, service: LocalService, on_notice: OnNotice) -> None:
@@ -96,7 +95,7 @@ class Supervised:
         """Return once it serves.
 
         Raises:
-            InvalidArgument: it refused its flags.
+            InvalidArgument: it refused its settings.
             ServiceUnavailable: it ended before it served; tells its last words.
         """
         await self._launch(0, on_loading)
@@ -142,7 +141,7 @@ class Supervised:
 
 
 def _in_silence(role: str, stage: str, done: int, total: int) -> None:
-    """Loading again, in the middle of somebody's output, is told by two notices alone."""
+    """Show no bar for a restart: it would run into the output of the command."""
 
 
 def _refusal(role: str, code: int, last_words: str) -> SpecgateError:
@@ -158,9 +157,3 @@ def _refusal(role: str, code: int, last_words: str) -> SpecgateError:
 
 def _death(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-
-
-def cores_for_pinning() -> tuple[int, int] | None:
-    """Return a core for the drafter and one for the verifier, None where this process may use one core only."""
-    cores = sorted(os.sched_getaffinity(0))
-    return (cores[0], cores[1]) if len(cores) > 1 else None

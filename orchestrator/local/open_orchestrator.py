@@ -8,8 +8,7 @@ from rich.console import Console
 
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import MIN_SESSIONS, Capacity, open_pair
-from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.service_flags import ServiceFlags
+from orchestrator.local.pair_settings import GivenSettings, PairSettings
 
 TOKENS_A_SESSION = 2048
 
@@ -47,10 +46,10 @@ async def open_orchestrator(
         ServiceUnavailable: a service does not start or does not answer.
         TokenizerMismatch: draft and target have different tokenizers.
     """
-    flags = ServiceFlags(MappingProxyType({name: value for name, value in settings.items() if value is not None}))
-    models = ModelOptions(target, draft, tuple(verifiers), tuple(drafters), flags, verifier_wait_s, in_process)
+    given = GivenSettings(MappingProxyType({name: value for name, value in settings.items() if value is not None}))
+    models = PairSettings(target, draft, tuple(verifiers), tuple(drafters), given, verifier_wait_s, in_process)
     with_draft = models.starts_drafter or bool(drafters)
-    capacity = Capacity(max_sessions, tokens_a_session, max_sessions)
+    capacity = Capacity(max_sessions, tokens_a_session)
     output = log or Console(stderr=True, quiet=True)
     async with open_pair(models, with_draft=with_draft, capacity=capacity, log=output) as pair:
         yield pair.orchestrator

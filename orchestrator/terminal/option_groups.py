@@ -1,4 +1,7 @@
-"""Flags that several commands share are declared once, as the annotated fields of a frozen dataclass."""
+"""Flags that several commands share are declared once, as the fields of a frozen dataclass.
+
+A field's flag is in its annotation, or under its name in the class's ``OPTIONS``.
+"""
 
 import dataclasses
 import functools
@@ -7,8 +10,8 @@ from collections.abc import Callable, Iterator
 from types import GenericAlias
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.terminal import service_flags
-from orchestrator.terminal.service_flags import ServiceFlags
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -37,28 +40,25 @@ def _flags(parameter: inspect.Parameter, groups: dict[str, Any]) -> Iterator[ins
         return
     group = groups[parameter.name]
     hints = get_type_hints(group, include_extras=True)
+    options = getattr(group, "OPTIONS", {})
     for field in dataclasses.fields(group):
-        if hints[field.name] is ServiceFlags:
+        hint = hints[field.name]
+        if hint is GivenSettings:
             yield from service_flags.parameters()
             continue
-        annotation = _repeatable(hints[field.name])
-        yield inspect.Parameter(field.name, keyword_only, default=field.default, annotation=annotation)
-
-
-def _repeatable(annotation: Any) -> Any:
-    """``tuple[X, ...]`` is what a frozen dataclass holds; ``list[X]`` is how typer writes a repeatable flag."""
-    inner, *extras = get_args(annotation)
-    if get_origin(inner) is not tuple:
-        return annotation
-    annotated: Any = Annotated
-    return annotated[(GenericAlias(list, get_args(inner)[:1]), *extras)]
+        kind, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint, options[field.name])
+        if get_origin(kind) is tuple:
+            # ``tuple[X, ...]`` is what a frozen dataclass holds; ``list[X]`` is how typer writes a repeatable flag.
+            kind = GenericAlias(list, get_args(kind)[:1])
+        annotated: Any = Annotated
+        yield inspect.Parameter(field.name, keyword_only, default=field.default, annotation=annotated[(kind, *extras)])
 
 
 def _build(group: Any, values: dict[str, Any]) -> Any:
     """Take the group's own flags out of ``values``."""
     hints = get_type_hints(group)
     taken = {
-        field.name: service_flags.taken_from(values) if hints[field.name] is ServiceFlags else values.pop(field.name)
+        field.name: service_flags.taken_from(values) if hints[field.name] is GivenSettings else values.pop(field.name)
         for field in dataclasses.fields(group)
     }
     return group(**{name: tuple(v) if isinstance(v, list) else v for name, v in taken.items()})

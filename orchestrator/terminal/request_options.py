@@ -1,6 +1,7 @@
 """The flags that become a ``GenerationRequest``."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -8,13 +9,13 @@ import typer
 from orchestrator.decode.request import MAX_STOP_STRINGS, GenerationRequest
 from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_GATE, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate
 from orchestrator.terminal.model_options import ModelOptions
-from specgate.types import MAX_GAMMA, MAX_LOGPROBS, SamplingParams, SessionSpec, Verification
+from specgate.types import MAX_GAMMA, SamplingParams, SessionSpec, Verification
 
 BUNDLED_GAMMA = 3
 DEFAULT_MAX_TOKENS = 128
-_DRAFTING = "Drafting"
-_SAMPLING = "Sampling"
-_LENGTH = "Length"
+_drafting = partial(typer.Option, rich_help_panel="Drafting")
+_sampling = partial(typer.Option, rich_help_panel="Sampling")
+_length = partial(typer.Option, rich_help_panel="Length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +24,24 @@ class DraftingOptions:
 
     gamma: Annotated[
         int | None,
-        typer.Option(
+        _drafting(
             metavar="N",
             help=f"Draft tokens per round, 0 to {MAX_GAMMA}; 0 is the target alone. The gate auto picks at most N.",
             show_default=f"{AUTO_GAMMA} for auto; {FIXED_GAMMA} for the others, {BUNDLED_GAMMA} with the bundled pair",
-            rich_help_panel=_DRAFTING,
         ),
     ] = None
-    gate: Annotated[
-        Gate | None,
-        typer.Option(help="When tokens are drafted.", show_default=DEFAULT_GATE.value, rich_help_panel=_DRAFTING),
-    ] = None
+    gate: Annotated[Gate | None, _drafting(help="When tokens are drafted.", show_default=DEFAULT_GATE.value)] = None
     gate_threshold: Annotated[
         float | None,
-        typer.Option(
+        _drafting(
             metavar="P",
             help="The gate closes below this confidence, 0 to 1.",
             show_default=f"{DEFAULT_THRESHOLD[Gate.TARGET_CONFIDENCE]} for target_confidence, "
             f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence; the others have none",
-            rich_help_panel=_DRAFTING,
         ),
     ] = None
     verification: Annotated[
-        Verification,
-        typer.Option(
-            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_DRAFTING
-        ),
+        Verification, _drafting(help="How draft tokens are accepted. Both keep the target's distribution.")
     ] = Verification.SHARED_NOISE
 
 
@@ -56,57 +49,25 @@ class DraftingOptions:
 class SamplingOptions:
     """How the target's logits become tokens, and when to stop."""
 
-    temperature: Annotated[
-        float, typer.Option(help="0 is greedy: the most likely token.", rich_help_panel=_SAMPLING)
-    ] = 0.0
-    top_k: Annotated[
-        int, typer.Option(help="Keep the k most likely tokens; 0 keeps all.", rich_help_panel=_SAMPLING)
-    ] = 0
-    top_p: Annotated[
-        float, typer.Option(help="Keep the most likely tokens up to this total probability.", rich_help_panel=_SAMPLING)
-    ] = 1.0
-    min_p: Annotated[
-        float, typer.Option(help="Drop tokens below this share of the top probability.", rich_help_panel=_SAMPLING)
-    ] = 0.0
-    repetition_penalty: Annotated[float, typer.Option(help="1 is off.", rich_help_panel=_SAMPLING)] = 1.0
-    presence_penalty: Annotated[float, typer.Option(help="-2 to 2, 0 is off.", rich_help_panel=_SAMPLING)] = 0.0
-    frequency_penalty: Annotated[float, typer.Option(help="-2 to 2, 0 is off.", rich_help_panel=_SAMPLING)] = 0.0
+    temperature: Annotated[float, _sampling(help="0 is greedy: the most likely token.")] = 0.0
+    top_k: Annotated[int, _sampling(help="Keep the k most likely tokens; 0 keeps all.")] = 0
+    top_p: Annotated[float, _sampling(help="Keep the most likely tokens up to this total probability.")] = 1.0
+    min_p: Annotated[float, _sampling(help="Drop tokens below this share of the top probability.")] = 0.0
+    repetition_penalty: Annotated[float, _sampling(help="1 is off.")] = 1.0
+    presence_penalty: Annotated[float, _sampling(help="-2 to 2, 0 is off.")] = 0.0
+    frequency_penalty: Annotated[float, _sampling(help="-2 to 2, 0 is off.")] = 0.0
     seed: Annotated[
-        int | None,
-        typer.Option(
-            help="The same seed gives the same text; not in rejection.",
-            show_default="random",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None
-    logprobs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help=f"Log-probabilities of the N most likely tokens, 0 to {MAX_LOGPROBS}.",
-            rich_help_panel=_SAMPLING,
-        ),
+        int | None, _sampling(help="The same seed gives the same text; not in rejection.", show_default="random")
     ] = None
     max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of new tokens.", show_default=str(DEFAULT_MAX_TOKENS), rich_help_panel=_LENGTH
-        ),
+        int | None, _length(help="Maximum number of new tokens.", show_default=str(DEFAULT_MAX_TOKENS))
     ] = None
     stop: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="TEXT",
-            help=f"Stop before this text. Repeatable, up to {MAX_STOP_STRINGS}.",
-            rich_help_panel=_LENGTH,
-        ),
+        _length(metavar="TEXT", help=f"Stop before this text. Repeatable, up to {MAX_STOP_STRINGS}."),
     ] = ()
-    stop_token_id: Annotated[
-        tuple[int, ...], typer.Option(metavar="ID", help="Stop at this token. Repeatable.", rich_help_panel=_LENGTH)
-    ] = ()
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Continue past the end-of-sequence token.", rich_help_panel=_LENGTH)
-    ] = False
+    stop_token_id: Annotated[tuple[int, ...], _length(metavar="ID", help="Stop at this token. Repeatable.")] = ()
+    ignore_eos: Annotated[bool, _length("--ignore-eos", help="Continue past the end-of-sequence token.")] = False
 
 
 def request_for(
@@ -133,7 +94,6 @@ def request_for(
         gate=gate,
         gate_threshold=drafting.gate_threshold,
         verification=drafting.verification,
-        logprobs=sampling.logprobs,
     )
     check_limits(request)
     return request

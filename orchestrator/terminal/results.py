@@ -137,14 +137,12 @@ def _logprobs_object(entry: TokenLogprobs) -> dict[str, Any]:
 
 def error_object(error: SpecgateError) -> dict[str, Any]:
     """Return the JSON object of a failed request."""
-    told = {"reason": error.reason, "message": str(error)}
-    if isinstance(error, InvalidArgument):
-        told["field"] = error.field
-    return {"error": told}
+    field = {"field": error.field} if isinstance(error, InvalidArgument) else {}
+    return {"error": {"reason": error.reason, "message": str(error), **field}}
 
 
 def results_path(command: str) -> Path | None:
-    """Return where a command keeps its results if nobody names a file; None where that folder cannot be written to.
+    """Return the default file for the results of a command; None where its folder cannot be written to.
 
     The folder is ``specgate/results`` under ``XDG_STATE_HOME``, by default ``~/.local/state``.
     """
@@ -174,7 +172,7 @@ def write_json(path: Path, value: Any, field: str = "json") -> None:
 
 
 def write_whole(path: Path, text: str, field: str) -> None:
-    """Write a file that is whole or is not there: under another name first, where that can be.
+    """Write a file under another name first, so that it is never half written.
 
     Raises:
         InvalidArgument: the file cannot be written; names ``field``.

@@ -20,7 +20,7 @@ _COUNTED = (
 
 
 def params_of(request: GenerationRequest) -> Params:
-    """Return what a running system is to do with a prompt, nothing left to its defaults but γ where none is given."""
+    """Return a request's parameters for a running system; a γ of None leaves the choice to the system."""
     return Params(
         **{name: getattr(request.sampling, name) for name in _SAMPLING},
         **{name: getattr(request, name) for name in _SHARED},
@@ -30,7 +30,7 @@ def params_of(request: GenerationRequest) -> Params:
 
 
 def delta_of(delta: ServedDelta) -> Delta:
-    """Return the same delta as the decode loop would tell it."""
+    """Return the delta in the type of the decode loop."""
     return Delta(delta.token_ids, delta.sources, delta.text, delta.logprobs, delta.finish_reason, delta.prompt_logprobs)
 
 

@@ -1,18 +1,20 @@
 """The flags that choose between models of this command and a running system."""
 
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.terminal.model_options import ModelOptions, check_endpoint
+from orchestrator.local.pair_settings import check_endpoint
+from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
 from specgate.rpc.tls import ClientTlsFiles
 
-_SERVER = "A running system"
+_server = partial(typer.Option, rich_help_panel="A running system")
 _OF_BOTH = ("service", "tls_ca", "tls_certificate", "tls_key")
-"""Fields of ``ModelOptions`` that are looked at apart, or are for a running system as well."""
+"""Fields of ``ModelOptions`` that are checked apart, or that are for a running system too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +23,18 @@ class SystemOptions(ModelOptions):
 
     server: Annotated[
         str | None,
-        typer.Option(
+        _server(
             metavar="HOST:PORT",
             help="Use the gRPC API of a running system, with the key in SPECGATE_KEY. Its defaults hold for --gate "
             "and --gamma.",
-            rich_help_panel=_SERVER,
         ),
     ] = None
     tls: Annotated[
         bool,
-        typer.Option(
-            "--tls",
-            help="Use TLS and trust the machine's root certificates. Any --tls- flag implies it.",
-            rich_help_panel=_SERVER,
-        ),
+        _server("--tls", help="Use TLS and trust the machine's root certificates. Any --tls- flag implies it."),
     ] = False
     tls_server_name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Name in the server's certificate, if it is not HOST.", rich_help_panel=_SERVER
-        ),
+        str | None, _server(metavar="NAME", help="Name in the server's certificate, if it is not HOST.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -60,7 +54,7 @@ class SystemOptions(ModelOptions):
 
     @property
     def is_bundled_pair(self) -> bool:
-        """See ``PairOptions``; what runs elsewhere is nobody's guess."""
+        """See ``PairSettings``; nobody here knows which pair runs elsewhere."""
         return self.server is None and not (self.target or self.draft or self.verifier or self.drafter)
 
     @property

@@ -36,5 +36,5 @@ def number(value: float | None, spec: str) -> str:
 def print_lost(console: Console, num_lost: int) -> None:
     """Say under a table that services failed while it was measured, if any did."""
     if num_lost:
-        told = f"Services were lost, or too slow to answer, {num_lost} times meanwhile: these are no rates."
-        console.print(told, style="red", soft_wrap=True)
+        warning = f"Services were lost, or too slow to answer, {num_lost} times meanwhile: these are no rates."
+        console.print(warning, style="red", soft_wrap=True)

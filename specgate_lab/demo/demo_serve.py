@@ -1,7 +1,10 @@
-"""The serving part of the demo: the pair behind ``orchestrator serve``, one completion by HTTP and one by gRPC."""
+"""The serving part of the demo: the pair behind ``orchestrator serve``, one completion by each API, and the page."""
 
 import asyncio
+import os
+import sys
 import time
+import webbrowser
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib.util import find_spec
@@ -10,6 +13,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from orchestrator.api.settings.settings import Settings
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
@@ -17,8 +21,8 @@ from orchestrator.terminal.render import Painter, write
 from orchestrator.terminal.results import Collector
 from specgate_lab.clients.grpc_client import GrpcClient
 from specgate_lab.clients.http_client import stream_completion
-from specgate_lab.demo.demo_page import show_page
 
+ELSEWHERE = "The page that shows live who brought each token: `orchestrator serve`, then http://127.0.0.1:8000/"
 OnDelta = Callable[[Delta], None]
 Reader = Callable[[ServedEndpoints, GenerationRequest, str, OnDelta], Awaitable[None]]
 
@@ -44,7 +48,7 @@ _LISTENERS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC,
 
 
 async def demo_serve(
-    settings: dict[str, object], request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
+    settings: Settings, request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
 ) -> None:
     """Serve the pair, continue ``text`` over both APIs, print what was measured, and end with the page.
 
@@ -86,3 +90,37 @@ async def _shown(
     out.print()
     rate = f" · {result.tokens_per_s:.1f} tokens/s" if result.tokens_per_s else ""
     return f"{len(result.token_ids)} tokens{rate} · first after {(result.first_s - start_s) * 1e3:.0f} ms"
+
+
+async def show_page(endpoint: str, out: Console) -> None:
+    """Open the page of a served system where there is a desktop; at a terminal serve it until Enter or Ctrl-C.
+
+    Args:
+        endpoint: HOST:PORT of the HTTP API.
+    """
+    if not (sys.stdin.isatty() and out.is_terminal):
+        out.print(ELSEWHERE, markup=False, soft_wrap=True)
+        return
+    url = f"http://{endpoint}/"
+    has_opened = has_desktop() and await asyncio.to_thread(webbrowser.open, url)
+    out.print(f"The page is {'open' if has_opened else 'at'} {url}", style="bold", soft_wrap=True)
+    out.print("Enter ends the demo.")
+    await _enter()
+
+
+def has_desktop() -> bool:
+    """Return whether a browser opens in a window: elsewhere one of text would take the terminal."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+async def _enter() -> None:
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    loop.add_reader(sys.stdin, pressed.set)
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+        # Else the shell behind us reads it.
+        if pressed.is_set():
+            sys.stdin.readline()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import specgate
-from orchestrator.terminal.cores import num_usable_cores
+from orchestrator.local.cores import num_usable_cores
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "grpcio", "protobuf", "triton", "ray")
 _ROOT = Path(specgate.__file__).parent.parent

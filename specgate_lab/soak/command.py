@@ -79,7 +79,7 @@ async def _soak(models: ModelOptions, seconds: int, kill_every_s: float, tally: 
     # A thread for each client, and for what looks on.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(NUM_CLIENTS + 4))
     console = Console(stderr=True)
-    async with served({**settings_for(models), **_SETTINGS}, lambda text: console.print(text, style="yellow")) as apis:
+    async with served(settings_for(models, _SETTINGS), lambda text: console.print(text, style="yellow")) as apis:
         asked = catalogue()
         replicas = await asyncio.to_thread(replicas_under, apis.pid)
         expected = await answers_of_target(apis, asked, batch_invariant=await are_batch_invariant(replicas))

@@ -95,7 +95,7 @@ def against_lookup(rows: Sequence[Row]) -> str:
 
 
 async def _run(models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int) -> SourcesReport:
-    log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens, 1)
+    log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens)
     rows: dict[str, Sequence[Row]] = {}
     agreements: dict[str, TextAgreement | None] = {}
     async with AsyncExitStack() as stack:

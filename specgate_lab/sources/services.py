@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from orchestrator.local.launch import Capacity, Pair, local_service
 from orchestrator.local.local_services import LocalService
+from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.types import DraftMethod
 
 
@@ -21,5 +21,5 @@ def source_service(
     if method is DraftMethod.LAYER_SKIP:
         given["skip"] = skip
     model = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: models.target_model}.get(method, models.draft_model)
-    own = replace(models, draft=None, service=ServiceFlags(given))
+    own = replace(models, draft=None, service=GivenSettings(given))
     return local_service(own, "drafter", model or "", pair.cores[0] if pair.cores else None, capacity)

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.local.cores import num_usable_cores
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.cores import num_usable_cores
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import fixed_gamma
 from specgate_lab.peers.bare_loop import BareLoopProcess

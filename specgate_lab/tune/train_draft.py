@@ -8,7 +8,7 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.terminal.model_options import check_model
+from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.prompts import read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate_lab.distill.recipe import Recipe

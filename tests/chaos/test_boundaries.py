@@ -9,7 +9,6 @@ import pytest
 from specgate.rpc.channel import open_channel
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.v1 import types_pb2
-from specgate_lab.soak.processes import listeners
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.chaos_fleet import ask
 from tests.support.chaos_table import ChaosTable

@@ -13,7 +13,6 @@ from tests.support.clients import Client, ClientRow, ClientTable
 from tests.support.cut_proxy import Cut
 
 MODEL, WHOLE = "specgate", "as it is"
-READY_WITHIN_S = 600.0
 Through = Callable[[str, Cut], AbstractContextManager[str]]
 """Stands a proxy before an endpoint: a context of the proxy's own endpoint."""
 
@@ -37,7 +36,7 @@ class Served(NamedTuple):
 @contextmanager
 def serving(settings: Mapping[str, object] = MappingProxyType({})) -> Iterator[Served]:
     """Run ``orchestrator serve``, the bundled pair unless settings say otherwise, while the context lasts."""
-    with serving_system({"model_name": MODEL, "gateway.http.port": 0, **settings}, READY_WITHIN_S) as system:
+    with serving_system({"model_name": MODEL, "gateway.http.port": 0, **settings}) as system:
         yield Served(system.http)
 
 

@@ -25,12 +25,6 @@ def documents(text: str) -> list[Values]:
     return [one for one in yaml.safe_load_all(text) if one]
 
 
-def with_fault(text: str, ours: str, broken: str) -> str:
-    """Return ``text`` with ``broken`` in place of ``ours``, which it must have."""
-    assert ours in text
-    return text.replace(ours, broken)
-
-
 def instructions(name: str) -> Iterator[str]:
     """Yield what stands behind each instruction ``name`` of the Dockerfile, continued lines in one."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]

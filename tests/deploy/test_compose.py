@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from specgate.errors import InvalidArgument
 from tests.deploy.composition import FILES, FOLDER, mounted, services
 from tests.deploy.containers import DEPLOY, DOCKERFILE, endpoint_asked, gateway_of, programs, service_of
 from tests.support.programs import program
@@ -44,23 +43,6 @@ def test_compose_takes_the_files_and_reads_them_as_we_do(overrides: tuple[str, .
     assert {name: one["command"] for name, one in read.items()} == {name: one["command"] for name, one in ours.items()}
     for name, service in ours.items():
         assert dict(map(volume, read[name]["volumes"])).items() >= mounted(service).items()
-
-
-@pytest.mark.parametrize(
-    ("ours", "broken", "told"),
-    [
-        ("command:", "comand:", "comand"),
-        ("condition: service_healthy", "condition: service_helthy", "depends_on"),
-        ("prometheus:/prometheus", "prometeus:/prometheus", "prometeus"),
-    ],
-)
-def test_compose_refuses_a_fault_that_is_put_in(tmp_path: Path, ours: str, broken: str, told: str) -> None:
-    text = (FOLDER / "compose.yaml").read_text()
-    assert ours in text
-    (tmp_path / "compose.yaml").write_text(text.replace(ours, broken, 1))
-    done = configured(tmp_path, "compose.yaml")
-    assert done.returncode != 0
-    assert told in done.stderr
 
 
 @with_overrides
@@ -151,26 +133,3 @@ def test_make_tls_makes_every_file_that_is_named(tmp_path: Path) -> None:
     assert named
     assert named <= made
     assert (tmp_path / "ca.key").stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "refused"),
-    [
-        (["verifier-svc", "--model=m", "--host=0.0.0.0"], InvalidArgument),  # beyond loopback, and no word of it
-        (["verifier-svc", "--model=m", "--run-ahead=0"], SystemExit),  # a drafter's flag
-        (["drafter-svc", "--model=m", "--port=70010"], InvalidArgument),
-    ],
-)
-def test_a_command_that_a_service_would_refuse_is_found(command: list[str], refused: type[BaseException]) -> None:
-    with pytest.raises(refused):
-        service_of(command)
-
-
-@pytest.mark.parametrize(
-    "flags", [["--config=/etc/specgate/other.yaml"], ["--target-model=x"], ["--set=gateway.htp.port=1"]]
-)
-def test_a_command_that_the_gateway_would_refuse_is_found(flags: list[str]) -> None:
-    files = mounted(services()["gateway"])
-    # A flag that is unknown is an error of typer's own, whose class differs between its releases.
-    with pytest.raises(Exception, match=r"other.yaml|target-model|gateway.htp"):
-        gateway_of(["orchestrator", "serve", *flags], files)

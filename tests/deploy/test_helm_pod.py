@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from orchestrator.api.metrics.gateway import GatewayMetrics
 from orchestrator.api.settings.settings import Settings
-from specgate.errors import InvalidArgument
 from specgate.service.config import ServiceConfig
 from tests.deploy.charts import Rendered, rendered
 from tests.deploy.containers import endpoint_asked, gateway_of, instructions, programs, service_of
@@ -133,11 +131,3 @@ def test_the_monitor_tells_the_roles_of_our_alerts() -> None:
     told = {one["port"]: one["relabelings"][0]["replacement"] for one in endpoints}
     assert told == {port: names[port] for port in told}
     assert set(told.values()) == {"gateway", "verifier", "drafter"}
-
-
-def test_flags_and_settings_that_ours_do_not_have_are_found(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        services_of(rendered({"drafter": {"args": ["--run-ahed=0"]}}))
-    with pytest.raises(InvalidArgument, match="max_quued"):
-        settings_of(rendered({"gateway": {"settings": {"gateway": {"max_quued": 1}}}}), tmp_path)
-    assert yaml.safe_load(rendered().of("ConfigMap")["data"]["gateway.yaml"])["drain_s"] == 30

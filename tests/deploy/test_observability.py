@@ -16,7 +16,7 @@ import httpx2
 import pytest
 import yaml
 
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
+from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 from specgate_lab.soak.replicas import replicas_under
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -127,7 +127,7 @@ async def ask_for_texts(url: str, until: asyncio.Event) -> None:
 
 @pytest.fixture
 async def system() -> AsyncIterator[ServedEndpoints]:
-    async with served({}) as endpoints:
+    async with served(settings_for()) as endpoints:
         yield endpoints
 
 

@@ -7,7 +7,8 @@ import openai
 import pytest
 import pytest_asyncio
 
-from orchestrator.local.served_child import MODEL_NAME, served
+from orchestrator.local.pair_settings import PairModels
+from orchestrator.local.served_child import MODEL_NAME, served, settings_for
 from tests.real.chats import CHATS
 from tests.real.pair import DRAFT, TARGET, generated, tokenizer
 
@@ -21,7 +22,7 @@ async def client(folders: None) -> AsyncIterator[openai.AsyncOpenAI]:
     """OpenAI's client of a child that serves the pair on a Ray of its own."""
     pytest.importorskip("ray")
     async with (
-        served({"verifier.model": TARGET, "drafter.model": DRAFT}) as doors,
+        served(settings_for(PairModels(str(TARGET), str(DRAFT)))) as doors,
         openai.AsyncOpenAI(base_url=f"http://{doors.http}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client

@@ -113,7 +113,7 @@ def _chatting_target(folder: Path) -> str:
 
 async def _main(folder: Path) -> None:
     limits = GatewaySettings()
-    capacity = Capacity(limits.max_running, CONTEXT_LENGTH, limits.max_running)
+    capacity = Capacity(limits.max_running, CONTEXT_LENGTH)
     models = ModelOptions(_chatting_target(folder), BUNDLED_DRAFT)
     log = Console(stderr=True, quiet=True)
     async with (

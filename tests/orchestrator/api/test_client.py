@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from orchestrator.api.choices import seed_of_choice
+from orchestrator.api.failures import OUT_OF_REACH
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
 from orchestrator.api.keys.keyring import Keyring
-from orchestrator.api.turns import OUT_OF_REACH
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from specgate.client import Chat, ChatMessage, Client, Delta, Params, Prompt

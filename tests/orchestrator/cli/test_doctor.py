@@ -152,7 +152,7 @@ def test_what_paged_attention_does_not_compute_is_refused(
     [(12, Status.PROBLEM, "12 tokens, but the model has 10 rows only"), (None, Status.WARNING, "there is none")],
 )
 def test_a_tokenizer_that_does_not_fit(tokenizer_size: int | None, status: Status, told: str) -> None:
-    (finding,) = check_tokenizer(ModelFacts("draft", "m", vocab_rows=10, tokenizer_size=tokenizer_size))
+    (finding,) = check_tokenizer(ModelFacts("draft", vocab_rows=10, tokenizer_size=tokenizer_size))
     assert (finding.status, finding.message) == (status, told)
 
 
@@ -167,7 +167,7 @@ def test_parameters_are_counted_without_loading(pair: Path) -> None:
 
 
 def test_memory() -> None:
-    facts = [ModelFacts("target", "t", num_parameters=1000, kv_numbers_per_token=1)]
+    facts = [ModelFacts("target", num_parameters=1000, kv_numbers_per_token=1)]
     needed = (1000 + 32_768) * 4
     (fits,) = check_memory(Machine(2, needed), facts, "float32", "cpu")
     (tight,) = check_memory(Machine(2, needed - 1), facts, "float32", "cpu")
@@ -228,7 +228,7 @@ async def test_running_services_are_asked() -> None:
     assert "is it running" in findings[2].advice
     assert "a pool holds one model" in findings[3].advice
     assert facts is not None
-    assert facts.name == f"fake-verifier at {verifier.endpoint}"
+    assert facts.context_length == 512
     assert "is not a drafter" in wrong_role[0].message
     assert dead_engine[0].status is Status.PROBLEM
     assert "NOT SERVING" in dead_engine[0].message
@@ -236,8 +236,8 @@ async def test_running_services_are_asked() -> None:
 
 def test_services_and_files_can_be_compared() -> None:
     info = model_info("drafter", tokenizer_fingerprint={"vocabulary": "x"})
-    target = ModelFacts("target", "t", context_length=4096, tokenizer_fingerprint={"vocabulary": "y"})
-    findings = {finding.check: finding for finding in check_pair(target, ModelFacts.of_service("draft", "h:1", info))}
+    target = ModelFacts("target", context_length=4096, tokenizer_fingerprint={"vocabulary": "y"})
+    findings = {finding.check: finding for finding in check_pair(target, ModelFacts.of_service("draft", info))}
     assert findings["tokenizer"].status is Status.PROBLEM
     assert findings["context"].status is Status.WARNING
     assert "ends at 512 tokens" in findings["context"].message

@@ -40,9 +40,9 @@ MUTUAL = "{host: 0.0.0.0, tls: {certificate: a, key: b, client_ca: c}}"
 @pytest.mark.parametrize(
     ("config", "who", "status", "told"),
     [
-        (f"gateway: {{http: {OPEN}}}", ("gateway", "http"), "warning", "whoever reaches it may generate"),
+        (f"gateway: {{http: {OPEN}}}", ("gateway", "http"), "warning", "anyone who reaches it may generate"),
         (f"gateway: {{http: {OPEN}, keys_file: k}}", ("gateway", "http"), "warning", "reads prompts, answers and keys"),
-        (f"gateway: {{http: {TLS}}}", ("gateway", "http"), "warning", "whoever reaches it may generate"),
+        (f"gateway: {{http: {TLS}}}", ("gateway", "http"), "warning", "anyone who reaches it may generate"),
         (f"gateway: {{http: {TLS}, keys_file: k}}", ("gateway", "http"), "ok", ""),
         (f"gateway: {{grpc: {MUTUAL}}}", ("gateway", "grpc"), "ok", ""),
         (f"gateway: {{operations: {OPEN}}}", ("gateway", "operations"), "warning", "asks for no key"),

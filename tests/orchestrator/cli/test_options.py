@@ -13,12 +13,12 @@ from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET, De
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import PAGE_TOKENS, Capacity, capacity_for
+from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
 from orchestrator.terminal.request_options import BUNDLED_GAMMA, DraftingOptions, SamplingOptions, request_for
-from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
 
@@ -44,13 +44,13 @@ def test_all_flags_reach_the_request() -> None:
         *("--verifier", "a:1", "--verifier", "b:2", "--pin", "--gate", "draft_confidence", "--gamma", "6"),
         *("--gate-threshold", "0.3", "--verification", "rejection", "--temperature", "0.7", "--top-k", "5"),
         *("--top-p", "0.9", "--min-p", "0.1", "--repetition-penalty", "1.1", "--presence-penalty", "0.2"),
-        *("--frequency-penalty", "0.3", "--seed", "42", "--logprobs", "2", "--max-tokens", "33", "--stop", "x"),
+        *("--frequency-penalty", "0.3", "--seed", "42", "--max-tokens", "33", "--stop", "x"),
         *("--stop-token-id", "1", "--stop-token-id", "2", "--ignore-eos", "--extra", "1"),
     )
     assert (models.verifier, models.pin, extra) == (("a:1", "b:2"), True, 1)
     assert request == GenerationRequest(
         (), SamplingParams(0.7, 5, 0.9, 0.1, 1.1, 0.2, 0.3), 33, 42, ("x",), frozenset({1, 2}), True, 6,
-        Gate.DRAFT_CONFIDENCE, 0.3, Verification.REJECTION, 2,
+        Gate.DRAFT_CONFIDENCE, 0.3, Verification.REJECTION,
     )  # fmt: skip
 
 
@@ -68,8 +68,8 @@ def test_which_models_are_used() -> None:
     assert (half_named.target_model, half_named.draft_model) == (None, BUNDLED_DRAFT)
     ModelOptions(target="t", draft="d").check_draft()
     ModelOptions(target="t", drafter=("h:1",)).check_draft()
-    suffix = ModelOptions(target="t", service=ServiceFlags({"method": "suffix"}))
-    skipping = ModelOptions(target="t", service=ServiceFlags({"method": "layer-skip", "skip": "f"}))
+    suffix = ModelOptions(target="t", service=GivenSettings({"method": "suffix"}))
+    skipping = ModelOptions(target="t", service=GivenSettings({"method": "layer-skip", "skip": "f"}))
     assert (suffix.draft_model, skipping.draft_model) == (None, "t")
     assert suffix.starts_drafter
     assert skipping.starts_drafter
@@ -78,11 +78,11 @@ def test_which_models_are_used() -> None:
 
 def test_a_method_goes_with_what_it_needs_and_nothing_else() -> None:
     with pytest.raises(InvalidArgument, match="draft: 'd' is not for the method suffix"):
-        ModelOptions(draft="d", service=ServiceFlags({"method": "suffix"}))
-    with pytest.raises(InvalidArgument, match="method: needs a drafter that this command starts"):
-        ModelOptions(drafter=("h:1",), service=ServiceFlags({"method": "suffix"}))
+        ModelOptions(draft="d", service=GivenSettings({"method": "suffix"}))
+    with pytest.raises(InvalidArgument, match="method: needs a drafter that starts here"):
+        ModelOptions(drafter=("h:1",), service=GivenSettings({"method": "suffix"}))
     with pytest.raises(InvalidArgument, match="skip: is needed for the method layer-skip"):
-        ServiceFlags({"method": "layer-skip"})
+        GivenSettings({"method": "layer-skip"})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from orchestrator.api.settings.settings import BUNDLED_TARGET, Settings, load_settings
 from orchestrator.cli.serve_options import ServeOptions
-from orchestrator.policy.gates import Gate
 from orchestrator.terminal.option_groups import takes_groups
 from specgate.errors import InvalidArgument
 from tests.support.orchestrating import Cli
@@ -37,18 +36,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_flags_are_over_the_file_and_set_is_over_both(file: Path) -> None:
-    content = "{defaults: {gamma: 2, max_tokens: 9}, gateway: {http: {port: 1}}}"
-    flags = ["--gamma", "3", "--port", "2", "--gate", "none", "--set", "gateway.http.port=4"]
+    content = "{defaults: {max_tokens: 9}, gateway: {http: {port: 1}, grpc: {port: 1}}}"
+    flags = ["--port", "2", "--grpc-port", "3", "--set", "gateway.http.port=4"]
     settings = settings_of_flags(*flags, file=file, content=content)
-    assert (settings.defaults.gamma, settings.defaults.max_tokens, settings.defaults.gate) == (3, 9, Gate.NONE)
-    assert settings.gateway.http.port == 4
+    assert settings.defaults.max_tokens == 9
+    assert (settings.gateway.http.port, settings.gateway.grpc.port) == (4, 3)
     assert settings_of_flags() == Settings()
-
-
-def test_logs_are_json_and_in_a_folder_that_every_node_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    logs = settings_of_flags("--log-json", "--log-folder", "here").logs
-    assert (logs.as_json, logs.folder) == (True, tmp_path / "here")
 
 
 def test_services_that_are_named_are_used() -> None:
@@ -57,9 +50,9 @@ def test_services_that_are_named_are_used() -> None:
 
 
 def test_a_flag_for_both_services_is_over_the_file_and_below_what_is_set_for_one(file: Path) -> None:
-    both = settings_of_flags("--dtype", "bfloat16", "--attention", "sdpa", "--no-cpu-graphs", "--run-ahead", "2")
+    both = settings_of_flags("--dtype", "bfloat16", "--threads", "3", "--run-ahead", "2")
     for service in (both.verifier, both.drafter):
-        assert (service.dtype, service.attention, service.cpu_graphs) == ("bfloat16", "sdpa", False)
+        assert (service.dtype, service.threads) == ("bfloat16", 3)
     assert both.drafter.run_ahead == 2
     one = settings_of_flags("--dtype", "float16", "--set", "drafter.dtype=float32")
     assert (one.verifier.dtype, one.drafter.dtype) == ("float16", "float32")
@@ -95,7 +88,7 @@ def test_a_target_of_ones_own_needs_its_draft() -> None:
     ("flags", "problem"),
     [
         ("--set gamma=3", "gamma: is not a setting"),
-        ("--gamma 99", "defaults.gamma: "),
+        ("--set defaults.gamma=99", "defaults.gamma: "),
         ("--verifier here", "'here' is not HOST:PORT"),
         ("--set logs.folder=here", "logs: folder 'here' is relative"),
         ("--config /nowhere.yaml", "config: /nowhere.yaml cannot be read"),

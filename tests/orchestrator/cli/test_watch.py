@@ -15,7 +15,7 @@ from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.settings.listen import HttpSettings
 from orchestrator.cli.answering import KEY_VARIABLE
-from orchestrator.cli.watch import Look, look, shown, watch
+from orchestrator.cli.watch import Look, look, shown, watch_replicas
 from specgate.errors import ServiceUnavailable
 from tests.orchestrator.api.http_serving import ascii_tokenizer
 from tests.orchestrator.api.queues import open_room
@@ -85,7 +85,7 @@ async def test_it_finds_all_replicas_through_the_gateway() -> None:
             assert first.replicas[1][2] == {}
             assert first.sums["max_requests_running"] == 16
             console = Console(file=io.StringIO(), width=120)
-            await asyncio.to_thread(watch, console, f"http://{http.endpoint}", 0.01, 2)
+            await asyncio.to_thread(watch_replicas, console, f"http://{http.endpoint}", 0.01, 2)
             assert console.file.getvalue().count("tokens/s") == 2  # type: ignore[attr-defined]
         finally:
             await http.drain(0.0)
@@ -130,6 +130,6 @@ def test_a_gateway_that_is_not_there_is_told(orchestrator: Cli) -> None:
     nowhere = unused_endpoint()
     with pytest.raises(ServiceUnavailable):
         look(f"http://{nowhere}")
-    code, _, told = orchestrator("status", "--watch", "--url", f"http://{nowhere}", "--times", "1")
+    code, _, told = orchestrator("status", "--watch", "--url", f"http://{nowhere}")
     assert code == 1
     assert told.startswith(f"orchestrator: http://{nowhere}/metrics/targets does not answer")

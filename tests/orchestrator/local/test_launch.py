@@ -10,8 +10,8 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Capacity, local_service, open_pair
+from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.service_flags import ServiceFlags
 from tests.support.fake_services import serving, unused_endpoint
 from tests.support.orchestrating import run
 
@@ -24,7 +24,7 @@ def test_on_a_single_core_a_drafter_does_not_run_ahead(
     cores: set[int], given: dict[str, int], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
-    models, capacity = ModelOptions(service=ServiceFlags(given)), Capacity(sessions=1, tokens_a_session=64)
+    models, capacity = ModelOptions(service=GivenSettings(given)), Capacity(sessions=1, tokens_a_session=64)
     drafter = local_service(models, "drafter", "m", None, capacity)
     assert drafter.settings.model_dump()["run_ahead"] == expected
     assert local_service(models, "verifier", "m", None, capacity).role == "verifier"
@@ -44,7 +44,7 @@ def test_where_both_models_take_turns_there_is_no_run_ahead(
     models: dict[str, Any], given: dict[str, Any], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
-    assert ModelOptions(service=ServiceFlags(given), **models).run_ahead == expected
+    assert ModelOptions(service=GivenSettings(given), **models).run_ahead == expected
 
 
 async def test_a_named_verifier_may_come_later() -> None:

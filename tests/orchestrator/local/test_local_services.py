@@ -14,7 +14,8 @@ import pytest
 
 from orchestrator.local import local_services
 from orchestrator.local.child import Child
-from orchestrator.local.local_services import LocalService, Supervised, cores_for_pinning
+from orchestrator.local.cores import cores_for_pinning
+from orchestrator.local.local_services import LocalService, Supervised
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.service.config import parse_flags
 

@@ -41,7 +41,7 @@ def test_the_example_writes_a_text() -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        ({"in_process": True, "verifiers": ["127.0.0.1:7001"]}, "verifier"),
+        ({"in_process": True, "session_idle_s": 9}, "session_idle_s"),
         ({"device": "abacus"}, "device"),
         ({"no_such_setting": 1}, "no_such_setting"),
         ({"verifiers": ["nowhere"]}, "verifier"),

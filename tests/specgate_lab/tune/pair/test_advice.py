@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.api.settings.settings import load_settings
 from orchestrator.decode.request import GenerationStats
+from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.service_flags import ServiceFlags
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod, Verification
 from specgate_lab.throughput.interval import Interval
@@ -150,7 +150,7 @@ def test_the_final_round_has_what_tells_the_worth_of_each_part() -> None:
 
 def test_drafters_are_those_that_can_be_started() -> None:
     bundled, alone = ModelOptions(), ModelOptions(target="some/target")
-    flags = ServiceFlags({"run_ahead": 4})
+    flags = GivenSettings({"run_ahead": 4})
     named = ModelOptions(target="some/target", draft="some/draft", service=flags)
     assert [one.method for one in drafters_of(alone, None, ())] == [DraftMethod.SUFFIX]
     assert {one.method for one in drafters_of(bundled, None, ())} == set(DraftMethod) - {DraftMethod.LAYER_SKIP}
@@ -168,7 +168,7 @@ def test_drafters_are_those_that_can_be_started() -> None:
 @pytest.mark.parametrize("mode", list(Verification))
 def test_serve_takes_the_configuration(best: Choice | None, mode: Verification, tmp_path: Path) -> None:
     told = advice({best or AUTO: 200 if best else 50}, mode=mode)
-    models = ModelOptions(target="some/target", draft="some/draft", service=ServiceFlags({"threads": 2}))
+    models = ModelOptions(target="some/target", draft="some/draft", service=GivenSettings({"threads": 2}))
     write_config(tmp_path / "serve.yaml", told, models, None)
     settings = load_settings(tmp_path / "serve.yaml")
     assert settings.verifier.model == "some/target"
