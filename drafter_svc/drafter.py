@@ -16,7 +16,7 @@ from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Allowed, Answer, Choosing, Prefix, adjusted, masked
+from specgate.runtime.batch_sampler import Allowed, Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
@@ -196,7 +196,7 @@ class DraftSession:
         masked_or_rejected = self._grammar is not None or self.spec.rejects
         return not (masked_or_rejected or self._sampling.has_penalties or draft.terms.stop_below > 0)
 
-    def _sampled(self, logits: torch.Tensor, choosing: Choosing, terms: Terms) -> DraftToken:
+    def _sampled(self, logits: torch.Tensor, choosing: SamplingStep, terms: Terms) -> DraftToken:
         logits = masked(logits, choosing)
         probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
         token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
@@ -205,9 +205,9 @@ class DraftSession:
 
     def _choosing(
         self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, with_probs: bool = False
-    ) -> Choosing:
+    ) -> SamplingStep:
         """Say how the tokens of a sequence are chosen: at ``start``, and behind each of these that stand from there."""
-        return Choosing(
+        return SamplingStep(
             self._sampling,
             self.spec.seed,
             start,
@@ -219,7 +219,7 @@ class DraftSession:
         )
 
     def _allowed(self, token_ids: Sequence[int], start: int, drafted: Sequence[int]) -> Allowed | None:
-        """Return what tells the tokens that the grammar allows at these positions, see ``Choosing``."""
+        """Return what tells the tokens that the grammar allows at these positions, see ``SamplingStep``."""
         grammar = self._grammar
         if grammar is None:
             return None

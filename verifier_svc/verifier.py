@@ -8,7 +8,7 @@ from typing import NamedTuple
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted, masked
+from specgate.runtime.batch_sampler import Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import ForwardRequest, forward
@@ -227,13 +227,13 @@ class VerifySession:
             cached_tokens=self._cached_tokens,
         )
 
-    def _choosing(self, draft: Sequence[int]) -> Choosing:
+    def _choosing(self, draft: Sequence[int]) -> SamplingStep:
         """Say how the tokens behind the committed ones are chosen, the draft's tokens standing before them."""
         params, committed, num_prompt = self.spec.sampling, self.sequence.token_ids, len(self.spec.prompt_token_ids)
         prefix = Prefix(self.spec.prompt_token_ids, committed[num_prompt:], draft) if params.has_penalties else None
         barred = Barred.at(len(committed), self.spec, self.vocab_size)
         allowed = partial(self._grammar.allowed, draft) if self._grammar is not None else None
-        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, True, barred, allowed)
+        return SamplingStep(params, self.spec.seed, len(committed), self.vocab_size, prefix, True, barred, allowed)
 
     def _check_grammar(self, length: int, num_accepted: int) -> None:
         """Raise InvalidArgument where nobody knows what the grammar allows behind the accepted tokens."""
@@ -242,8 +242,8 @@ class VerifySession:
             num_tokens = length + num_accepted - len(self.spec.prompt_token_ids)
             raise InvalidArgument("grammar", f"leads nowhere after {num_tokens} tokens: {grammar.error}")
 
-    def _decide(self, answer: Answer, proposal: Proposal, choosing: Choosing) -> Judgement:
-        if (chosen := answer.chosen) is not None:
+    def _decide(self, answer: Answer, proposal: Proposal, choosing: SamplingStep) -> Judgement:
+        if (chosen := answer.sampled) is not None:
             acceptance = accept_agreeing(proposal.draft_token_ids, chosen.token_ids)
             return Judgement(acceptance, sum(chosen.near_ties[: acceptance.num_accepted + 1]))
         target_probs = sampling.log_probs(adjusted(answer.logits, choosing), choosing.params).double().exp()
@@ -264,8 +264,8 @@ class VerifySession:
 
 def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:
     """Return the raw probability of each token that is emitted."""
-    if answer.chosen is not None:
+    if answer.sampled is not None:
         # Each emitted token is what the target itself chose in that row.
-        return tuple(answer.chosen.probs[: len(emitted)])
+        return tuple(answer.sampled.probs[: len(emitted)])
     raw = sampling.raw_log_probs(answer.logits[: len(emitted)])
     return tuple(raw[range(len(emitted)), emitted].exp().tolist())
