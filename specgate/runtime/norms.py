@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from specgate.errors import reason_of
-from specgate.runtime.cpu.linear import is_float32_on_cpu
+from specgate.runtime.cpu.packing import is_float32_on_cpu
 from specgate.runtime.decoder_form import NotOfThisForm, norm_of
 
 _log = logging.getLogger(__name__)

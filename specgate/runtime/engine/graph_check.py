@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
-from specgate.runtime.cpu.graphs import MOST_ROWS, GraphKind
+from specgate.runtime.cpu.graphs import MOST_ROWS
 from specgate.runtime.cuda.decoder.few_rows import FewRows
 from specgate.runtime.cuda.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
@@ -46,11 +46,11 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
     """Record the forwards of few rows on the CPU and check each; False: the model does not let us, none are used."""
     progress("graphs", 0, 1)
     try:
-        for alike in _alike(runner):
-            with opened(runner, _halves(runner, alike[0])) as batch:
+        for num_rows, largest in ((1, 1), (2, MOST_ROWS)):
+            with opened(runner, _halves(runner, num_rows)) as batch:
                 runner.record(batch)
-            for num_rows in {alike[0], alike[-1]}:
-                with opened(runner, _halves(runner, num_rows)) as batch:
+            for checked in {num_rows, largest}:
+                with opened(runner, _halves(runner, checked)) as batch:
                     _compare_bits(*_both_ways(runner, batch))
     # Whatever keeps a model from being recorded, it serves without.
     except Exception as error:
@@ -58,14 +58,6 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
         runner.cpu_graphs.drop()
     progress("graphs", 1, 1)
     return bool(runner.cpu_graphs)
-
-
-def _alike(runner: ModelRunner) -> list[list[int]]:
-    """Return numbers of rows, those together that share a graph."""
-    kinds: dict[GraphKind, list[int]] = {}
-    for num_rows in range(1, MOST_ROWS + 1):
-        kinds.setdefault(runner.cpu_graphs.kind(num_rows), []).append(num_rows)
-    return list(kinds.values())
 
 
 def _halves(runner: ModelRunner, num_rows: int) -> list[int]:

@@ -16,7 +16,6 @@ from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.drafting import CpuDrafter
 from specgate.runtime.cpu.graphs import CpuGraphs
-from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
@@ -57,7 +56,7 @@ class ModelRunner:
         self.why_no_graphs = ""
         self.drafter: OneCallDrafter | None = self._cpu_drafter()
         self.drafts_by = "forwards in a row"
-        self.cpu_graphs = CpuGraphs(self.call, products_of(loaded.model))
+        self.cpu_graphs = CpuGraphs(self.call)
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
