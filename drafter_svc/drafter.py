@@ -15,11 +15,10 @@ from drafter_svc.sources.model import Draft, DraftToken, Terms
 from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
-from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Allowed, Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling_step import Allowed, Answer, Barred, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     DraftMethod,

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
-from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.sampling_step import Answer, Barred, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     FinishReason,

@@ -9,8 +9,8 @@ import torch
 from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, likeliest
 from drafter_svc.sources.model import Draft, Terms
 from drafter_svc.sources.source import Announce
-from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
+from specgate.runtime.sampling_step import Answer
 from specgate.runtime.scheduler import ForwardRequest, logits_of
 from specgate.types import AnnouncedProposal, Announcement, DraftMethod, TokenIds
 

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 
@@ -46,9 +46,3 @@ class OneCallDrafter(Protocol):
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Draft up to ``num_steps`` tokens, at least one, behind each sequence, which has pages for them."""
         ...
-
-
-def is_plain(step: SamplingStep) -> bool:
-    """Return whether tokens are chosen by their logits and the temperature alone, and nothing more is wanted."""
-    is_masked = step.weighs or step.allowed is not None
-    return step.params.is_unfiltered and not is_masked and not step.with_probs

@@ -17,7 +17,7 @@ from specgate.runtime.kv_pages import KVSequence, PagePool
 if TYPE_CHECKING:
     import torch
 
-    from specgate.runtime.batch_sampler import Answer, SamplingStep
+    from specgate.runtime.sampling_step import Answer, SamplingStep
 
 DECODE_ROWS = 32
 """A sequence with no more uncached tokens than this decodes, as does one that needs the logits of all of them; any

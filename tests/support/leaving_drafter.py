@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import EngineFailed
-from specgate.runtime.batch_sampler import Answer
+from specgate.runtime.sampling_step import Answer
 from specgate.runtime.scheduler import ForwardRequest
 from specgate.service import main as process
 from specgate.types import DraftRequest, Proposal

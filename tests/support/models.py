@@ -18,11 +18,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specgate.runtime.attention.kernels import NoFusedAttention, torch_varlen
-from specgate.runtime.batch_sampler import Answer, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
+from specgate.runtime.sampling_step import Answer
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
 from drafter_svc.sources.source import Announce
-from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.grammar import Grammars
+from specgate.runtime.sampling_step import Answer
 from specgate.runtime.scheduler import ForwardRequest
 from specgate.types import (
     Announcement,

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import torch
 
 from specgate.errors import NonFiniteLogits, reason_of
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answer_of, chosen_on_device
+from specgate.runtime.batch_sampler import answer_of, chosen_on_device
 from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import Answer, SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _UNREAD = 0

@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 import torch
 
 from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers, have_one_law
+from specgate.runtime.batch_sampler import answers, have_one_law
 from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
+from specgate.runtime.sampling_step import Answer, SamplingStep
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import TokenPages, VarlenKernel
-from specgate.runtime.batch_sampler import Chooser, SamplingStep
+from specgate.runtime.batch_sampler import Chooser
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.drafting import CpuDrafter
@@ -22,6 +22,7 @@ from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.one_call import Drafted, OneCallDrafter
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from drafter_svc.run_ahead.guesses import MAX_CANDIDATES, candidates
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
+from specgate.runtime.sampling_step import Answer, SamplingStep
 from specgate.types import SamplingParams
 
 VOCAB_SIZE = 300

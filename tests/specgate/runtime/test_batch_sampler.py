@@ -2,15 +2,14 @@
 
 import math
 import random
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
 
 from specgate.errors import NonFiniteLogits
-from specgate.runtime import batch_sampler as choosing_module
-from specgate.runtime.batch_sampler import Answer, Prefix, SampledRows, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
+from specgate.runtime.sampling_step import Answer, Prefix, SampledRows, SamplingStep
 from specgate.types import SamplingParams
 from tests.support.choices import by_the_rule, choose_alone
 from tests.support.transfers import Transfers
@@ -107,43 +106,6 @@ def test_wide_rows_too(vocab_size: int) -> None:
             for i, params in enumerate(laws)
         ]
         assert chosen_of(Step(logits, asked)) == expected_of(Step(logits, asked))
-
-
-# What mixes rows up inside can be broken only inside.
-
-
-def _one_position_off(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda entry: real(entry._replace(step=entry.step and entry.step._replace(position=1)))
-
-
-def _in_reverse(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda table, order, *others: real(table, reversed(list(order)), *others)
-
-
-def _all_alike(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda entry: None if real(entry) is None else entry.step is None
-
-
-def _raw_for_all(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *law: real(*law)._replace(unweighed=True)
-
-
-MUTANTS = {"_keys": _one_position_off, "_hand_out": _in_reverse, "_kind": _all_alike, "_Law": _raw_for_all}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_what_mixes_rows_up_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [random_step(seed) for seed in range(20)]
-    expected = [expected_of(step) for step in steps]
-    monkeypatch.setattr(choosing_module, name, MUTANTS[name](getattr(choosing_module, name)))
-    assert any(_differs(step, right) for step, right in zip(steps, expected, strict=True))
-
-
-def _differs(step: Step, expected: list[SampledRows | None]) -> bool:
-    try:
-        return chosen_of(step) != expected
-    except (ValueError, RuntimeError, AssertionError):
-        return True
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

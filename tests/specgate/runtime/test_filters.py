@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from specgate.runtime import noise
-from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Prefix, SampledRows, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.filters import NEAR_TIE
+from specgate.runtime.sampling_step import Answer, Barred, Prefix, SampledRows, SamplingStep
 from specgate.types import SamplingParams
 from tests.support.choices import choose_alone
 

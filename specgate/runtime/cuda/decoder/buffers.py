@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _SCALARS = 8

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace, num_words, pack, unpack, workspace_for
 from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import Capturer
-from specgate.runtime.one_call import Drafted, is_plain
+from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _log = logging.getLogger(__name__)
@@ -87,9 +87,8 @@ class OneLaunch:
     def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
         """Return whether it can draft behind these, which are chosen by one law."""
         longest = max(len(rows.sequence) for rows in batch) + num_steps - 1
-        return (
-            len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles) and all(map(is_plain, choices))
-        )
+        has_room = len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles)
+        return has_room and all(step.is_plain for step in choices)
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Draft ``num_steps`` tokens, or ``MOST_STEPS``, behind each sequence.

@@ -10,9 +10,10 @@ from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling_step import Answer, SamplingStep
 from specgate.types import SamplingParams
 
 BEST = cpu_library.instruction_set()

@@ -8,8 +8,9 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers, chosen_on_device
+from specgate.runtime.batch_sampler import answers, chosen_on_device
 from specgate.runtime.cuda import choosing
+from specgate.runtime.sampling_step import Answer, SamplingStep
 from specgate.types import SamplingParams
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

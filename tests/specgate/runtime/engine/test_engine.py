@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFiniteLogits, ResourceExhausted
-from specgate.runtime.batch_sampler import Answer, Prefix, SamplingStep
 from specgate.runtime.engine import engine as engine_module
 from specgate.runtime.engine.engine import Engine, Task
 from specgate.runtime.kv_pages import KVSequence, PagePool
+from specgate.runtime.sampling_step import Answer, Prefix, SamplingStep
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, forward, logits_of
 from specgate.types import SamplingParams
 from tests.support.models import eager_logits, make_runner, write_llama

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder import launches, persistent
 from specgate.runtime.cuda.decoder.one_launch import Driver, StackedDecoder
 from specgate.runtime.cuda.decoder.shape import Tiles
@@ -16,6 +15,7 @@ from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.chain import Link
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 from specgate.types import SamplingParams
 from tests.support.drafting import stacked
