@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specgate.runtime.attention.interface import Inputs, KVPages, to_device
-from specgate.runtime.attention.softcap import attend_with
+from specgate.runtime.attention.interface import Inputs, KVPages, LayerCall, to_device
+from specgate.runtime.attention.reference import attend_with
 from specgate.runtime.scheduler import Rows
 
 
@@ -38,27 +38,17 @@ class PagedSdpaBatch:
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     tables: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scale: float | None,
-        window: int,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, call: LayerCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Attend per sequence over its pages; shapes as in ``attention.Batch``."""
-        key_pages, value_pages = self.pages.layer(layer, key, value)
-        attend, is_grouped = attend_with(softcap), query.shape[1] != key.shape[1]
+        key_pages, value_pages = self.pages.layer(call.layer, key, value)
+        attend, is_grouped = attend_with(call.softcap), query.shape[1] != key.shape[1]
         outputs = []
         for span in self.spans:
             # narrow costs a third of what an index in brackets does, and is called for each layer and sequence.
             rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
             keys, values = self._extend(key_pages, span, new_keys), self._extend(value_pages, span, new_values)
-            mask = self.mask(span, window, query)
-            outputs.append(attend(rows, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped))
+            mask = self.mask(span, call.window, query)
+            outputs.append(attend(rows, keys, values, attn_mask=mask, scale=call.scale, enable_gqa=is_grouped))
         out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
         return out.transpose(1, 2)
 

@@ -37,7 +37,7 @@ _WIDE = 256
 
 
 class TritonAttention:
-    """Called as ``varlen_reference.varlen_attention``, in any floating dtype. Not thread-safe.
+    """Called as ``reference.varlen_attention``, in any floating dtype. Not thread-safe.
 
     Args:
         device: where it runs.

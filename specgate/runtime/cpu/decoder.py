@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import torch
 
@@ -60,7 +60,7 @@ class DecoderBatch:
     num_calls: int
     num_windows: int
 
-    def attend(self, *_: Any, **__: Any) -> torch.Tensor:
+    def attend(self, *_: object) -> torch.Tensor:
         raise UnsupportedArchitecture("its attention is computed with its layers")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from specgate.errors import UnsupportedArchitecture
-from specgate.runtime.attention.interface import Batch, Forward, Inputs
+from specgate.runtime.attention.interface import Batch, Forward, Inputs, LayerCall
 from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
 MOST_ROWS = 64
@@ -49,7 +49,7 @@ def _attend(
     batch.num_calls += 1
     batch.num_windows += bool(window)
     try:
-        return batch.attend(layer, query, key, value, scale=scale, window=window, softcap=softcap)
+        return batch.attend(LayerCall(layer, scale, window, softcap), query, key, value)
     except Exception as error:
         _raised[caller] = error
         raise
@@ -70,20 +70,8 @@ class _Recorded:
         self._caller = caller
         self.num_calls = self.num_windows = 0
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scale: float | None,
-        window: int,
-        softcap: float | None,
-    ) -> torch.Tensor:
-        attended: torch.Tensor = torch.ops.specgate.attend(
-            query, key, value, self._caller, layer, scale, window, softcap
-        )
+    def attend(self, call: LayerCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        attended: torch.Tensor = torch.ops.specgate.attend(query, key, value, self._caller, *call)
         return attended
 
 

@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specgate.runtime.cuda.comparing import are_same, numbers
-from specgate.runtime.cuda.fused_residuals import fuse_residuals
+from specgate.runtime.cuda.fused_residuals import are_same, fuse_residuals, numbers
 from specgate.runtime.cuda.joined import joined_weight
 
 _ROTATION = "apply_rotary_pos_emb"

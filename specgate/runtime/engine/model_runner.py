@@ -1,5 +1,6 @@
 """The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -7,8 +8,7 @@ import torch
 from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.errors import ResourceExhausted
-from specgate.runtime.attention.interface import Batch, Forward, Kernel
-from specgate.runtime.attention.model_call import ModelCall
+from specgate.runtime.attention.interface import Batch, Forward, Inputs, Kernel
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import TokenPages, VarlenKernel
 from specgate.runtime.batch_sampler import Chooser
@@ -18,12 +18,40 @@ from specgate.runtime.cpu.drafting import CpuDrafter
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
-from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
+from specgate.runtime.cuda.graphs import Bucket, Capturer, Graph
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.one_call import Drafted, OneCallDrafter
 from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
+
+
+class ModelCall:
+    """A HuggingFace model, on whose layers the paged attention is set, as a function of one ragged batch.
+
+    Args:
+        loaded: the model; its padding rows of the vocabulary are cut off.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
+
+    def __call__(self, inputs: Inputs) -> torch.Tensor:
+        """Return the logits of the rows to keep, [rows, vocabulary], in the model's dtype."""
+        keep = inputs.keep
+        # To transformers 0 means all rows, and spares a copy.
+        extra = {"logits_to_keep": 0 if keep is None else keep} if self._keeps_some else {}
+        logits: torch.Tensor = self._loaded.model(
+            input_ids=inputs.token_ids[None],
+            position_ids=inputs.positions[None],
+            use_cache=False,
+            ragged=inputs.ragged,
+            **extra,
+        ).logits[0]
+        if keep is not None and not self._keeps_some:
+            logits = logits[keep]
+        return logits[:, : self._loaded.vocab_size]
 
 
 class ModelRunner:
@@ -51,7 +79,7 @@ class ModelRunner:
         self.device = loaded.device
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self.call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
-        self._graphs: Graphs | None = None
+        self._graphs: list[Graph] = []
         has_library = self.device.type == "cpu" and cpu_library.instruction_set() is not InstructionSet.NONE
         self.chooser: Chooser | None = native_calls.choose if has_library else None
         self.why_no_graphs = ""
@@ -68,7 +96,7 @@ class ModelRunner:
     @property
     def buckets(self) -> list[Bucket]:
         """What has a graph, the smallest first."""
-        return self._graphs.buckets if self._graphs else []
+        return [graph.bucket for graph in self._graphs]
 
     def resize(self, kv_tokens: int) -> None:
         """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open; graphs are dropped.
@@ -102,7 +130,7 @@ class ModelRunner:
 
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""
-        self._graphs, self.drafter = None, self._cpu_drafter()
+        self._graphs, self.drafter = [], self._cpu_drafter()
         self.cpu_graphs.drop()
 
     def _cpu_drafter(self) -> CpuDrafter | None:
@@ -125,7 +153,8 @@ class ModelRunner:
         Nobody has looked at them: whether they are finite is told when they come to the host, with what is chosen.
         """
         self._pages.copy_rows(self.pool.take_copies())
-        graph = self._graphs.fitting(batch) if self._graphs and use_graphs else None
+        usable = self._graphs if use_graphs else []
+        graph = next((one for one in usable if one.fits(batch)), None)
         logits = self._run(batch, token_ids, use_graphs=use_graphs) if graph is None else graph.run(batch, token_ids)
         if graph is not None:
             self._tell(graph, batch)
@@ -188,7 +217,7 @@ class ModelRunner:
         self._tell(inputs.ragged, batch)
         return logits
 
-    def _tell(self, ragged: "Batch | graphs.Graph", batch: Sequence[Rows]) -> None:
+    def _tell(self, ragged: "Batch | Graph", batch: Sequence[Rows]) -> None:
         self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
         self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
 

@@ -115,9 +115,10 @@ def test_a_file_that_cannot_be_is_one_clear_error(
     llama: Path, change: dict[str, Any] | str | None, problem: str
 ) -> None:
     file = llama / "skip.json"
+    if isinstance(change, dict):
+        change = json.dumps(skip_file(str(llama), [0], []) | change)
     if change is not None:
-        is_text = isinstance(change, str)
-        file.write_text(change if is_text else json.dumps(skip_file(str(llama), [0], []) | change))
+        file.write_text(change)
     with pytest.raises(InvalidArgument, match=problem) as refused:
         layer_skip.read_skip(str(file), str(llama))
     assert refused.value.field == "--skip"

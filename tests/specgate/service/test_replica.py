@@ -18,7 +18,7 @@ from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, Service
 from specgate.runtime.attention import kernels
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.kernels import Way
-from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine import serving_path

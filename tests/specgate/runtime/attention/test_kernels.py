@@ -20,8 +20,8 @@ from specgate.runtime.attention.kernels import (
     ways_to_call,
 )
 from specgate.runtime.attention.probe import Probe
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenAttention
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.loading import LoadedModel
 from tests.support.models import load_float32, skip_without_varlen, write_llama
 

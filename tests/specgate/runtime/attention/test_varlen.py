@@ -10,8 +10,8 @@ import torch
 
 from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.graphs import Bucket, CudaCapturer, EagerCapturer, buckets_for
 from specgate.runtime.engine.graph_check import add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner

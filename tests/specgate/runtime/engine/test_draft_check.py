@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.one_launch import Driver
 from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
