@@ -117,16 +117,6 @@ def test_the_kernels_of_a_fused_layer_keep_to_their_budget() -> None:
     assert (three - one) / 2 == KERNELS_A_FUSED_LAYER
 
 
-def test_what_waits_for_a_device_is_seen() -> None:
-    on_device = torch.empty(4, device="meta")
-    with LaunchCount() as count, torch.inference_mode():
-        torch.ones(1).item()
-        torch.ones(4).to(on_device.device)
-        on_device.copy_(torch.ones(4))
-        on_device.copy_(torch.ones(4), non_blocking=True)
-    assert (count.host_reads, count.transfers) == (["item", "to", "copy_"], 1)
-
-
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_a_fork_copies_the_rows_of_all_layers_in_one_kernel(num_layers: int) -> None:
     runner = runner_on_meta(num_layers)
