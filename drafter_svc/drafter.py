@@ -18,7 +18,7 @@ from specgate.runtime import noise, sampling
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
-from specgate.runtime.sampling_step import Allowed, Answer, Barred, Prefix, SamplingStep, adjusted, masked
+from specgate.runtime.sampling_step import Allowed, Barred, ForwardResult, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     DraftMethod,
@@ -33,7 +33,7 @@ from specgate.types import (
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and ships."""
 
-Work = Generator[ForwardRequest, Answer, Proposal]
+Work = Generator[ForwardRequest, ForwardResult, Proposal]
 
 
 class DraftSession:
@@ -133,7 +133,7 @@ class DraftSession:
         yield from self.extend(draft)
         return draft.proposal(num_prepared)
 
-    def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
+    def extend(self, draft: Draft) -> Generator[ForwardRequest, ForwardResult, None]:
         """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
         if not draft.tokens:
             self._copy(draft)
@@ -168,7 +168,7 @@ class DraftSession:
         copied = self._copied(draft, 1) if draft.method is DraftMethod.SUFFIX else []
         return copied[0] if copied else None
 
-    def _add(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
+    def _add(self, draft: Draft) -> Generator[ForwardRequest, ForwardResult, None]:
         """Run the last token and draft the one behind it; several, where the engine can run them in a row."""
         sequence, start = draft.sequence, len(draft.sequence)
         choosing = self._choosing(sequence, start, with_probs=draft.terms.stop_below > 0)

@@ -10,11 +10,11 @@ from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, l
 from drafter_svc.sources.model import Draft, Terms
 from drafter_svc.sources.source import Announce
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.sampling_step import Answer
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest, logits_of
 from specgate.types import AnnouncedProposal, Announcement, DraftMethod, TokenIds
 
-Guessing = Generator[ForwardRequest, Answer, None]
+Guessing = Generator[ForwardRequest, ForwardResult, None]
 Submit = Callable[[Guessing], "Future[Any]"]
 """Queues a task on the engine, from any thread."""
 

@@ -14,7 +14,7 @@ import torch
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
 from specgate.runtime.filters import near_tie_bound, support
-from specgate.runtime.sampling_step import Answer, SampledRows, SamplingStep, adjusted, known_ids, masked
+from specgate.runtime.sampling_step import ForwardResult, SampledRows, SamplingStep, adjusted, known_ids, masked
 from specgate.types import SamplingParams
 
 _CPU_PASS, _PASS = 1 << 15, 1 << 22
@@ -30,7 +30,7 @@ float32's rounding may differ from torch's.
 
 def answers(
     logits: Sequence[torch.Tensor], asked: Sequence[SamplingStep | None], chooser: Chooser | None = None
-) -> list[Answer | NonFiniteLogits]:
+) -> list[ForwardResult | NonFiniteLogits]:
     """Sample all rows of a step; a task whose logits are broken gets the error that is its own.
 
     Args:
@@ -43,7 +43,7 @@ def answers(
     for index, step in enumerate(asked):
         if len(rows[index]):
             alike.setdefault(_law_of(step), []).append(index)
-    result: list[Answer | NonFiniteLogits] = [Answer(own) for own in rows]
+    result: list[ForwardResult | NonFiniteLogits] = [ForwardResult(own) for own in rows]
     tables = [_table([rows[i] for i in indices], [asked[i] for i in indices], chooser) for indices in alike.values()]
     table = iter(_joined(tables).tolist() if tables else ())
     for index in chain.from_iterable(alike.values()):
@@ -53,7 +53,7 @@ def answers(
 
 def answer_of(
     logits: torch.Tensor, table: Sequence[Sequence[float]], step: SamplingStep | None
-) -> Answer | NonFiniteLogits:
+) -> ForwardResult | NonFiniteLogits:
     """Return one task's answer, or the error that is its own.
 
     Args:
@@ -63,10 +63,10 @@ def answer_of(
     if not all(map(math.isfinite, (*best, *probs))):
         return NonFiniteLogits("the model answered with NaN or infinite logits")
     if step is None:
-        return Answer(logits)
+        return ForwardResult(logits)
     bound = near_tie_bound(step.params)
     near_ties = [lead < bound for lead in leads]
-    return Answer(logits, SampledRows([int(i) for i in ids], near_ties, list(probs) if step.with_probs else []))
+    return ForwardResult(logits, SampledRows([int(i) for i in ids], near_ties, list(probs) if step.with_probs else []))
 
 
 def have_one_law(asked: Iterable[SamplingStep | None]) -> bool:

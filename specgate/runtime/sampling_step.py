@@ -95,7 +95,7 @@ class SampledRows(NamedTuple):
     probs: list[float]
 
 
-class Answer(NamedTuple):
+class ForwardResult(NamedTuple):
     """What a task receives: logits [num_logits, vocabulary] on the device, and what was sampled, if it asked for that.
 
     The logits are the task's own: a later forward leaves them alone.

@@ -17,7 +17,7 @@ from specgate.runtime.kv_pages import KVSequence, PagePool
 if TYPE_CHECKING:
     import torch
 
-    from specgate.runtime.sampling_step import Answer, SamplingStep
+    from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 
 DECODE_ROWS = 32
 """A sequence with no more uncached tokens than this decodes, as does one that needs the logits of all of them; any
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 def forward(
     sequence: KVSequence, num_logits: int, sample: "SamplingStep | None" = None, most_steps: int = 1
-) -> "Generator[ForwardRequest, Answer, Answer]":
+) -> "Generator[ForwardRequest, ForwardResult, ForwardResult]":
     """Have every token cached, and return the logits of the last ``num_logits``, and what was chosen in these rows.
 
     Of those that are cached already the logits are gone: they are run again. ``most_steps`` as of ``ForwardRequest``.
@@ -65,7 +65,7 @@ def forward(
     return (yield ForwardRequest(sequence, num_logits, len(sequence), sample, most_steps))
 
 
-def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[ForwardRequest, Answer, torch.Tensor]":
+def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[ForwardRequest, ForwardResult, torch.Tensor]":
     """Have every token cached, and return the logits of the last ``num_logits`` alone, [num_logits, vocabulary]."""
     return (yield from forward(sequence, num_logits)).logits
 

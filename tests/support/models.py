@@ -23,7 +23,7 @@ from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
-from specgate.runtime.sampling_step import Answer
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 from specgate.weights import fingerprint
 
@@ -222,12 +222,12 @@ class Runner(Protocol):
 
 
 Step = tuple[Runner, ForwardRequest]
-Work = Generator[Step, Answer, T]
+Work = Generator[Step, ForwardResult, T]
 
 
-def on(runner: Runner, task: Generator[ForwardRequest, Answer, T]) -> Work[T]:
+def on(runner: Runner, task: Generator[ForwardRequest, ForwardResult, T]) -> Work[T]:
     """Say at every step of an engine task which runner it is for."""
-    answer: Answer | None = None
+    answer: ForwardResult | None = None
     while True:
         try:
             need = next(task) if answer is None else task.send(answer)
@@ -242,7 +242,7 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
     results: dict[int, T] = {}
     waiting: dict[int, Step] = {}
 
-    def advance(index: int, answer: Answer | None) -> None:
+    def advance(index: int, answer: ForwardResult | None) -> None:
         try:
             waiting[index] = next(running[index]) if answer is None else running[index].send(answer)
         except StopIteration as stop:
@@ -265,7 +265,7 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
     return [results[index] for index in range(len(running))]
 
 
-def run_task(runner: Runner, task: Generator[ForwardRequest, Answer, T], limits: Limits | None = None) -> T:
+def run_task(runner: Runner, task: Generator[ForwardRequest, ForwardResult, T], limits: Limits | None = None) -> T:
     """Run one engine task to its end, in this thread, and return its result."""
     (result,) = run_all([on(runner, task)], limits)
     return result
@@ -293,7 +293,7 @@ class KnownModel:
         return self._known[key]
 
     def forward(self, batch: list[Rows]) -> list[torch.Tensor]:
-        """Answer as a ModelRunner does."""
+        """ForwardResult as a ModelRunner does."""
         answers = []
         for sequence, num_rows, num_logits in batch:
             sequence.num_cached += num_rows

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from specgate.runtime import noise
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 
@@ -23,7 +23,7 @@ class TorchDecoder:
         self.sizes: list[tuple[int, int]] = []
         self.fault = 0.0
 
-    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> None:
+    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> None:
         num_steps, _, num_sequences, _, _ = b.scalars[:5].unbind()
         u.told[0] = self.fault
         if int(num_steps):

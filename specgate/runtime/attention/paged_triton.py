@@ -23,14 +23,14 @@ BUSY_PROGRAMS = 1024
 """Keep a card busy: no keys are shared out to more. (What the parts leave takes 34 KB each at the most.)"""
 
 
-class Blocks(NamedTuple):
+class BlockSizes(NamedTuple):
     """How many rows a program has at the most, and how many keys it takes at a time."""
 
     max_rows: int
     keys: int
 
 
-_HALF, _WIDE_HALF, _FLOAT32 = Blocks(64, 64), Blocks(64, 32), Blocks(16, 32)
+_HALF, _WIDE_HALF, _FLOAT32 = BlockSizes(64, 64), BlockSizes(64, 32), BlockSizes(16, 32)
 """Larger blocks would take more shared memory than cards have: of heads of 256 and more, and in float32, which is
 multiplied without matrix units."""
 _WIDE = 256
@@ -89,7 +89,7 @@ class TritonAttention:
         return out
 
 
-def blocks_for(dtype: torch.dtype, width: int) -> Blocks:
+def blocks_for(dtype: torch.dtype, width: int) -> BlockSizes:
     """Return the sizes for heads of ``width``, a power of two."""
     return _FLOAT32 if dtype is torch.float32 else _WIDE_HALF if width >= _WIDE else _HALF
 

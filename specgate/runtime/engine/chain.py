@@ -16,7 +16,7 @@ from specgate.runtime.batch_sampler import answer_of, chosen_on_device
 from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
-from specgate.runtime.sampling_step import Answer, SamplingStep
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _UNREAD = 0
@@ -37,7 +37,9 @@ def in_one_call(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> b
     return runner.drafter is not None and runner.drafter.fits(batch, choices, num_steps)
 
 
-def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> list[Answer | NonFiniteLogits] | None:
+def run_chain(
+    runner: ModelRunner, links: Sequence[Link], num_steps: int
+) -> list[ForwardResult | NonFiniteLogits] | None:
     """Run ``num_steps`` forwards; return each sequence's logits [steps, vocabulary] and what was chosen from them.
 
     All tokens but the last one are then the sequence's, and cached. There is room for them, and all links choose by one

@@ -22,12 +22,12 @@ from specgate.runtime.batch_sampler import answers, have_one_law
 from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.sampling_step import Answer, SamplingStep
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Task = Generator[ForwardRequest, Answer, T]
+Task = Generator[ForwardRequest, ForwardResult, T]
 """Work for the engine: yields what it needs, receives the answer, returns its result."""
 _IDLE_BEAT_S = 0.25
 _STALL_S = 0.05
@@ -177,7 +177,7 @@ class Engine:
             self.runner.pool.check_integrity()
             self._checked = True
 
-    def _conclude(self, job: Job, rows: Rows, outcome: Answer | Exception) -> None:
+    def _conclude(self, job: Job, rows: Rows, outcome: ForwardResult | Exception) -> None:
         """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
         sequence = rows.sequence
         if isinstance(outcome, NonFiniteLogits):
@@ -187,7 +187,7 @@ class Engine:
         else:
             self._ready.append(job)
 
-    def _advance(self, job: Job, outcome: Answer | Exception | None) -> None:
+    def _advance(self, job: Job, outcome: ForwardResult | Exception | None) -> None:
         """Hand an outcome to the job's generator and queue it again with what it needs next."""
         if job.future.cancelled():
             job.generator.close()
@@ -219,7 +219,7 @@ class Engine:
         self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
         return {waiting[index]: rows for index, rows in plan.items()}
 
-    def _chain(self) -> Sequence[Answer | NonFiniteLogits] | None:
+    def _chain(self) -> Sequence[ForwardResult | NonFiniteLogits] | None:
         """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run.
 
         Guesses take turns with what is asked for, a token at a time, unless all of theirs are one call.
@@ -242,7 +242,7 @@ class Engine:
         self._forward_start_s = time.monotonic()
         return run_chain(self.runner, links, num_steps)
 
-    def _answer(self, batch: list[tuple[Rows, SamplingStep | None]]) -> list[Answer | Exception]:
+    def _answer(self, batch: list[tuple[Rows, SamplingStep | None]]) -> list[ForwardResult | Exception]:
         """Return each entry's answer, or the error that is its own.
 
         Running rows twice is harmless, the same keys and values are written to the same places; but once they are
@@ -256,7 +256,7 @@ class Engine:
             outcomes[index] = outcome
         return outcomes
 
-    def _choices(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[Answer | NonFiniteLogits]:
+    def _choices(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[ForwardResult | NonFiniteLogits]:
         return answers([logits for logits, _ in batch], [choose for _, choose in batch], self.runner.chooser)
 
     def _fail_all(self) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime.batch_sampler import answers
-from specgate.runtime.sampling_step import Answer, Prefix, SampledRows, SamplingStep
+from specgate.runtime.sampling_step import ForwardResult, Prefix, SampledRows, SamplingStep
 from specgate.types import SamplingParams
 from tests.support.choices import by_the_rule, choose_alone
 from tests.support.transfers import Transfers
@@ -72,7 +72,7 @@ def expected_of(step: Step) -> list[SampledRows | None]:
 def chosen_of(step: Step) -> list[SampledRows | None]:
     """Choose all at once; the tasks' logits are left alone."""
     before = [logits.clone() for logits in step.logits]
-    found = [answer for answer in answers(step.logits, step.asked) if isinstance(answer, Answer)]
+    found = [answer for answer in answers(step.logits, step.asked) if isinstance(answer, ForwardResult)]
     assert all(one.logits is logits for one, logits in zip(found, step.logits, strict=True))
     assert all(map(torch.equal, step.logits, before))
     return [one.sampled for one in found]
@@ -130,7 +130,7 @@ def test_a_row_of_nothing_but_minus_infinity_is_broken() -> None:
     for asked in (None, SamplingStep(PARAMS[0], 1, 1, VOCAB), SamplingStep(SamplingParams(), 1, 1, VOCAB)):
         logits = torch.zeros(2, VOCAB)
         logits[0, 1:] = -torch.inf  # ids that never occur are fine, as long as there is one that does
-        assert isinstance(answers([logits], [asked])[0], Answer)
+        assert isinstance(answers([logits], [asked])[0], ForwardResult)
         logits[0, 0] = -torch.inf
         assert isinstance(answers([logits], [asked])[0], NonFiniteLogits)
 
@@ -164,8 +164,8 @@ def test_what_a_mask_forbids_has_no_logit_for_that_task_alone(params: SamplingPa
     allowed = torch.tensor([[bool(row[i // 8] >> i % 8 & 1) for i in range(VOCAB)] for row in rows.tolist()])
     by_hand = logits[1].masked_fill(~allowed, -torch.inf)
     first, second = answers(logits, [plain, asked._replace(allowed=lambda: rows)])
-    assert isinstance(first, Answer)
-    assert isinstance(second, Answer)
+    assert isinstance(first, ForwardResult)
+    assert isinstance(second, ForwardResult)
     assert first.sampled == by_the_rule(logits[0], plain)
     assert second.sampled == by_the_rule(by_hand, asked)
     assert torch.equal(second.logits[:, : asked.vocab_size], by_hand[:, : asked.vocab_size])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, DraftTiles
 from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
@@ -98,7 +98,7 @@ def pack(
     return words
 
 
-def workspace_for(s: DecoderShape, t: Tiles, device: torch.device) -> Workspace:
+def workspace_for(s: DecoderShape, t: DraftTiles, device: torch.device) -> Workspace:
     def zeros(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(sizes, dtype=dtype, device=device)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace, num_words, pack, unpack, workspace_for
-from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.one_call import Drafted
@@ -28,9 +28,9 @@ class Driver(NamedTuple):
     """What ``launch`` is called with is named by its types; it drafts all steps where it ``is_whole``, else one."""
 
     name: str
-    launch: Callable[[StackedWeights, DraftBatch, Workspace, DecoderShape, Tiles], Any]
+    launch: Callable[[StackedWeights, DraftBatch, Workspace, DecoderShape, DraftTiles], Any]
     is_whole: bool
-    tiles: Tiles = Tiles()
+    tiles: DraftTiles = DraftTiles()
 
 
 def drivers_of_triton() -> list[Driver]:

@@ -16,7 +16,7 @@ from specgate.runtime.cuda.decoder.barrier import GRID, leave, wait
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.choice import choose, tell
 from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 NUM_WARPS = 8
@@ -24,14 +24,14 @@ NUM_WARPS = 8
 _GRID = tl.constexpr(GRID)
 
 
-def num_programs(device: torch.device, tiles: Tiles) -> int:
+def num_programs(device: torch.device, tiles: DraftTiles) -> int:
     """Return how many programs run at once. Triton's interpreter, on the CPU, runs one after the other."""
     if device.type != "cuda":
         return 1
     return min(torch.cuda.get_device_properties(device).multi_processor_count, tiles.PROGRAMS)
 
 
-def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> Any:
+def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> Any:
     """Draft as many tokens as ``b`` says."""
     programs = num_programs(u.told.device, t)
     return draft_kernel[(programs,)](w, b, u, s, t, num_warps=NUM_WARPS, launch_cooperative_grid=True)

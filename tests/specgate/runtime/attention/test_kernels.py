@@ -10,8 +10,8 @@ import torch
 
 from specgate.errors import InvalidArgument
 from specgate.runtime.attention.kernels import (
+    FusedAttention,
     NoFusedAttention,
-    Way,
     faster,
     first_right,
     fused_attention,
@@ -62,8 +62,8 @@ def test_on_a_gpu_what_is_asked_for_is_tried_and_what_is_left_to_us_falls_back(
 
 
 def test_where_it_is_right_it_is_the_first_choice(loaded: LoadedModel) -> None:
-    def find(_: LoadedModel) -> Way:
-        return Way("a kernel", varlen_attention)
+    def find(_: LoadedModel) -> FusedAttention:
+        return FusedAttention("a kernel", varlen_attention)
 
     told = [(kernel.name, kernel.why) for kernel in kernels_for("auto", loaded_on_cuda(loaded), find)]
     assert told == [("varlen", "a kernel"), ("sdpa", "")]
@@ -205,7 +205,7 @@ def test_in_the_reference_a_row_before_a_sequences_first_token_sees_nothing() ->
 def test_of_two_that_are_right_the_faster_one_serves_and_both_times_are_told(
     us: dict[str, float], told: str, loaded: LoadedModel
 ) -> None:
-    ways = [Way("torch's", varlen_attention), Way("ours", refuses)]
+    ways = [FusedAttention("torch's", varlen_attention), FusedAttention("ours", refuses)]
     timed: list[Probe] = []
 
     def kernel_us(attention: VarlenAttention, probe: Probe, *_: Any) -> float:
@@ -220,7 +220,7 @@ def test_heads_that_a_configuration_does_not_tell_are_not_timed(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(loaded.model.config), "get_text_config", lambda self: object())
-    ways = [Way("torch's", varlen_attention), Way("ours", refuses)]
+    ways = [FusedAttention("torch's", varlen_attention), FusedAttention("ours", refuses)]
     assert faster(ways, loaded, lambda *_: 1.0) == ways[0]
 
 

@@ -12,7 +12,7 @@ from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.one_launch import Driver
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
@@ -33,7 +33,7 @@ def off_by(factor: float) -> Callable[..., None]:
     """Return what launches drafts whose logits are wrong by so much."""
     right = TorchDecoder()
 
-    def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> None:
+    def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> None:
         right(w, b, u, s, t)
         u.logits.mul_(factor)
 

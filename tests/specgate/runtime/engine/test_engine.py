@@ -16,7 +16,7 @@ from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFin
 from specgate.runtime.engine import engine as engine_module
 from specgate.runtime.engine.engine import Engine, Task
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.sampling_step import Answer, Prefix, SamplingStep
+from specgate.runtime.sampling_step import ForwardResult, Prefix, SamplingStep
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, forward, logits_of
 from specgate.types import SamplingParams
 from tests.support.models import eager_logits, make_runner, write_llama
@@ -391,7 +391,7 @@ async def test_a_choice_that_fails_fails_its_task_alone_and_runs_no_rows_again()
         ))  # fmt: skip
         recorder.run_free()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results[1:]] == [Answer, InternalError, Answer]
+    assert [type(result) for result in results[1:]] == [ForwardResult, InternalError, ForwardResult]
     assert [result.logits.item() for result in results[1::2]] == [1.0, 3.0]
     assert recorder.batches == [[9], [1, 2, 3]]
 
@@ -404,6 +404,7 @@ async def test_a_session_with_broken_numbers_fails_alone_in_a_batch(tmp_path: Pa
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [torch.Tensor, NonFiniteLogits, torch.Tensor, NonFiniteLogits]
     for ids, logits in zip(prompts[::2], results[::2], strict=True):
+        assert isinstance(logits, torch.Tensor)
         assert torch.allclose(logits[0], eager_logits(tmp_path, [ids])[0, -1], atol=1e-4)
 
 
