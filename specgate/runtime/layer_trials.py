@@ -56,7 +56,7 @@ def ranks(loaded: LoadedModel, skip: LayerSkip, text: Text) -> list[int]:
     params = text.sampling
     ids = torch.tensor([[*text.prompt, *text.answer]], device=loaded.device)
     wanted = len(text.answer) + 1
-    # Logits of a long prompt may be larger than the model; who cannot leave them out says nothing of it.
+    # Logits of a long prompt may be larger than the model. Not every model can leave them out.
     takes = inspect.signature(loaded.model.forward).parameters
     keep = {"logits_to_keep": wanted} if "logits_to_keep" in takes else {}
     with left_out(loaded.model, skip):

@@ -140,7 +140,7 @@ class Kernel(Protocol):
     """One way to compute attention over pages: how the pages lie, and what a batch must bring.
 
     ``why`` tells a person which variant it is, or why no faster one serves. ``batch_invariant``: a row's logits are
-    the same to the bit whoever shares its forward.
+    the same to the bit whatever else is in its forward.
     """
 
     @property

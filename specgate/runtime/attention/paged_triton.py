@@ -217,7 +217,7 @@ def _attend_to_part(
 
 @triton.jit
 def _keep(where, greatest, total, summed, is_row, WIDTH: tl.constexpr):
-    """Leave what ``_attend_to_part`` found to whoever puts the parts together: the values first, then two numbers."""
+    """Store what ``_attend_to_part`` found for ``_put_together``: the values first, then two numbers."""
     tl.store(where[:, None] + tl.arange(0, WIDTH)[None, :], summed, mask=is_row[:, None])
     tl.store(where + WIDTH, greatest, mask=is_row)
     tl.store(where + WIDTH + 1, total, mask=is_row)

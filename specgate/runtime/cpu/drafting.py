@@ -1,4 +1,4 @@
-"""A draft in one call of C: forwards one behind the other with the choices between them, and no interpreter."""
+"""A draft in one call of C: forwards one after the other with sampling between them, and no interpreter."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class CpuDrafter:
         self._interrupt = c_int32(0)
 
     def interrupt(self) -> None:
-        """End the draft that runs behind its present token. From any thread."""
+        """End the draft that runs after its present token. From any thread."""
         self._interrupt.value = 1
 
     def resume(self) -> None:
@@ -45,5 +45,5 @@ class CpuDrafter:
         logits, table = self._kernel.draft(
             self._inputs(batch), num_steps, self._interrupt, keys, params.temperature, choices[0].vocab_size
         )
-        # Told of all steps, then cut up by sequences.
+        # By steps, then cut up by sequences.
         return Drafted(list(logits.unbind(1)), table.transpose(0, 1).tolist())

@@ -121,7 +121,7 @@ def forward(decoder: Decoder, batch: NativeBatch) -> None:
 
 
 def draft(decoder: Decoder, batch: NativeBatch, choosing: RowSampling, num_steps: int, interrupt: c_int32) -> int:
-    """Run forwards one behind the other, each on what was chosen from the one before; return how many.
+    """Run forwards one after the other, each on what was sampled from the one before; return how many.
 
     The arguments are for the first one; keys, logits and table have places for all. It ends early once ``interrupt``
     is not 0, which another thread may see to: the interpreter is free meanwhile.

@@ -1,7 +1,7 @@
 """Fewer kernels a decoder layer, in unchanged HuggingFace models: on a GPU a small one takes as long as launching it.
 
 A Llama layer's 26 kernels become 10: products of the same input are one product, and rotary position embedding, the
-gate of an MLP, the writing of keys and values, and an addition with the norm behind it are one kernel each. How an MLP
+gate of an MLP, the writing of keys and values, and an addition with the norm after it are one kernel each. How an MLP
 gates and a model rotates is not guessed by a name: it is compared with the model's own on some rows, and left alone
 where it is another way. The self-check that ends every load looks at this very path.
 """
@@ -46,7 +46,7 @@ def fuse_with(model: nn.Module, kernels: Any) -> None:
         _share_product(module, ("q_proj", "k_proj", "v_proj"))
     fuse_residuals(model, kernels.add_rms_norm)
     if next(model.parameters()).device.type == "cuda":
-        # The weights were copied: what they took before is nobody's, and memory is shared out by what is free.
+        # The weights were copied. Their old memory must be free before pages are sized by free memory.
         torch.cuda.empty_cache()
 
 

@@ -1,6 +1,6 @@
 """Decoder layers whose additions to the residual stream are one kernel with the norm that follows each.
 
-A layer that norms before its attention and before its MLP, as Llama's does, adds twice; behind each addition comes a
+A layer that norms before its attention and before its MLP, as Llama's does, adds twice; after each addition comes a
 norm, the layer's own or the next layer's. Whether a layer is of this form is not guessed by its name: it is compared
 with ours, with something simple in place of attention and MLP.
 """

@@ -1,7 +1,7 @@
-"""The one thread that owns the device. Work is generators that yield rows and receive their logits and choices.
+"""The one thread that owns the device. Work is generators that yield rows and receive logits and sampled tokens.
 
-The loop lets the scheduler choose among what all generators need, runs one forward, makes the choices of all of them
-together and hands everybody its part. So sessions batch by themselves, and prefills mix with decodes.
+The loop asks the scheduler which needs of all generators run, runs one forward, samples for all of them together and
+hands each its result. So sessions batch by themselves, and prefills mix with decodes.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Task = Generator[ForwardRequest, ForwardResult, T]
-"""Work for the engine: yields what it needs, receives the answer, returns its result."""
+"""Work for the engine: yields what it needs, receives the forward's result, returns its own."""
 _IDLE_BEAT_S = 0.25
 _STALL_S = 0.05
-"""Where all that is ready waits for pages, nothing can run until somebody comes or goes."""
+"""How long the loop waits for a task where all that is ready waits for pages."""
 
 
 class Job:
@@ -51,9 +51,9 @@ class Engine:
     Args:
         runner: the model; only the engine's thread touches it from now on.
         limits: of one forward.
-        chains: run several forwards in a row where a task lets it and nobody else waits. It pays on a device that works
-            while the host goes on, and delays whoever comes meanwhile. Those of one call are run in any case: it ends
-            early for who comes.
+        chains: run several forwards in a row where all tasks of a batch allow it and no other task waits. It pays on a
+            device that works while the host goes on; a task that arrives meanwhile waits longer. Forwards of one call
+            are run in any case: the call ends early when a task arrives.
         on_failure: called on the engine's thread when it dies; the process is expected to exit.
     """
 
@@ -96,7 +96,7 @@ class Engine:
 
     @property
     def forward_age_us(self) -> int:
-        """Since the last forward began. For tasks, to which it is the one that they were just given logits of."""
+        """Microseconds since the last forward began: for a task, the one whose logits it was just given."""
         return int((time.monotonic() - self._forward_start_s) * 1e6)
 
     @property
@@ -113,7 +113,7 @@ class Engine:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            # At once, not by a callback later: the caller is about to give the task's pages back.
+            # At once, not by a later callback: the caller is about to give the task's pages back.
             future.cancel()
             raise
 
@@ -137,7 +137,7 @@ class Engine:
         if (drafter := self.runner.drafter) is not None:
             drafter.interrupt()
         if not self._thread.is_alive() or self._ended:
-            # Nobody looks into the inbox any more.
+            # The inbox is not read any more.
             _settle(job, error=EngineFailed("the engine is not running"))
         return job.future
 
@@ -172,13 +172,13 @@ class Engine:
             self._check_pages()
 
     def _check_pages(self) -> None:
-        """While nothing runs: a lost page or one with two owners ends the engine before it mixes two texts."""
+        """Check pages while nothing runs: a lost page, or one with two owners, ends the engine before two texts mix."""
         if not (self._ready or self._checked):
             self.runner.pool.check_integrity()
             self._checked = True
 
     def _conclude(self, job: Job, rows: Rows, outcome: ForwardResult | Exception) -> None:
-        """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
+        """Hand a job its outcome, or queue it again where only a part of its rows was run."""
         sequence = rows.sequence
         if isinstance(outcome, NonFiniteLogits):
             self.runner.pool.release(sequence, poisoned=True)
@@ -220,16 +220,16 @@ class Engine:
         return {waiting[index]: rows for index, rows in plan.items()}
 
     def _chain(self) -> Sequence[ForwardResult | NonFiniteLogits] | None:
-        """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run.
+        """Run several forwards in a row if all of the batch allow it and no other job waits; None: they did not run.
 
-        Guesses take turns with what is asked for, a token at a time, unless all of theirs are one call.
+        Branches run a token at a time between other jobs, unless their whole draft is one call.
         """
         needs = [job.need for job in self._batch]
         num_steps = min((need.most_steps for need in needs), default=1)
         if num_steps == 1 or not have_one_law(need.sample for need in needs):
             return None
         if (drafter := self.runner.drafter) is not None:
-            # Before the look at who waits: whoever comes behind it ends the call.
+            # Before the inbox is read: a job that arrives after this ends the call.
             drafter.resume()
         if self._ready or not self._inbox.empty() or not all(rows.num_logits for rows in self._batch.values()):
             return None
@@ -243,21 +243,23 @@ class Engine:
         return run_chain(self.runner, links, num_steps)
 
     def _answer(self, batch: list[tuple[Rows, SamplingStep | None]]) -> list[ForwardResult | Exception]:
-        """Return each entry's answer, or the error that is its own.
+        """Return each entry's result, or the error that is its own.
 
-        Running rows twice is harmless, the same keys and values are written to the same places; but once they are
-        marked cached, only the choice is made again.
+        Rows may be run twice: the same keys and values are written to the same places. Once they are marked cached,
+        only sampling is done again.
         """
         self._forward_start_s = time.monotonic()
         outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
         sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-        chosen = each_its_own(self._choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
-        for index, outcome in zip(sound, chosen, strict=True):
+        # A part of a prompt has no logits yet, and nothing is sampled.
+        steps = [step if rows.num_logits else None for rows, step in batch]
+        sampled = each_its_own(self._sample, [(outcomes[i], steps[i]) for i in sound])
+        for index, outcome in zip(sound, sampled, strict=True):
             outcomes[index] = outcome
         return outcomes
 
-    def _choices(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[ForwardResult | NonFiniteLogits]:
-        return answers([logits for logits, _ in batch], [choose for _, choose in batch], self.runner.chooser)
+    def _sample(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[ForwardResult | NonFiniteLogits]:
+        return answers([logits for logits, _ in batch], [step for _, step in batch], self.runner.chooser)
 
     def _fail_all(self) -> None:
         self._ended = True
@@ -269,11 +271,6 @@ class Engine:
         for job in jobs:
             job.generator.close()
             _settle(job, error=EngineFailed("the engine stopped"))
-
-
-def _complete(rows: Rows, choose: SamplingStep | None) -> SamplingStep | None:
-    """Return how to choose, once all that is needed has been run."""
-    return choose if rows.num_logits else None
 
 
 def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:

@@ -90,14 +90,14 @@ def _both_ways(runner: ModelRunner, batch: Sequence[Rows]) -> tuple[list[torch.T
 
 @contextmanager
 def opened(runner: ModelRunner, widths: Sequence[int], head: int = _HEAD) -> Iterator[list[Rows]]:
-    """Open sequences with so many rows each behind a head that is cached."""
+    """Open sequences with so many rows each after a cached head."""
     sequences = [_open(runner, i, head + width) for i, width in enumerate(widths)]
     try:
         runner.forward([Rows(sequence, head, 0) for sequence in sequences], use_graphs=False)
         yield [Rows(sequence, width, width) for sequence, width in zip(sequences, widths, strict=True)]
     finally:
         for sequence in sequences:
-            # Nobody shares what a graph wrote that is perhaps wrong.
+            # What a graph wrote may be wrong, and is not shared.
             runner.pool.release(sequence, poisoned=True)
             runner.pool.free(sequence)
 

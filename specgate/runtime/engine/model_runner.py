@@ -64,7 +64,7 @@ class ModelRunner:
         kernel: how attention is computed; one sequence after the other where absent.
 
     Attributes:
-        call: computes a forward; whoever replaces it does so before graphs are recorded.
+        call: computes a forward; it is replaced before graphs are recorded, or not at all.
         chooser: see ``batch_sampler.answers``.
         why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
         drafter: drafts several tokens in one call; None: they are forwards in a row.
@@ -101,7 +101,7 @@ class ModelRunner:
     def resize(self, kv_tokens: int) -> None:
         """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open; graphs are dropped.
 
-        Their memory is taken now, where a forward has told their shapes: nobody else can take it later.
+        A forward has shown their shapes, so their memory is taken now, before others can take it.
 
         Raises:
             ResourceExhausted: the memory is not there.
@@ -148,9 +148,8 @@ class ModelRunner:
         ``token_ids`` [rows whose logits are wanted], int64 on the device, are what these rows hold in place of what
         their sequences say.
 
-        The logits are the caller's: a later forward does not change them, whether it was replayed or not.
-
-        Nobody has looked at them: whether they are finite is told when they come to the host, with what is chosen.
+        The logits are the caller's: a later forward does not change them, whether it was replayed or not. They may be
+        NaN or infinite: that shows when they are sampled.
         """
         self._pages.copy_rows(self.pool.take_copies())
         usable = self._graphs if use_graphs else []
@@ -194,7 +193,7 @@ class ModelRunner:
         return drafted
 
     def _mark(self, batch: Sequence[Rows]) -> None:
-        """Take it that these rows are cached."""
+        """Count these rows as cached."""
         for sequence, num_rows, _ in batch:
             sequence.num_cached += num_rows
             sequence.num_computed += num_rows

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 _COMPARED_ROWS = 16
 _FEW_ROWS = (1, 4, _COMPARED_ROWS)
-# Others need a state of their own, or a mask that only shows far behind the rows compared here.
+# Others need a state of their own, or a mask that shows only far after the rows compared here.
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
 _FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexError)
 

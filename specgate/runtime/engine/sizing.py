@@ -80,7 +80,7 @@ def _left_in(cgroup: Cgroup) -> int:
 
 
 def _field(path: Path, name: str) -> int:
-    """Return the number behind ``name`` in a file of names and numbers; 0 where it is not there."""
+    """Return the number after ``name`` in a file of names and numbers; 0 where it is not there."""
     for line in path.read_text(encoding="ascii").splitlines():
         if line.split()[:1] in ([name], [f"{name}:"]):
             return int(line.split()[1])

@@ -16,7 +16,7 @@ _SCALARS = 8
 
 
 class DraftBatch(NamedTuple):
-    """Sequences and what is to be drafted behind them; all but the pages are parts of one buffer.
+    """Sequences and what is to be drafted after them; all but the pages are parts of one buffer.
 
     int64: ``keys`` [steps, sequences] of the noise. int32: ``scalars`` are how many steps, which one is next where each
     is a launch, how many sequences, from which id on no token exists, and the bits of a float32, the temperature, 0 for

@@ -85,23 +85,23 @@ class OneLaunch:
         """See ``OneCallDrafter``."""
 
     def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
-        """Return whether it can draft behind these, which are chosen by one law."""
+        """Return whether it can draft after these, which are sampled by one law."""
         longest = max(len(rows.sequence) for rows in batch) + num_steps - 1
         has_room = len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles)
         return has_room and all(step.is_plain for step in choices)
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
-        """Draft ``num_steps`` tokens, or ``MOST_STEPS``, behind each sequence.
+        """Draft ``num_steps`` tokens, or ``MOST_STEPS``, after each sequence.
 
         Raises:
-            ProgramsDidNotMeet: a fault of the card, or somebody else is on it.
+            ProgramsDidNotMeet: a fault of the card, or another process is on it.
         """
         num_steps = min(num_steps, MOST_STEPS)
         words = pack(batch, choices, num_steps, self.shape, pinned=self._device.type == "cuda")
         self._words.copy_(words, non_blocking=True)
         for _ in range(1 if self._driver.is_whole else num_steps):
             self._replay()
-        # Asked for before anybody waits for the device.
+        # Launched before the host waits for the device.
         logits = [self._work.logits[:num_steps, i, : self._vocab_size].clone() for i in range(len(batch))]
         sequences = self.shape.SEQUENCES
         fault, *told = self._work.told[: 1 + num_steps * sequences * 2].tolist()

@@ -1,4 +1,4 @@
-"""A whole draft in one launch, by programs that stay and meet behind every phase.
+"""A whole draft in one launch, by programs that stay and meet after every phase.
 
 They must all run at once: the launch is cooperative, and refused where they do not fit. Two such kernels at once might
 each hold half of a card and wait for the other half for ever, so a process launches them from one thread to one stream;
