@@ -125,7 +125,7 @@ def angles_of(form: DecoderForm, length: int) -> tuple[torch.Tensor, torch.Tenso
         tables = form.rotary(torch.empty(0, device=device), torch.arange(length, device=device)[None])
         halves = [table[0].float().chunk(2, -1) for table in tables]
     except (TypeError, ValueError, IndexError) as error:
-        raise NotOfThisForm(f"its angles are told in another way: {error}") from error
+        raise NotOfThisForm(f"its angles have another form: {error}") from error
     if any(one.shape != (length, form.head_dim // 2) or not one.equal(other) for one, other in halves):
         raise NotOfThisForm("it does not turn both halves of a head together")
     cosines, sines = (one.contiguous() for one, _ in halves)

@@ -23,7 +23,7 @@ from specgate.errors import InvalidArgument, UnsupportedArchitecture
 from specgate.weights import fingerprint
 
 MEASURED = "measured"
-"""Where ``orchestrator tune layers`` tells in a file on what, and how, its blocks were chosen: for people."""
+"""What ``orchestrator tune layers`` writes about how it chose the blocks: for people."""
 MLP_NAMES = ("mlp", "block_sparse_moe", "feed_forward")
 
 
@@ -40,7 +40,7 @@ class LayerSkip(NamedTuple):
 
 
 class NoAttention(nn.Module):
-    """In the place of attention that is left out: adds nothing, and there are no weights to tell of."""
+    """In the place of attention that is left out: adds nothing and has no weights."""
 
     def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
         return torch.zeros_like(hidden_states), None
@@ -68,31 +68,31 @@ def read_skip(path: str, name: str) -> LayerSkip:
             nothing to draft with; says which.
     """
     try:
-        told = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument("--skip", f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise InvalidArgument("--skip", f"{path} is no JSON: {error}") from None
-    model = told.get("model") if isinstance(told, dict) else None
+    model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict):
         raise InvalidArgument("--skip", f"{path} names no model")
     num_layers = int(AutoConfig.from_pretrained(name, trust_remote_code=False).get_text_config().num_hidden_layers)
     if model.get("num_layers") != num_layers or model.get("fingerprint") != fingerprint(name):
         raise InvalidArgument("--skip", f"{path} is for another model than {name}")
     known = ("model", MEASURED, *LayerSkip._fields)
-    if unknown := sorted(told.keys() - {*known}):
+    if unknown := sorted(content.keys() - {*known}):
         raise InvalidArgument("--skip", f"{path}: {unknown[0]!r} is none of {', '.join(known)}")
-    return _checked({block: told.get(block, []) for block in LayerSkip._fields}, num_layers, path)
+    return _checked({block: content.get(block, []) for block in LayerSkip._fields}, num_layers, path)
 
 
-def _checked(told: dict[str, Any], num_layers: int, path: str) -> LayerSkip:
+def _checked(content: dict[str, Any], num_layers: int, path: str) -> LayerSkip:
     """Return the blocks of a file. Raises InvalidArgument, see ``read_skip``."""
-    for block, layers in told.items():
+    for block, layers in content.items():
         if not (isinstance(layers, list) and all(type(layer) is int for layer in layers)):
             raise InvalidArgument("--skip", f"{path}: {block} is {layers!r}, not a list of layer numbers")
         if wrong := [layer for layer in layers if not 0 <= layer < num_layers]:
             raise InvalidArgument("--skip", f"{path}: {block} names layer {wrong[0]}, there are 0 to {num_layers - 1}")
-    skip = LayerSkip(*(frozenset(told[block]) for block in LayerSkip._fields))
+    skip = LayerSkip(*(frozenset(content[block]) for block in LayerSkip._fields))
     if not any(skip):
         raise InvalidArgument("--skip", f"{path} leaves out nothing")
     if len(skip.attention) == num_layers:
@@ -168,7 +168,7 @@ def _leave_out(model: Any, skip: LayerSkip) -> None:
 
 
 def _close_ranks(model: Any) -> None:
-    """Take out the layers of which nothing is left, and tell the configuration."""
+    """Take out the layers of which nothing is left, and correct the configuration."""
     layers, config = _decoder_layers(model), model.config.get_text_config()
     kept = [index for index, layer in enumerate(layers) if type(layer) is not NoLayer]
     types = getattr(config, "layer_types", None)

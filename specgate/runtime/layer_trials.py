@@ -40,11 +40,11 @@ class Text(NamedTuple):
     sampling: SamplingParams
 
     @classmethod
-    def of_object(cls, told: dict[str, Any]) -> Self:
-        """Return the text that a line tells; JSON has no numbers as keys."""
-        law = told["sampling"]
+    def of_object(cls, line: dict[str, Any]) -> Self:
+        """Return the text of a line; JSON has no numbers as keys."""
+        law = line["sampling"]
         bias = {int(token_id): value for token_id, value in law["logit_bias"].items()}
-        return cls(**{**told, "sampling": SamplingParams(**{**law, "logit_bias": bias})})
+        return cls(**{**line, "sampling": SamplingParams(**{**law, "logit_bias": bias})})
 
 
 @torch.inference_mode()

@@ -25,14 +25,14 @@ class TorchDecoder:
 
     def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> None:
         num_steps, _, num_sequences, _, _ = b.scalars[:5].unbind()
-        u.told[0] = self.fault
+        u.report[0] = self.fault
         if int(num_steps):
             self.sizes.append((int(num_steps), int(num_sequences)))
         for step in range(int(num_steps)):
             for sequence in range(int(num_sequences)):
                 logits = _last_logits(w, b, u, s, step, sequence)
                 u.logits[step, sequence] = logits
-                u.told[1:].view(-1, s.SEQUENCES, 2)[step, sequence] = _chosen(logits, b, step, sequence)
+                u.report[1:].view(-1, s.SEQUENCES, 2)[step, sequence] = _chosen(logits, b, step, sequence)
 
 
 def _last_logits(
@@ -40,7 +40,7 @@ def _last_logits(
 ) -> torch.Tensor:
     num_rows = int(b.used[sequence]) if step == 0 else 1
     length = int(b.lengths[sequence]) + step
-    chosen = u.told[1:].view(-1, s.SEQUENCES, 2)[step - 1, sequence, 0]
+    chosen = u.report[1:].view(-1, s.SEQUENCES, 2)[step - 1, sequence, 0]
     ids = b.token_ids[sequence, s.WIDTH - num_rows :].long() if step == 0 else chosen.long()[None]
     places = torch.arange(length)
     slots = b.table[sequence].long()[places // s.PAGE], places % s.PAGE

@@ -36,9 +36,9 @@ KernelUs = Callable[[VarlenAttention, Probe, torch.device, torch.dtype], float]
 
 
 class FusedAttention(NamedTuple):
-    """One way to call a kernel, what is told of it, whether it takes a soft-cap, and what writes the pages."""
+    """One way to call a kernel, its name for people, whether it takes a soft-cap, and what writes the pages."""
 
-    told: str
+    description: str
     attention: VarlenAttention
     caps_scores: bool = False
     store: Store = copy_to_slots
@@ -68,7 +68,9 @@ def kernels_for(
         _log.warning("attention by varlen is not used: %s", error)
         spans.why = f"varlen cannot be had here: {error}"
         return [spans]
-    kernel = VarlenKernel(way.attention, loaded.context_length, way.told, caps_scores=way.caps_scores, store=way.store)
+    kernel = VarlenKernel(
+        way.attention, loaded.context_length, way.description, caps_scores=way.caps_scores, store=way.store
+    )
     return [kernel] if attention == "varlen" else [kernel, spans]
 
 
@@ -95,7 +97,7 @@ def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Fus
 
 
 def faster(ways: Sequence[FusedAttention], loaded: LoadedModel, kernel_us: KernelUs) -> FusedAttention:
-    """Return the way that takes less time over heads like the model's, and tell all; the first if none can be timed.
+    """Return the way that takes less time over heads like the model's; the first one if none can be timed.
 
     A later one must be clearly faster: replicas of one model should not differ, as they round differently.
     """
@@ -103,8 +105,8 @@ def faster(ways: Sequence[FusedAttention], loaded: LoadedModel, kernel_us: Kerne
     if not timed:
         return ways[0]
     us, best = next(one for one in timed if one[0] * CLEARLY <= min(timed, key=lambda other: other[0])[0])
-    told = "".join(f", {way.told} {other_us:.0f}" for other_us, way in timed if way is not best)
-    return best._replace(told=f"{best.told}: {us:.0f} us{told}")
+    others = "".join(f", {way.description} {other_us:.0f}" for other_us, way in timed if way is not best)
+    return best._replace(description=f"{best.description}: {us:.0f} us{others}")
 
 
 def _us_or_none(way: FusedAttention, loaded: LoadedModel, kernel_us: KernelUs) -> float | None:
@@ -113,7 +115,7 @@ def _us_or_none(way: FusedAttention, loaded: LoadedModel, kernel_us: KernelUs) -
         return sum(kernel_us(way.attention, one, loaded.device, loaded.dtype) for one in _probes_like(loaded))
     # What was right on other heads may refuse these.
     except Exception as error:
-        _log.warning("%s was not timed: %s", way.told, reason_of(error))
+        _log.warning("%s was not timed: %s", way.description, reason_of(error))
         wait_for(loaded.device)
         return None
 
@@ -190,7 +192,7 @@ def ways_to_call(attention: VarlenAttention) -> list[FusedAttention]:
     return [
         way
         for one in (with_one_split, without_num_splits)
-        for way in (one, FusedAttention(one.told, partial(_without_cu_seq_k, one.attention)))
+        for way in (one, FusedAttention(one.description, partial(_without_cu_seq_k, one.attention)))
     ]
 
 
@@ -207,7 +209,7 @@ def first_right(ways: Sequence[FusedAttention], device: torch.device, dtype: tor
     """Return the first that computes what the reference does, aligned at the end of each sequence.
 
     Raises:
-        NoFusedAttention: none does; tells each one's reason once.
+        NoFusedAttention: none does; says each one's reason once.
     """
     reasons: dict[str, None] = {}
     for way in ways:

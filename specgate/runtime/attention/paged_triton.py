@@ -165,7 +165,7 @@ def attend(
         arrival = (sequence * tl.num_programs(1) + head) * (tl.num_programs(0) // PARTS) + block
         own, stride = shared + place * (WIDTH + 4), num_rows.to(tl.int64) * heads * (WIDTH + 4)
         _keep(own + part * stride, greatest, total, summed, is_row, WIDTH)
-        # Every thread's share must be in memory before one of them tells of it.
+        # Every thread's share must be in memory before one of them counts itself.
         tl.debug_barrier()
         if tl.atomic_add(arrivals + arrival, 1, sem="acq_rel") != live - 1:
             return

@@ -141,7 +141,7 @@ def choose(logits: torch.Tensor, keys: Sequence[int], temperature: float, with_p
 def choosing_of(
     logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool, table: torch.Tensor
 ) -> RowSampling:
-    """Return how rows of logits [rows, vocabulary] are chosen, and where it is told: float64 [rows, 4]."""
+    """Return how rows of logits [rows, vocabulary] are sampled, with a table for the result, float64 [rows, 4]."""
     rows, vocabulary = logits.shape
     choosing = RowSampling(
         logits.data_ptr(), logits.stride(0), vocabulary, rows, None, temperature if keys else 1.0, with_probs,

@@ -67,7 +67,7 @@ class _Product:
     def part(self, index: int) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return what stands for one of the layers: the first that is asked computes for all, until the last was.
 
-        It knows its input by identity: a model that changed it in place between two of them would be told apart by the
+        It knows its input by identity: a model that changed it in place between two of them would be found by the
         self-check.
         """
 
@@ -135,7 +135,7 @@ def _fuse_rotation(module: nn.Module, rotated: Callable[..., tuple[torch.Tensor,
         return
 
     def turned(*tensors: torch.Tensor, **options: Any) -> Any:
-        # Some turn a part of each head alone, and tell by the angles.
+        # Some turn a part of each head alone, which their angles show.
         is_whole = len(tensors) == 4 and not options and tensors[2].shape[-1] == tensors[0].shape[-1]
         return rotated(*tensors) if is_whole else own(*tensors, **options)
 

@@ -104,8 +104,8 @@ def add_drafter(
             wait_for(runner.device)
     times.sort(key=lambda one: one[0])
     runner.drafter = times[0][1]
-    told = (f"{drafter.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
-    runner.drafts_by = f"{', '.join(told)} us a token"
+    times_us = (f"{drafter.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
+    runner.drafts_by = f"{', '.join(times_us)} us a token"
     progress("drafts", len(drivers), len(drivers))
 
 

@@ -118,7 +118,7 @@ class Engine:
             raise
 
     def post(self, function: Callable[[], None]) -> Future[None]:
-        """Run a plain function on the engine's thread, after the forward that runs now; the future tells when."""
+        """Run a plain function on the engine's thread, after the forward that runs now; the future is done after it."""
 
         def task() -> Task[None]:
             function()

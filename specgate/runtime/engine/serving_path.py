@@ -52,7 +52,7 @@ def build(
         UnsupportedArchitecture, ModelLoadError: see ``self_check.prepare``.
         ResourceExhausted: the pages do not fit into memory.
     """
-    # Until the check has told how much memory a page takes.
+    # Until the check has shown how much memory a page takes.
     to_check = kv_tokens_to_check(loaded, page_size)
     decoder = stack_decoder(loaded, page_size) if drivers and capturer is not None else None
     runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels, packs=packs)

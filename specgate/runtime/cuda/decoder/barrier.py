@@ -30,7 +30,7 @@ def wait(u, arrivals, T: tl.constexpr, SYNC: tl.constexpr):
         while (tl.atomic_add(u.barrier, 0, sem="acquire", scope="gpu") < arrivals) & (looks < T.LOOKS):
             looks += 1
         if looks >= T.LOOKS:
-            tl.store(u.told, 1.0)
+            tl.store(u.report, 1.0)
             tl.atomic_max(u.barrier, _OPEN, sem="release", scope="gpu")
         tl.debug_barrier()
 

@@ -38,7 +38,7 @@ class DraftBatch(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """float32 unless said. For the host: ``told``, 1.0 where programs did not meet, then token and score [steps,
+    """float32 unless said. For the host: ``report``, 1.0 where programs did not meet, then token and score [steps,
     sequences, 2]; ``logits`` [steps, sequences, vocabulary]. ``barrier`` int32 [2]: arrivals and exits.
 
     From phase to phase: ``hidden`` [rows, hidden], ``query`` [rows, heads, dim], attention's ``partial`` [parts, rows,
@@ -46,7 +46,7 @@ class Workspace(NamedTuple):
     ``best_id`` [sequences, programs].
     """
 
-    told: torch.Tensor
+    report: torch.Tensor
     logits: torch.Tensor
     barrier: torch.Tensor
     hidden: torch.Tensor
@@ -104,7 +104,7 @@ def workspace_for(s: DecoderShape, t: DraftTiles, device: torch.device) -> Works
 
     rows = s.num_rows
     return Workspace(
-        told=zeros(1 + MOST_STEPS * s.SEQUENCES * 2),
+        report=zeros(1 + MOST_STEPS * s.SEQUENCES * 2),
         logits=zeros(MOST_STEPS, s.SEQUENCES, s.VOCAB),
         barrier=zeros(2, dtype=torch.int32),
         hidden=zeros(rows, s.HIDDEN),

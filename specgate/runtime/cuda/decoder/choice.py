@@ -104,10 +104,10 @@ def chosen_id(u, sequence, programs, S: tl.constexpr, T: tl.constexpr):
 
 
 @triton.jit
-def tell(b, u, step, programs, S: tl.constexpr, T: tl.constexpr):
+def write_report(b, u, step, programs, S: tl.constexpr, T: tl.constexpr):
     """Write a step's tokens and their scores to where the host reads them, after the word for a fault."""
     for sequence in range(tl.load(b.scalars + 2)):
         token, score = _best_of_all(u, sequence, programs, S, T)
-        where = u.told + 1 + (step * S.SEQUENCES + sequence) * 2
+        where = u.report + 1 + (step * S.SEQUENCES + sequence) * 2
         tl.store(where, token.to(tl.float32))
         tl.store(where + 1, score.to(tl.float32))

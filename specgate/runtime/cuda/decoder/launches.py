@@ -12,13 +12,13 @@ import triton.language as tl
 from specgate.runtime.cuda.decoder.attention import attend
 from specgate.runtime.cuda.decoder.barrier import NONE, PDL, begin, wait
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
-from specgate.runtime.cuda.decoder.choice import choose, tell
+from specgate.runtime.cuda.decoder.choice import choose, write_report
 from specgate.runtime.cuda.decoder.persistent import NUM_WARPS
 from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
 from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
-PHASES = ("qkv", "attend", "out", "gate_up", "down", "choose", "tell")
+PHASES = ("qkv", "attend", "out", "gate_up", "down", "choose", "report")
 """The first five are a layer's."""
 
 
@@ -61,7 +61,7 @@ def _num_programs(phase: str, s: DecoderShape, t: DraftTiles) -> int:
         "gate_up": triton.cdiv(s.FFN, t.GATE),
         "down": triton.cdiv(s.HIDDEN, t.DOWN),
         "choose": triton.cdiv(s.VOCAB, t.HEAD),
-        "tell": 1,
+        "report": 1,
     }
     return min(t.PROGRAMS, tiles[phase])
 
@@ -87,5 +87,5 @@ def phase_kernel(
         choose(w, b, u, step, 0, S, T, SYNC)
     else:
         wait(u, 0, T, SYNC)
-        tell(b, u, step, head_programs, S, T)
+        write_report(b, u, step, head_programs, S, T)
         tl.store(b.scalars + 1, step + 1)

@@ -104,10 +104,10 @@ class OneLaunch:
         # Launched before the host waits for the device.
         logits = [self._work.logits[:num_steps, i, : self._vocab_size].clone() for i in range(len(batch))]
         sequences = self.shape.SEQUENCES
-        fault, *told = self._work.told[: 1 + num_steps * sequences * 2].tolist()
+        fault, *numbers = self._work.report[: 1 + num_steps * sequences * 2].tolist()
         if fault:
             raise ProgramsDidNotMeet("its programs did not meet")
-        pairs = list(zip(told[::2], told[1::2], strict=True))
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         tables = [[[id_, score, math.inf, score] for id_, score in pairs[i::sequences]] for i in range(len(batch))]
         return Drafted(logits, tables)
 

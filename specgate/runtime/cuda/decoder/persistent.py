@@ -14,7 +14,7 @@ import triton.language as tl
 from specgate.runtime.cuda.decoder.attention import attend
 from specgate.runtime.cuda.decoder.barrier import GRID, leave, wait
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
-from specgate.runtime.cuda.decoder.choice import choose, tell
+from specgate.runtime.cuda.decoder.choice import choose, write_report
 from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
 from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
@@ -33,7 +33,7 @@ def num_programs(device: torch.device, tiles: DraftTiles) -> int:
 
 def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> Any:
     """Draft as many tokens as ``b`` says."""
-    programs = num_programs(u.told.device, t)
+    programs = num_programs(u.report.device, t)
     return draft_kernel[(programs,)](w, b, u, s, t, num_warps=NUM_WARPS, launch_cooperative_grid=True)
 
 
@@ -54,6 +54,6 @@ def draft_kernel(w, b, u, S: tl.constexpr, T: tl.constexpr):
         # The last one has the least to do in the phase that follows.
         if tl.program_id(0) == programs - 1:
             wait(u, met, T, _GRID)
-            tell(b, u, step, programs, S, T)
+            write_report(b, u, step, programs, S, T)
     wait(u, met, T, _GRID)
     leave(u)

@@ -116,7 +116,7 @@ def test_what_serves_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", released)
         way = first_right(ways_to_call(torch_varlen()), CPU, torch.bfloat16)
-        assert way.told == f"varlen_attn of torch {torch.__version__}{told}"
+        assert way.description == f"varlen_attn of torch {torch.__version__}{told}"
 
 
 @pytest.mark.usefixtures("no_triton")
@@ -212,7 +212,7 @@ def test_of_two_that_are_right_the_faster_one_serves_and_both_times_are_told(
         timed.append(probe)
         return us["ours" if attention is refuses else "torch's"]
 
-    assert faster(ways, loaded, kernel_us).told == told
+    assert faster(ways, loaded, kernel_us).description == told
     assert {(probe.heads, probe.kv_heads, probe.head_dim) for probe in timed} == {(4, 2, 8)}
 
 
@@ -228,7 +228,7 @@ def test_heads_that_a_configuration_does_not_tell_are_not_timed(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_gpu_has_a_fused_kernel_for_every_number_format(loaded: LoadedModel, dtype: torch.dtype) -> None:
     """Torch's is right too where it can be had, and timed against ours."""
-    told = fused_attention(loaded_on_cuda(loaded, dtype)).told
+    told = fused_attention(loaded_on_cuda(loaded, dtype)).description
     if dtype is not torch.float32:
         skip_without_varlen()
         assert " us, " in told
