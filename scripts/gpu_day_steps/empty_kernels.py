@@ -15,7 +15,7 @@ _GRID = tl.constexpr(GRID)
 class Meeting(NamedTuple):
     """What programs meet at, see ``decoder.buffers.Work``."""
 
-    told: torch.Tensor
+    report: torch.Tensor
     barrier: torch.Tensor
 
 
