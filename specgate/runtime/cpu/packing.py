@@ -67,11 +67,6 @@ def is_float32_on_cpu(model: nn.Module) -> bool:
     return first.device.type == "cpu" and first.dtype is torch.float32
 
 
-def panels_serve(model: nn.Module) -> bool:
-    """Return whether a model's products are packed."""
-    return any(panels_of(layer) for layer in model.modules())
-
-
 def panels_of(layer: nn.Module) -> Panels | None:
     """Return what a layer was packed into; None: it was not."""
     found: Panels | None = vars(layer).get("panels")
