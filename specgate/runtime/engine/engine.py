@@ -11,38 +11,26 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
 
-from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
+from specgate.errors import EngineFailed, InternalError, NonFiniteLogits
 from specgate.runtime.batch_sampler import answers, have_one_law
 from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
+from specgate.runtime.engine.jobs import Job, Task
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.sampling_step import ForwardResult, SamplingStep
-from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
+from specgate.runtime.scheduler import Limits, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Task = Generator[ForwardRequest, ForwardResult, T]
-"""Work for the engine: yields what it needs, receives the forward's result, returns its own."""
 _IDLE_BEAT_S = 0.25
 _STALL_S = 0.05
 """How long the loop waits for a task where all that is ready waits for pages."""
-
-
-class Job:
-    """One generator on its way through the engine."""
-
-    __slots__ = ("future", "generator", "need")
-
-    def __init__(self, generator: Task[Any]) -> None:
-        self.generator = generator
-        self.future: Future[Any] = Future()
-        self.need: ForwardRequest
 
 
 class Engine:
@@ -138,7 +126,7 @@ class Engine:
             drafter.interrupt()
         if not self._thread.is_alive() or self._ended:
             # The inbox is not read any more.
-            _settle(job, error=EngineFailed("the engine is not running"))
+            job.fail(EngineFailed("the engine is not running"))
         return job.future
 
     def _run(self) -> None:
@@ -188,23 +176,9 @@ class Engine:
             self._ready.append(job)
 
     def _advance(self, job: Job, outcome: ForwardResult | Exception | None) -> None:
-        """Hand an outcome to the job's generator and queue it again with what it needs next."""
-        if job.future.cancelled():
-            job.generator.close()
-            return
-        try:
-            if isinstance(outcome, Exception):
-                job.need = job.generator.throw(outcome)
-            else:
-                job.need = job.generator.send(outcome) if outcome is not None else next(job.generator)
+        """Hand an outcome to a job, and queue it again if it needs more."""
+        if job.advance(outcome):
             self._ready.append(job)
-        except StopIteration as stop:
-            _settle(job, result=stop.value)
-        except SpecgateError as error:
-            _settle(job, error=error)
-        except Exception as error:
-            log.exception("a task failed")
-            _settle(job, error=InternalError(type(error).__name__))
 
     def _next_batch(self) -> dict[Job, Rows]:
         """Take the jobs that run now; drop those that were cancelled, or whose sequence was closed under them."""
@@ -213,8 +187,7 @@ class Engine:
             if not job.future.cancelled() and self.runner.pool.is_open(job.need.sequence):
                 waiting.append(job)
             else:
-                job.generator.close()
-                _settle(job, error=InternalError("the sequence was closed"))
+                job.fail(InternalError("the sequence was closed"))
         plan = self._scheduler.plan([job.need for job in waiting])
         self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
         return {waiting[index]: rows for index, rows in plan.items()}
@@ -269,14 +242,4 @@ class Engine:
             if job is not None:
                 jobs.append(job)
         for job in jobs:
-            job.generator.close()
-            _settle(job, error=EngineFailed("the engine stopped"))
-
-
-def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:
-    """Set the future unless its owner cancelled it meanwhile."""
-    if not job.future.done() and job.future.set_running_or_notify_cancel():
-        if error is None:
-            job.future.set_result(result)
-        else:
-            job.future.set_exception(error)
+            job.fail(EngineFailed("the engine stopped"))

@@ -14,7 +14,8 @@ import torch
 
 from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFiniteLogits, ResourceExhausted
 from specgate.runtime.engine import engine as engine_module
-from specgate.runtime.engine.engine import Engine, Task
+from specgate.runtime.engine.engine import Engine
+from specgate.runtime.engine.jobs import Task
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.sampling_step import ForwardResult, Prefix, SamplingStep
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, forward, logits_of
