@@ -14,11 +14,10 @@ from drafter_svc.sources.draft import Draft, DraftLimits, DraftToken
 from drafter_svc.sources.source import RoundOrder
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
-from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Allowed, Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling_step import Allowed, Barred, ForwardResult, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     DraftMethod,
@@ -33,7 +32,7 @@ from specgate.types import (
 DRAFT_SUPPORT = 64
 """Tokens of the draft's distribution that rejection mode samples from, and sends."""
 
-Work = Generator[ForwardRequest, Answer, Proposal]
+Work = Generator[ForwardRequest, ForwardResult, Proposal]
 
 
 class DraftSession:

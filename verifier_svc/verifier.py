@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
-from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.sampling_step import Barred, ForwardResult, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     FinishReason,
@@ -25,7 +24,7 @@ from specgate.types import (
 from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
 from verifier_svc.logprobs import logprobs_of
 
-Verifying = Generator[ForwardRequest, Answer, None]
+Verifying = Generator[ForwardRequest, ForwardResult, None]
 Emit = Callable[[Verdict], None]
 EmitPrompt = Callable[[tuple[TokenLogprobs, ...]], None]
 PROMPT_ROWS = 64
@@ -136,7 +135,7 @@ class VerifySession:
 
     def _verify_one(
         self, request: VerifyRequest, emit: Emit
-    ) -> Generator[ForwardRequest, Answer, VerifyRequest | None]:
+    ) -> Generator[ForwardRequest, ForwardResult, VerifyRequest | None]:
         """Run one round; return the one that follows it at once."""
         proposal = self._rest_of(request)
         if proposal is None:
@@ -198,14 +197,14 @@ class VerifySession:
 
     def _judge(
         self, proposal: Proposal, request: VerifyRequest, solo: bool, solo_budget: int
-    ) -> Generator[ForwardRequest, Answer, Verdict]:
+    ) -> Generator[ForwardRequest, ForwardResult, Verdict]:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
         step = self._sampling_step(draft)
         self.sequence.append(draft)
         answer = yield from forward(self.sequence, len(draft) + 1, None if self.spec.rejects else step)
         if self.spec.rejects:
-            answer = Answer(masked(answer.logits, step))
+            answer = ForwardResult(masked(answer.logits, step))
         (num_accepted, token_id), near_ties = self._decide(answer, proposal, step)
         self._check_grammar(start, num_accepted)
         room = self.spec.max_length - start
@@ -246,7 +245,7 @@ class VerifySession:
             num_tokens = length + num_accepted - len(self.spec.prompt_token_ids)
             raise InvalidArgument("grammar", f"leads nowhere after {num_tokens} tokens: {grammar.error}")
 
-    def _decide(self, answer: Answer, proposal: Proposal, step: SamplingStep) -> Judgement:
+    def _decide(self, answer: ForwardResult, proposal: Proposal, step: SamplingStep) -> Judgement:
         if (sampled := answer.sampled) is not None:
             acceptance = accept_agreeing(proposal.draft_token_ids, sampled.token_ids)
             return Judgement(acceptance, sum(sampled.near_ties[: acceptance.num_accepted + 1]))
@@ -264,7 +263,7 @@ class VerifySession:
         return (emitted, reason) if completed is None else (emitted[:completed], FinishReason.STOP)
 
 
-def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:
+def _confidences(answer: ForwardResult, emitted: list[int]) -> tuple[float, ...]:
     """Return the raw probability of each token that is emitted."""
     if answer.sampled is not None:
         # Each emitted token is what the target itself chose in that row.

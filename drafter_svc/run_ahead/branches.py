@@ -9,12 +9,12 @@ import torch
 from drafter_svc.run_ahead.outcomes import Candidate, Outcome, likeliest
 from drafter_svc.sources.draft import Draft, DraftLimits
 from drafter_svc.sources.source import Announce, Submit
-from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest, logits_of
 from specgate.types import AnnouncedProposal, Announcement, DraftMethod, SessionSpec, TokenIds
 
-Guessing = Generator[ForwardRequest, Answer, None]
+Guessing = Generator[ForwardRequest, ForwardResult, None]
 
 
 class BranchContext(NamedTuple):

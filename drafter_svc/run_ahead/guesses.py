@@ -7,7 +7,7 @@ import torch
 
 from drafter_svc.run_ahead.outcomes import Candidate
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import SamplingStep
+from specgate.runtime.sampling_step import SamplingStep
 
 MAX_CANDIDATES = 16
 """Of one position."""

@@ -10,11 +10,11 @@ from gpu_day_steps.estimates import DRAFT_TOKEN_US
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.smoke import options
 from gpu_day_steps.step import CheckFailed, Context
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.one_launch import Driver, drivers_of_triton
 from specgate.runtime.engine.chain import Link, run_chain
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 from specgate.types import SamplingParams
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from specgate.runtime.cuda.decoder.barrier import GRID, NONE, PDL, arrive, begin, leave, wait
-from specgate.runtime.cuda.decoder.shape import Tiles
+from specgate.runtime.cuda.decoder.shape import DraftTiles
 
 _GRID = tl.constexpr(GRID)
 
@@ -15,7 +15,7 @@ _GRID = tl.constexpr(GRID)
 class Meeting(NamedTuple):
     """What programs meet at, see ``decoder.buffers.Work``."""
 
-    told: torch.Tensor
+    report: torch.Tensor
     barrier: torch.Tensor
 
 
@@ -26,14 +26,14 @@ def meeting(device: torch.device) -> Meeting:
 
 def meet(place: Meeting, programs: int, phases: int, warps: int) -> Any:
     """Let so many programs meet so often, in one launch."""
-    return _meet[(programs,)](place, phases, Tiles(), num_warps=warps, launch_cooperative_grid=True)
+    return _meet[(programs,)](place, phases, DraftTiles(), num_warps=warps, launch_cooperative_grid=True)
 
 
 def chain(place: Meeting, programs: int, phases: int, *, early: bool) -> None:
     """Launch so many kernels, one behind the other; ``early``: each begins before the one before it has ended."""
     options = {"launch_pdl": True} if early else {}
     for _ in range(phases):
-        _empty[(programs,)](place, Tiles(), PDL if early else NONE, **options)
+        _empty[(programs,)](place, DraftTiles(), PDL if early else NONE, **options)
 
 
 @triton.jit(do_not_specialize=["phases"])

@@ -29,7 +29,7 @@ def empty(context: Context) -> str:
         for programs, warps in PROGRAMS
         if (meet := _meeting(kernels, place, programs, warps, context)) is not None
     )
-    if float(place.told):
+    if float(place.report):
         raise CheckFailed("programs waited for one that did not come")
     chains = {
         name: _told(context, device, name, CudaCapturer(device).capture(chain))

@@ -1,8 +1,8 @@
 """What a decoder of Llama's form is, and where its weights are: the one place that faster ways to run one look into.
 
 A layer of this form norms, attends with rotated queries and keys, adds, norms, gates an MLP by SiLU, and adds. Modules
-are known by their names and kinds; what a name cannot tell, such as a factor on the residual stream, shows when a
-forward is compared with the model's own, which whoever relies on this does.
+are known by their names and kinds. What a name does not show, such as a factor on the residual stream, shows when a
+forward is compared with the model's own: every user of a form does that.
 """
 
 import inspect
@@ -125,7 +125,7 @@ def angles_of(form: DecoderForm, length: int) -> tuple[torch.Tensor, torch.Tenso
         tables = form.rotary(torch.empty(0, device=device), torch.arange(length, device=device)[None])
         halves = [table[0].float().chunk(2, -1) for table in tables]
     except (TypeError, ValueError, IndexError) as error:
-        raise NotOfThisForm(f"its angles are told in another way: {error}") from error
+        raise NotOfThisForm(f"its angles have another form: {error}") from error
     if any(one.shape != (length, form.head_dim // 2) or not one.equal(other) for one, other in halves):
         raise NotOfThisForm("it does not turn both halves of a head together")
     cosines, sines = (one.contiguous() for one, _ in halves)
@@ -133,7 +133,7 @@ def angles_of(form: DecoderForm, length: int) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _fits_together(form: DecoderForm) -> bool:
-    """Return whether each weight has the shape that its neighbours ask for: who computes with them looks no further."""
+    """Return whether each weight has the shape that its neighbours need. No later code checks that."""
     width, queries, keys = form.embedding.embedding_dim, form.heads * form.head_dim, form.kv_heads * form.head_dim
     shapes = [(form.head.weight, (form.embedding.num_embeddings, width)), (form.final_norm.weight, (width,))]
     for layer in form.layers:

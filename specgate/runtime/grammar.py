@@ -46,7 +46,7 @@ class GrammarState:
         tokenizer: "LLTokenizer",
     ) -> None:
         self.num_known = 0
-        """Rows that were made when they were asked for last; those behind them allow everything."""
+        """Rows that could be made in the last call; later rows allow everything."""
         self.error = ""
         """Why no more were."""
         self._matcher = matcher
@@ -60,7 +60,7 @@ class GrammarState:
         self._is_lost = False
         self._committed: list[int] = []
         self._behind: list[int] = []
-        """Tokens that the matcher has read behind those that are committed."""
+        """Tokens that the matcher has read after the committed ones."""
 
     def commit(self, token_ids: Sequence[int]) -> int | None:
         """Take tokens over for good. Return after how many of them the answer is complete where no token has to say so;
@@ -77,13 +77,13 @@ class GrammarState:
         return None
 
     def num_following(self, token_ids: Sequence[int], behind: Sequence[int] = ()) -> int:
-        """Return how many of these tokens the grammar allows behind the committed ones and ``behind``."""
+        """Return how many of these tokens the grammar allows after the committed ones and ``behind``."""
         return max(0, self._read([*behind, *token_ids]) - len(behind))
 
     def allowed(self, draft: Sequence[int], behind: Sequence[int] = ()) -> torch.Tensor:
         """Return uint8 [len(draft) + 1, bytes], a bit a token: what may follow the committed tokens, ``behind`` and
-        ``draft[:i]``. A row that nobody can ask for, behind a token that is not allowed, allows everything; so does one
-        that cannot be made, see ``num_known``, and the one behind an answer that is complete.
+        ``draft[:i]``. A row after a token that is not allowed is never asked for and allows everything. So does a row
+        that cannot be made, see ``num_known``, and the row after a complete answer.
         """
         num_bytes = (self._vocab_size + 7) // 8
         rows = bytearray(b"\xff" * num_bytes * (len(draft) + 1))
@@ -122,7 +122,7 @@ class GrammarState:
         return 1 << self._tokenizer.greedy_tokenize(self._tokenizer.decode_str([only]))[0]
 
     def _read(self, token_ids: Sequence[int]) -> int:
-        """Have the matcher behind the committed tokens and these; return how many of them it took."""
+        """Bring the matcher to the end of the committed tokens and these; return how many of them it took."""
         if self._matcher.is_error() and not self._is_lost:
             self._recover()
         kept = common_prefix_length(self._behind, token_ids)
@@ -136,11 +136,11 @@ class GrammarState:
         return kept + num_read
 
     def _lose(self, error: str) -> None:
-        """Allow everything from now on: what was committed says that nobody can know better."""
+        """Allow everything from now on: the committed tokens do not follow the grammar."""
         self._is_lost, self.error = True, problem_of(error)
 
     def _recover(self) -> None:
-        """Go on from the committed tokens: what lies behind a draft may pass a limit that the answer never meets."""
+        """Start again from the committed tokens: a draft may pass a limit that the answer never meets."""
         self._matcher, self._behind = self._pristine.deep_copy(), []
         self._matcher.try_consume_tokens(self._committed)
 
@@ -171,7 +171,7 @@ class Grammars:
             self._tokenizer = self._read_tokenizer()
 
     def state(self, spec: SessionSpec, vocab_size: int) -> GrammarState:
-        """Return the state behind the tokens that were emitted already.
+        """Return the state after the tokens that were emitted already.
 
         Raises:
             InvalidArgument: the grammar cannot be used, the model has no tokenizer for it, or what was emitted does not

@@ -12,10 +12,13 @@ from specgate.runtime.prefixes import PrefixIndex, Shared
 class KVSequence:
     """One sequence's tokens, its pages and how many of its tokens have keys and values in them.
 
-    ``token_ids[:num_cached]`` are in the pages. Rollback is a length: what lies behind ``num_cached`` in the pages
-    is overwritten by the next forward. The first ``num_stable`` tokens are never rolled back: what others may share.
-    One that ``is_branch`` is a guess: it runs when nobody else does, on pages that nobody else wants. ``num_computed``
-    counts the rows that were run for it, again where their pages were lost.
+    ``token_ids[:num_cached]`` are in the pages. Rollback is a length: the next forward overwrites what lies after
+    ``num_cached``.
+
+    Attributes:
+        num_stable: tokens that are never rolled back, so that other sequences may share them.
+        is_branch: it is a guess, see ``scheduler``.
+        num_computed: rows that were run for it, again where their pages were lost.
     """
 
     __slots__ = (
@@ -37,10 +40,6 @@ class KVSequence:
 
     def __len__(self) -> int:
         return len(self.token_ids)
-
-    @property
-    def uncached(self) -> list[int]:
-        return self.token_ids[self.num_cached :]
 
     def append(self, token_ids: Sequence[int]) -> None:
         self.token_ids.extend(token_ids)
@@ -67,10 +66,9 @@ class Copy(NamedTuple):
 class PagePool:
     """All pages of one model, and the sequences that are open on them.
 
-    A sequence takes pages as it grows. Pages of equal prefixes are shared: a page that is full of them by reference,
-    the rest by copying rows. What a sequence gives back keeps its contents until somebody needs the page; pages that
-    nobody could share are taken first, then those that were used longest ago. ``open`` may be called on any thread,
-    all else belongs to the engine's.
+    A sequence takes pages as it grows. Equal prefixes are shared: full pages by reference, the rest by copied rows. A
+    page that is given back keeps its contents until it is taken again. Pages without a known prefix are taken first,
+    then those that were used longest ago. ``open`` may be called on any thread, all else belongs to the engine's.
     """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
@@ -90,8 +88,10 @@ class PagePool:
 
     @property
     def free_tokens(self) -> int:
-        """How many a new sequence may have: what is lent to guesses is taken back for it. For any thread."""
-        return (self.num_free + self._num_lent_to_branches()) * self.page_size
+        """How many a new sequence may have: branches lose their pages to it. For any thread."""
+        # Pages that several branches share are not counted.
+        of_branches = [page for one in self.snapshot() if one.is_branch for page in one.block_table]
+        return (self.num_free + sum(self._num_users[page] == 1 for page in of_branches)) * self.page_size
 
     def open(self, token_ids: Sequence[int], max_length: int, salt: str = "") -> KVSequence:
         """Return a new sequence that may grow to ``max_length`` tokens; it has no pages yet.
@@ -115,11 +115,6 @@ class PagePool:
         sequence.serial = next(self._serials)
         self.sequences[sequence.serial] = sequence
         return sequence
-
-    def _num_lent_to_branches(self) -> int:
-        """Return how many pages would be free without branches, at least; those that several share are not counted."""
-        pages = [page for one in self.snapshot() if one.is_branch for page in one.block_table]
-        return sum(self._num_users[page] == 1 for page in pages)
 
     def is_open(self, sequence: KVSequence) -> bool:
         return sequence.serial in self.sequences
@@ -146,7 +141,7 @@ class PagePool:
             self._copy_rows(sequence, shared[whole:])
 
     def _copy_rows(self, sequence: KVSequence, shared: list[Shared]) -> None:
-        """Begin a page of the sequence's own with rows of others. All of them lie in one page's worth of tokens."""
+        """Begin a page of the sequence's own with rows of other pages, which are one page's worth of tokens."""
         start = len(sequence.block_table) * self.page_size
         target = self._take()
         sequence.block_table.append(target)
@@ -174,13 +169,13 @@ class PagePool:
         return len(lent) + missing <= self.num_free + num_freed
 
     def _lacking(self, sequence: KVSequence, length: int, num_users_of: Callable[[int], int]) -> tuple[list[int], int]:
-        """Return which entries of the block table others use too and must be replaced, and how many more it takes."""
+        """Return the block table's shared entries, which must be replaced, and how many more pages it takes."""
         table, first = sequence.block_table, sequence.num_cached // self.page_size
         lent = [index for index in range(first, len(table)) if num_users_of(table[index]) > 1]
         return lent, max(0, -(-length // self.page_size) - len(table))
 
     def _replace(self, sequence: KVSequence, index: int) -> None:
-        """Give a sequence a copy of its own of a page that others use too."""
+        """Replace a shared page by a copy of the sequence's own."""
         lent = sequence.block_table[index]
         own = sequence.block_table[index] = self._take()
         if (num_rows := sequence.num_cached - index * self.page_size) > 0:
@@ -190,7 +185,7 @@ class PagePool:
     def fork(self, sequence: KVSequence, length: int | None = None) -> KVSequence:
         """Return a branch of ``sequence``: its first ``length`` tokens, by default all, in the same pages.
 
-        Until one of the two writes to them: who writes then gets a copy.
+        The first of the two that writes to a shared page gets a copy.
         """
         branch = self._admit(KVSequence(sequence.token_ids[:length], salt=sequence.salt))
         branch.is_branch = True
@@ -202,10 +197,7 @@ class PagePool:
         return branch
 
     def adopt(self, sequence: KVSequence, branch: KVSequence) -> None:
-        """Let ``sequence`` go on as its branch, with the tokens and pages of that one, which is closed.
-
-        Its age stays its own: it gets pages before those that came after it.
-        """
+        """Close ``branch``, and let ``sequence`` go on with its tokens and pages. Its age stays its own."""
         del self.sequences[branch.serial]
         given_up, sequence.block_table = sequence.block_table, branch.block_table
         sequence.token_ids, sequence.num_cached = branch.token_ids, branch.num_cached
@@ -213,33 +205,30 @@ class PagePool:
         self._give_back_all(given_up)
 
     def discard(self, branch: KVSequence) -> None:
-        """Close a branch; nobody else will ask for what it holds. Safe to call twice."""
+        """Close a branch; what it holds is not shared. Safe to call twice."""
         if self.sequences.pop(branch.serial, None) is not None:
             self._give_back_all(branch.block_table)
             branch.block_table = []
             branch.num_cached = 0
 
     def remember(self, sequence: KVSequence) -> None:
-        """Let others share the tokens that the sequence will not roll back, once they are cached."""
+        """Let others share the sequence's stable tokens, once they are cached."""
         if not sequence.remembered and sequence.num_cached >= sequence.num_stable > 0:
             sequence.remembered = True
-            self._add_prefix(sequence, sequence.num_stable)
-
-    def _add_prefix(self, sequence: KVSequence, length: int) -> None:
-        self._prefixes.add(sequence.salt, sequence.token_ids[:length], sequence.block_table)
+            self._prefixes.add(sequence.salt, sequence.token_ids[: sequence.num_stable], sequence.block_table)
 
     def release(self, sequence: KVSequence, *, poisoned: bool = False) -> None:
         """Take a sequence's pages, which it must fill again to go on; what they hold can still be shared.
 
         Args:
-            poisoned: the contents are not to be trusted, nor is what they may have been copied from.
+            poisoned: neither the contents nor what they may have been copied from can be trusted.
         """
         if poisoned:
             self._prefixes.forget_prefix(sequence.salt, sequence.token_ids)
             for page in sequence.block_table:
                 self._prefixes.forget(page)
         else:
-            self._add_prefix(sequence, sequence.num_cached)
+            self._prefixes.add(sequence.salt, sequence.token_ids[: sequence.num_cached], sequence.block_table)
         self._give_back_all(sequence.block_table)
         sequence.block_table = []
         sequence.num_cached = 0

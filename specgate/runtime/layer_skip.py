@@ -6,13 +6,11 @@ file says:
 
     {"model": {"fingerprint": "5f0c...", "num_layers": 24}, "attention": [7, 9], "mlp": [9]}
 
-``python -m specgate.runtime.layer_skip MODEL --attention 7,9 --mlp 9`` prints one, ``orchestrator tune layers`` finds
-one by measuring.
+``orchestrator tune layers`` finds one by measuring.
 """
 
-import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +19,11 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
-from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError, UnsupportedArchitecture
+from specgate.errors import InvalidArgument, UnsupportedArchitecture
 from specgate.weights import fingerprint
 
 MEASURED = "measured"
-"""Where ``orchestrator tune layers`` tells in a file on what, and how, its blocks were chosen: for people."""
+"""What ``orchestrator tune layers`` writes about how it chose the blocks: for people."""
 MLP_NAMES = ("mlp", "block_sparse_moe", "feed_forward")
 
 
@@ -42,7 +40,7 @@ class LayerSkip(NamedTuple):
 
 
 class NoAttention(nn.Module):
-    """In the place of attention that is left out: adds nothing, and there are no weights to tell of."""
+    """In the place of attention that is left out: adds nothing and has no weights."""
 
     def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
         return torch.zeros_like(hidden_states), None
@@ -70,31 +68,31 @@ def read_skip(path: str, name: str) -> LayerSkip:
             nothing to draft with; says which.
     """
     try:
-        told = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument("--skip", f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise InvalidArgument("--skip", f"{path} is no JSON: {error}") from None
-    model = told.get("model") if isinstance(told, dict) else None
+    model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict):
         raise InvalidArgument("--skip", f"{path} names no model")
-    num_layers = _num_layers(name)
+    num_layers = int(AutoConfig.from_pretrained(name, trust_remote_code=False).get_text_config().num_hidden_layers)
     if model.get("num_layers") != num_layers or model.get("fingerprint") != fingerprint(name):
         raise InvalidArgument("--skip", f"{path} is for another model than {name}")
     known = ("model", MEASURED, *LayerSkip._fields)
-    if unknown := sorted(told.keys() - {*known}):
+    if unknown := sorted(content.keys() - {*known}):
         raise InvalidArgument("--skip", f"{path}: {unknown[0]!r} is none of {', '.join(known)}")
-    return checked({block: told.get(block, []) for block in LayerSkip._fields}, num_layers, path)
+    return _checked({block: content.get(block, []) for block in LayerSkip._fields}, num_layers, path)
 
 
-def checked(told: dict[str, Any], num_layers: int, path: str) -> LayerSkip:
+def _checked(content: dict[str, Any], num_layers: int, path: str) -> LayerSkip:
     """Return the blocks of a file. Raises InvalidArgument, see ``read_skip``."""
-    for block, layers in told.items():
+    for block, layers in content.items():
         if not (isinstance(layers, list) and all(type(layer) is int for layer in layers)):
             raise InvalidArgument("--skip", f"{path}: {block} is {layers!r}, not a list of layer numbers")
         if wrong := [layer for layer in layers if not 0 <= layer < num_layers]:
             raise InvalidArgument("--skip", f"{path}: {block} names layer {wrong[0]}, there are 0 to {num_layers - 1}")
-    skip = LayerSkip(*(frozenset(told[block]) for block in LayerSkip._fields))
+    skip = LayerSkip(*(frozenset(content[block]) for block in LayerSkip._fields))
     if not any(skip):
         raise InvalidArgument("--skip", f"{path} leaves out nothing")
     if len(skip.attention) == num_layers:
@@ -170,7 +168,7 @@ def _leave_out(model: Any, skip: LayerSkip) -> None:
 
 
 def _close_ranks(model: Any) -> None:
-    """Take out the layers of which nothing is left, and tell the configuration."""
+    """Take out the layers of which nothing is left, and correct the configuration."""
     layers, config = _decoder_layers(model), model.config.get_text_config()
     kept = [index for index, layer in enumerate(layers) if type(layer) is not NoLayer]
     types = getattr(config, "layer_types", None)
@@ -209,44 +207,3 @@ def _mlp_name(model: Any, layer: nn.Module) -> str:
     if name is None:
         raise UnsupportedArchitecture(f"{type(model).__name__}: its MLP is no block of its own; leave out whole layers")
     return name
-
-
-def _num_layers(name: str) -> int:
-    return int(AutoConfig.from_pretrained(name, trust_remote_code=False).get_text_config().num_hidden_layers)
-
-
-def skip_file(name: str, attention: Iterable[int], mlp: Iterable[int]) -> dict[str, Any]:
-    """Return the content of a skip file for the model ``name``.
-
-    Raises:
-        InvalidArgument: it cannot be, see ``read_skip``.
-        ModelLoadError: there is no such model.
-    """
-    try:
-        num_layers = _num_layers(name)
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{name}: {str(error).strip().splitlines()[0]}") from error
-    told: dict[str, Any] = {"attention": sorted(attention), "mlp": sorted(mlp)}
-    checked(told, num_layers, "the file")
-    return {"model": {"fingerprint": fingerprint(name), "num_layers": num_layers}, **told}
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number]
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print a skip file."""
-    parser = argparse.ArgumentParser(prog="layer_skip", description="Print a skip file for a model.")
-    parser.add_argument("model", help="folder or hub id")
-    for block in LayerSkip._fields:
-        parser.add_argument(f"--{block}", type=_numbers, default=[], help="layers to leave it out of, such as 7,9")
-    arguments = parser.parse_args(argv)
-    try:
-        print(json.dumps(skip_file(arguments.model, arguments.attention, arguments.mlp)))
-    except SpecgateError as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()

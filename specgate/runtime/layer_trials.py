@@ -40,11 +40,11 @@ class Text(NamedTuple):
     sampling: SamplingParams
 
     @classmethod
-    def of_object(cls, told: dict[str, Any]) -> Self:
-        """Return the text that a line tells; JSON has no numbers as keys."""
-        law = told["sampling"]
+    def of_object(cls, line: dict[str, Any]) -> Self:
+        """Return the text of a line; JSON has no numbers as keys."""
+        law = line["sampling"]
         bias = {int(token_id): value for token_id, value in law["logit_bias"].items()}
-        return cls(**{**told, "sampling": SamplingParams(**{**law, "logit_bias": bias})})
+        return cls(**{**line, "sampling": SamplingParams(**{**law, "logit_bias": bias})})
 
 
 @torch.inference_mode()
@@ -56,7 +56,7 @@ def ranks(loaded: LoadedModel, skip: LayerSkip, text: Text) -> list[int]:
     params = text.sampling
     ids = torch.tensor([[*text.prompt, *text.answer]], device=loaded.device)
     wanted = len(text.answer) + 1
-    # Logits of a long prompt may be larger than the model; who cannot leave them out says nothing of it.
+    # Logits of a long prompt may be larger than the model. Not every model can leave them out.
     takes = inspect.signature(loaded.model.forward).parameters
     keep = {"logits_to_keep": wanted} if "logits_to_keep" in takes else {}
     with left_out(loaded.model, skip):

@@ -123,7 +123,7 @@ def _stored_or_wide(
 
 
 def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None) -> Any:
-    # Our own stages tell the progress; a second bar in the middle of machine-readable output helps nobody.
+    # Our own stages show the progress; a second bar would break machine-readable output.
     transformers_logging.disable_progress_bar()
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "attn_implementation": "eager"}
     if blocks is not None:

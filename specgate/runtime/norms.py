@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from specgate.errors import reason_of
-from specgate.runtime.cpu.linear import is_float32_on_cpu
+from specgate.runtime.cpu.packing import is_float32_on_cpu
 from specgate.runtime.decoder_form import NotOfThisForm, norm_of
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _fused(module: nn.Module) -> "partial[torch.Tensor] | None":
 def _same(fused: "partial[torch.Tensor]", module: nn.Module) -> bool:
     weight = fused.keywords["weight"]
     width = len(weight)
-    # Not around 0: a norm that takes the mean off must be told apart.
+    # Not around 0: a norm that takes the mean off must show.
     wave = torch.arange(4 * width).sin().add(0.5).view(1, 4, width)
     rows = (wave * torch.tensor(_SCALES).view(1, 4, 1)).to(weight)
     try:

@@ -5,13 +5,13 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 
 class Drafted(NamedTuple):
-    """Of each sequence: logits of all steps [steps, vocabulary], its own, and rows of what was chosen, see
-    ``batch_sampler.answer_of``; of one call perhaps without leads and probabilities.
+    """Each sequence's logits of all steps [steps, vocabulary], and its rows of ``batch_sampler.chosen_on_device``. One
+    call may leave leads and probabilities out.
     """
 
     logits: list[torch.Tensor]
@@ -32,7 +32,7 @@ class OneCallDrafter(Protocol):
         ...
 
     def interrupt(self) -> None:
-        """End the draft that runs behind its present token, if it can end. From any thread."""
+        """End the draft that runs after its present token, if it can end. From any thread."""
         ...
 
     def resume(self) -> None:
@@ -40,15 +40,9 @@ class OneCallDrafter(Protocol):
         ...
 
     def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
-        """Return whether it can draft behind these, which are chosen by one law."""
+        """Return whether it can draft after these, which are sampled by one law."""
         ...
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
-        """Draft up to ``num_steps`` tokens, at least one, behind each sequence, which has pages for them."""
+        """Draft up to ``num_steps`` tokens, at least one, after each sequence, which has pages for them."""
         ...
-
-
-def is_plain(step: SamplingStep) -> bool:
-    """Return whether tokens are chosen by their logits and the temperature alone, and nothing more is wanted."""
-    is_masked = step.weighs or step.allowed is not None
-    return step.params.is_unfiltered and not is_masked and not step.with_probs

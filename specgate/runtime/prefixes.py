@@ -1,7 +1,7 @@
 """Which pages hold the keys and values of which token prefixes.
 
 A trie over blocks of tokens, compared token by token: there is no hash that two prompts could share by chance or on
-purpose. Prefixes of different salts are apart, so that nobody can learn from a faster answer what others have asked.
+purpose. Prefixes of different salts are apart: a faster answer tells nothing of what other clients have asked.
 """
 
 import math
@@ -33,7 +33,7 @@ class _Node:
 
 
 class PrefixIndex:
-    """Says where a prefix is cached. It owns no page: who reuses one says so by ``forget``."""
+    """Says where a prefix is cached. It owns no page: the pool calls ``forget`` before it reuses one."""
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
@@ -71,12 +71,12 @@ class PrefixIndex:
         return found
 
     def forget(self, page: int) -> None:
-        """Drop what ``page`` holds, and every prefix that goes on behind it: it cannot be reached any more."""
+        """Drop what ``page`` holds, and every prefix that goes on after it and cannot be reached any more."""
         while nodes := self._nodes.get(page):
             self._cut(next(iter(nodes)))
 
     def forget_prefix(self, salt: str, token_ids: Ids[int]) -> None:
-        """Drop every prefix that begins as ``token_ids`` does, whosever page it is in."""
+        """Drop every prefix that begins as ``token_ids`` does, in any page."""
         if (top := self._root.children.get(self._block_at(salt, token_ids, 0))) is not None:
             self._cut(top)
 

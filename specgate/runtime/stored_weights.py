@@ -37,7 +37,7 @@ def keep_short(model: nn.Module) -> bool:
 
 
 def stand_in(weight: torch.Tensor) -> nn.Parameter:
-    """Return a float32 weight of the same shape for whoever looks; not a number, so that who computes with it fails."""
+    """Return a float32 weight of the same shape to look at; it is NaN, so that a product with it fails."""
     return nn.Parameter(torch.full((), torch.nan, device=weight.device).expand(weight.shape), requires_grad=False)
 
 

@@ -1,4 +1,4 @@
-"""Held by who catches warnings here: that is done for all of a process, and two at a time would take each other's."""
+"""Held while warnings are caught: Python catches them for a whole process, so two threads would mix theirs up."""
 
 import threading
 

@@ -11,10 +11,10 @@ import torch
 from drafter_svc.drafter import DRAFT_SUPPORT, DraftSession
 from specgate.errors import InvalidArgument, KVCacheFull, OutOfSync
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 from specgate.types import DraftRequest, Proposal, SamplingParams, Verification
 from tests.support.choices import by_the_rule

@@ -9,12 +9,12 @@ import torch
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder import one_launch
 from specgate.runtime.cuda.decoder.one_launch import OneLaunch
 from specgate.runtime.cuda.decoder.shape import MOST_SEQUENCES, MOST_STEPS
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Limits, Rows
 from specgate.types import DraftRequest, SamplingParams
 from tests.support.drafting import GAMMA, Drafting, by_torch, drafting, runner_with

@@ -12,8 +12,8 @@ import pytest
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
-from specgate.runtime.layer_skip import skip_file
 from specgate.types import DraftMethod, SamplingParams, Verification
+from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 

@@ -14,10 +14,9 @@ from transformers import AutoModelForCausalLM
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
-from specgate.runtime.layer_skip import skip_file
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import p_value
-from tests.support.models import write_llama
+from tests.support.models import skip_file, write_llama
 from tests.support.orchestrating import PATIENT, connected, num_prepared, run_all
 from tests.support.services import Service, running
 

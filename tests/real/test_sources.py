@@ -11,9 +11,9 @@ import pytest
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
-from specgate.runtime.layer_skip import skip_file
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.real.pair import MAX_TOKENS, TARGET, generated, prompts, tokenizer
+from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, run_all
 from tests.support.services import Service, running
 

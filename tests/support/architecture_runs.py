@@ -88,7 +88,7 @@ def _traffic(runner: ModelRunner) -> Iterator[tuple[list[int], torch.Tensor]]:
         for sequence in sequences:
             sequence.truncate(len(sequence) - rejected)
             sequence.append(draw(5))
-        yield from _step(runner, [Rows(s, len(s.uncached), len(s.uncached)) for s in sequences])
+        yield from _step(runner, [Rows(s, n := len(s) - s.num_cached, n) for s in sequences])
     for sequence in (long, middle):
         sequence.append(draw(1))
     yield from _step(runner, [Rows(long, 1, 1), Rows(middle, 1, 1)])

@@ -5,9 +5,10 @@ import math
 import torch
 
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import SampledRows, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.filters import near_tie_bound
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling_step import SampledRows, SamplingStep
 from specgate.types import SamplingParams
 
 

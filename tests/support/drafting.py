@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from drafter_svc.drafter import DraftSession
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.decoder.one_launch import Driver, StackedDecoder
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder

@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import EngineFailed
-from specgate.runtime.batch_sampler import Answer
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest
 from specgate.service import main as process
 from specgate.types import DraftRequest, Proposal
@@ -13,7 +13,7 @@ from specgate.types import DraftRequest, Proposal
 draft = DraftSession.draft
 
 
-def draft_or_leave(session: DraftSession, request: DraftRequest) -> Generator[ForwardRequest, Answer, Proposal]:
+def draft_or_leave(session: DraftSession, request: DraftRequest) -> Generator[ForwardRequest, ForwardResult, Proposal]:
     """Draft in the first rounds of a session: in one or two, by its seed, whatever is in its text."""
     if request.round > 1 + session.spec.seed % 2:
         raise EngineFailed("this drafter leaves")

@@ -18,12 +18,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specgate.runtime.attention.kernels import NoFusedAttention, torch_varlen
-from specgate.runtime.batch_sampler import Answer, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
+from specgate.weights import fingerprint
 
 T = TypeVar("T")
 
@@ -159,6 +161,14 @@ def rewrite_json(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
+def skip_file(name: str, attention: list[int], mlp: list[int]) -> dict[str, Any]:
+    """Return the content of a skip file for the model ``name``, see ``layer_skip``."""
+    num_layers = AutoConfig.from_pretrained(name).num_hidden_layers
+    return {
+        "model": {"fingerprint": fingerprint(name), "num_layers": num_layers}, "attention": attention, "mlp": mlp
+    }  # fmt: skip
+
+
 def skip_without_varlen() -> None:
     """Skip a test where torch has no fused attention over pages, as 2.11 has not."""
     try:
@@ -212,12 +222,12 @@ class Runner(Protocol):
 
 
 Step = tuple[Runner, ForwardRequest]
-Work = Generator[Step, Answer, T]
+Work = Generator[Step, ForwardResult, T]
 
 
-def on(runner: Runner, task: Generator[ForwardRequest, Answer, T]) -> Work[T]:
+def on(runner: Runner, task: Generator[ForwardRequest, ForwardResult, T]) -> Work[T]:
     """Say at every step of an engine task which runner it is for."""
-    answer: Answer | None = None
+    answer: ForwardResult | None = None
     while True:
         try:
             need = next(task) if answer is None else task.send(answer)
@@ -232,7 +242,7 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
     results: dict[int, T] = {}
     waiting: dict[int, Step] = {}
 
-    def advance(index: int, answer: Answer | None) -> None:
+    def advance(index: int, answer: ForwardResult | None) -> None:
         try:
             waiting[index] = next(running[index]) if answer is None else running[index].send(answer)
         except StopIteration as stop:
@@ -255,7 +265,7 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
     return [results[index] for index in range(len(running))]
 
 
-def run_task(runner: Runner, task: Generator[ForwardRequest, Answer, T], limits: Limits | None = None) -> T:
+def run_task(runner: Runner, task: Generator[ForwardRequest, ForwardResult, T], limits: Limits | None = None) -> T:
     """Run one engine task to its end, in this thread, and return its result."""
     (result,) = run_all([on(runner, task)], limits)
     return result
@@ -283,7 +293,7 @@ class KnownModel:
         return self._known[key]
 
     def forward(self, batch: list[Rows]) -> list[torch.Tensor]:
-        """Answer as a ModelRunner does."""
+        """ForwardResult as a ModelRunner does."""
         answers = []
         for sequence, num_rows, num_logits in batch:
             sequence.num_cached += num_rows

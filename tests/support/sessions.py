@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from drafter_svc.drafter import DraftSession
 from drafter_svc.sources.source import Announce
-from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.grammar import Grammars
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest
 from specgate.types import (
     Announcement,
@@ -109,7 +109,7 @@ def was_interrupted(verdicts: list[Verdict]) -> bool:
     return len(verdicts) > 1 and verdicts[-1].num_emitted == 0
 
 
-Calls = Generator[tuple[Runner, Generator[ForwardRequest, Answer, Any]], Any, T]
+Calls = Generator[tuple[Runner, Generator[ForwardRequest, ForwardResult, Any]], Any, T]
 """Tasks one after the other, each with the runner that it is for; receives their results."""
 MakeDraft = Callable[..., DraftSession]
 Use = Callable[[Proposal], Proposal]
@@ -162,10 +162,10 @@ def _by_steps(calls: Calls[T]) -> Work[T]:
 
 
 def cut_short(
-    task: Generator[ForwardRequest, Answer, Any], num_steps: int | None
-) -> Generator[ForwardRequest, Answer, None]:
+    task: Generator[ForwardRequest, ForwardResult, Any], num_steps: int | None
+) -> Generator[ForwardRequest, ForwardResult, None]:
     """Run a task for so many forwards, None is to its end, and leave it there."""
-    answer: Answer | None = None
+    answer: ForwardResult | None = None
     for step in count():
         try:
             need = next(task) if answer is None else task.send(answer)
@@ -178,11 +178,11 @@ def cut_short(
 
 def guessing(
     drafter: DraftSession, num_rows: int, num_steps: int | None = None, announce: Announce | None = None
-) -> Iterator[Generator[ForwardRequest, Answer, None]]:
+) -> Iterator[Generator[ForwardRequest, ForwardResult, None]]:
     """Yield the tasks that run ahead of the verdict, each for so many forwards, before the next one is asked for."""
-    tasks: deque[tuple[Generator[ForwardRequest, Answer, Any], Future[Any]]] = deque()
+    tasks: deque[tuple[Generator[ForwardRequest, ForwardResult, Any], Future[Any]]] = deque()
 
-    def submit(task: Generator[ForwardRequest, Answer, Any]) -> "Future[Any]":
+    def submit(task: Generator[ForwardRequest, ForwardResult, Any]) -> "Future[Any]":
         tasks.append((task, Future()))
         return tasks[-1][1]
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.cuda.graphs import Replay
 
 _aten = torch.ops.aten

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from specgate.runtime import noise
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 
@@ -23,16 +23,16 @@ class TorchDecoder:
         self.sizes: list[tuple[int, int]] = []
         self.fault = 0.0
 
-    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> None:
+    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> None:
         num_steps, _, num_sequences, _, _ = b.scalars[:5].unbind()
-        u.told[0] = self.fault
+        u.report[0] = self.fault
         if int(num_steps):
             self.sizes.append((int(num_steps), int(num_sequences)))
         for step in range(int(num_steps)):
             for sequence in range(int(num_sequences)):
                 logits = _last_logits(w, b, u, s, step, sequence)
                 u.logits[step, sequence] = logits
-                u.told[1:].view(-1, s.SEQUENCES, 2)[step, sequence] = _chosen(logits, b, step, sequence)
+                u.report[1:].view(-1, s.SEQUENCES, 2)[step, sequence] = _chosen(logits, b, step, sequence)
 
 
 def _last_logits(
@@ -40,7 +40,7 @@ def _last_logits(
 ) -> torch.Tensor:
     num_rows = int(b.used[sequence]) if step == 0 else 1
     length = int(b.lengths[sequence]) + step
-    chosen = u.told[1:].view(-1, s.SEQUENCES, 2)[step - 1, sequence, 0]
+    chosen = u.report[1:].view(-1, s.SEQUENCES, 2)[step - 1, sequence, 0]
     ids = b.token_ids[sequence, s.WIDTH - num_rows :].long() if step == 0 else chosen.long()[None]
     places = torch.arange(length)
     slots = b.table[sequence].long()[places // s.PAGE], places % s.PAGE

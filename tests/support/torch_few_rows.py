@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specgate.runtime.attention.packing import Packing
-from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.cuda.decoder.few_rows import AttentionWeights, MlpWeights
 from specgate.runtime.cuda.graphs import FEW_ROWS
 from specgate.runtime.decoder_form import DecoderForm, angles_of

@@ -7,8 +7,8 @@ from typing import Any
 import numpy
 import pytest
 
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.decoder.few_row_kernels import FewRowKernels, Tiles
 from specgate.runtime.cuda.decoder.few_rows import FewRows
 from specgate.runtime.engine.model_runner import ModelRunner

@@ -77,6 +77,21 @@ class KVPages:
         return like.new_empty(self.num_pages, like.shape[1], self.page_size, like.shape[3])
 
 
+class LayerCall(NamedTuple):
+    """What a layer asks of attention.
+
+    Attributes:
+        scale: of the scores; None: one over the root of head_dim.
+        window: how many tokens a row sees, itself among them; 0 is all.
+        softcap: draws scores into (-softcap, softcap); None: they stay.
+    """
+
+    layer: int
+    scale: float | None = None
+    window: int = 0
+    softcap: float | None = None
+
+
 class Batch(Protocol):
     """What the attention function needs to know of one forward pass.
 
@@ -86,28 +101,17 @@ class Batch(Protocol):
     num_calls: int
     num_windows: int
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scale: float | None,
-        window: int,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, call: LayerCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Write the layer's keys and values into the pages and attend.
 
         Args:
             query, key, value: [1, heads, total_rows, head_dim]; key and value may have fewer heads (GQA).
-            window: how many tokens a row sees, itself among them; 0 is all.
 
         Returns:
             [1, total_rows, heads, head_dim].
 
         Raises:
-            UnsupportedArchitecture: this way of computing it has no place for an argument.
+            UnsupportedArchitecture: this way of computing it cannot do what the layer asks.
         """
         ...
 
@@ -136,7 +140,7 @@ class Kernel(Protocol):
     """One way to compute attention over pages: how the pages lie, and what a batch must bring.
 
     ``why`` tells a person which variant it is, or why no faster one serves. ``batch_invariant``: a row's logits are
-    the same to the bit whoever shares its forward.
+    the same to the bit whatever else is in its forward.
     """
 
     @property
@@ -203,9 +207,8 @@ def paged_attention(
         raise UnsupportedArchitecture(f"{type(module).__name__} does not hand the ragged batch to attention")
     ragged.num_calls += 1
     ragged.num_windows += bool(sliding_window)
-    layer = cast(int, module.layer_idx)
-    out = ragged.attend(layer, query, key, value, scale=scaling, window=sliding_window or 0, softcap=softcap)
-    return out, None
+    call = LayerCall(cast(int, module.layer_idx), scaling, sliding_window or 0, softcap)
+    return ragged.attend(call, query, key, value), None
 
 
 def register() -> None:

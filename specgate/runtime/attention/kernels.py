@@ -35,16 +35,18 @@ KernelUs = Callable[[VarlenAttention, Probe, torch.device, torch.dtype], float]
 """Times a kernel: see ``probe.kernel_us``."""
 
 
-class Way(NamedTuple):
-    """One way to call a kernel, what is told of it, whether it takes a soft-cap, and what writes the pages."""
+class FusedAttention(NamedTuple):
+    """One way to call a kernel, its name for people, whether it takes a soft-cap, and what writes the pages."""
 
-    told: str
+    description: str
     attention: VarlenAttention
     caps_scores: bool = False
     store: Store = copy_to_slots
 
 
-def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel], Way] | None = None) -> list[Kernel]:
+def kernels_for(
+    attention: str, loaded: LoadedModel, find: Callable[[LoadedModel], FusedAttention] | None = None
+) -> list[Kernel]:
     """Return the ways to compute attention that may serve ``loaded``, the most wanted first; each says why.
 
     Args:
@@ -66,11 +68,13 @@ def kernels_for(attention: str, loaded: LoadedModel, find: Callable[[LoadedModel
         _log.warning("attention by varlen is not used: %s", error)
         spans.why = f"varlen cannot be had here: {error}"
         return [spans]
-    kernel = VarlenKernel(way.attention, loaded.context_length, way.told, caps_scores=way.caps_scores, store=way.store)
+    kernel = VarlenKernel(
+        way.attention, loaded.context_length, way.description, caps_scores=way.caps_scores, store=way.store
+    )
     return [kernel] if attention == "varlen" else [kernel, spans]
 
 
-def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Way:
+def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> FusedAttention:
     """Return torch's kernel or ours, called in a way that gave the right numbers on this device just now.
 
     Where both do, the faster one by ``kernel_us``.
@@ -92,8 +96,8 @@ def fused_attention(loaded: LoadedModel, kernel_us: KernelUs = kernel_us) -> Way
     return way._replace(store=_store(loaded.device))
 
 
-def faster(ways: Sequence[Way], loaded: LoadedModel, kernel_us: KernelUs) -> Way:
-    """Return the way that takes less time over heads like the model's, and tell all; the first if none can be timed.
+def faster(ways: Sequence[FusedAttention], loaded: LoadedModel, kernel_us: KernelUs) -> FusedAttention:
+    """Return the way that takes less time over heads like the model's; the first one if none can be timed.
 
     A later one must be clearly faster: replicas of one model should not differ, as they round differently.
     """
@@ -101,17 +105,17 @@ def faster(ways: Sequence[Way], loaded: LoadedModel, kernel_us: KernelUs) -> Way
     if not timed:
         return ways[0]
     us, best = next(one for one in timed if one[0] * CLEARLY <= min(timed, key=lambda other: other[0])[0])
-    told = "".join(f", {way.told} {other_us:.0f}" for other_us, way in timed if way is not best)
-    return best._replace(told=f"{best.told}: {us:.0f} us{told}")
+    others = "".join(f", {way.description} {other_us:.0f}" for other_us, way in timed if way is not best)
+    return best._replace(description=f"{best.description}: {us:.0f} us{others}")
 
 
-def _us_or_none(way: Way, loaded: LoadedModel, kernel_us: KernelUs) -> float | None:
+def _us_or_none(way: FusedAttention, loaded: LoadedModel, kernel_us: KernelUs) -> float | None:
     """Return what a way takes; None where it is not to be had for these heads, or they are not known."""
     try:
         return sum(kernel_us(way.attention, one, loaded.device, loaded.dtype) for one in _probes_like(loaded))
     # What was right on other heads may refuse these.
     except Exception as error:
-        _log.warning("%s was not timed: %s", way.told, reason_of(error))
+        _log.warning("%s was not timed: %s", way.description, reason_of(error))
         wait_for(loaded.device)
         return None
 
@@ -143,7 +147,7 @@ def _store(device: torch.device) -> Store:
     return store if bool((pages == 1).all()) else copy_to_slots
 
 
-def ways_of_torch(loaded: LoadedModel) -> list[Way]:
+def ways_of_torch(loaded: LoadedModel) -> list[FusedAttention]:
     """Return the ways to call torch's own kernel. Raises NoFusedAttention where it has none for the number format."""
     attention = torch_varlen()
     if loaded.dtype not in _TORCH_DTYPES:
@@ -151,13 +155,13 @@ def ways_of_torch(loaded: LoadedModel) -> list[Way]:
     return ways_to_call(attention)
 
 
-def ways_of_triton(loaded: LoadedModel) -> list[Way]:
+def ways_of_triton(loaded: LoadedModel) -> list[FusedAttention]:
     """Return our own kernel. Raises NoFusedAttention without Triton, which comes with torch's CUDA builds."""
     try:
         ours = importlib.import_module("specgate.runtime.attention.paged_triton")
     except ImportError as error:
         raise NoFusedAttention(f"Triton cannot be imported: {error}") from error
-    return [Way(f"Triton {ours.triton.__version__}", ours.TritonAttention(loaded.device), caps_scores=True)]
+    return [FusedAttention(f"Triton {ours.triton.__version__}", ours.TritonAttention(loaded.device), caps_scores=True)]
 
 
 def torch_varlen() -> VarlenAttention:
@@ -175,7 +179,7 @@ def torch_varlen() -> VarlenAttention:
     return attention
 
 
-def ways_to_call(attention: VarlenAttention) -> list[Way]:
+def ways_to_call(attention: VarlenAttention) -> list[FusedAttention]:
     """Return the ways to call ``attention``, the most wanted first.
 
     With a block table some backends ask for ``cu_seq_k``, some refuse it, and none needs it. ``num_splits`` keeps a
@@ -183,12 +187,12 @@ def ways_to_call(attention: VarlenAttention) -> list[Way]:
     FlashAttention 3.
     """
     name = f"varlen_attn of torch {torch.__version__}"
-    with_one_split = Way(f"{name}, num_splits=1", attention)
-    without_num_splits = Way(f"{name} without num_splits", partial(_without_num_splits, attention))
+    with_one_split = FusedAttention(f"{name}, num_splits=1", attention)
+    without_num_splits = FusedAttention(f"{name} without num_splits", partial(_without_num_splits, attention))
     return [
         way
         for one in (with_one_split, without_num_splits)
-        for way in (one, Way(one.told, partial(_without_cu_seq_k, one.attention)))
+        for way in (one, FusedAttention(one.description, partial(_without_cu_seq_k, one.attention)))
     ]
 
 
@@ -201,11 +205,11 @@ def _without_num_splits(attention: VarlenAttention, *arguments: Any, num_splits:
     return attention(*arguments, **options)
 
 
-def first_right(ways: Sequence[Way], device: torch.device, dtype: torch.dtype) -> Way:
+def first_right(ways: Sequence[FusedAttention], device: torch.device, dtype: torch.dtype) -> FusedAttention:
     """Return the first that computes what the reference does, aligned at the end of each sequence.
 
     Raises:
-        NoFusedAttention: none does; tells each one's reason once.
+        NoFusedAttention: none does; says each one's reason once.
     """
     reasons: dict[str, None] = {}
     for way in ways:

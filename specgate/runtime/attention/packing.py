@@ -3,7 +3,7 @@
 A layout says how many rows and sequences there are; sequence i owns the rows from ``cu_seq_q[i]`` to
 ``cu_seq_q[i + 1]``. It may own more rows than it uses: what it uses are the last of them, so that attention that is
 aligned at the end of a sequence sees the right keys. The rows before those, and sequences that are not used at all,
-are padding: they run, they write to a scratch page that no session ever gets, and nobody looks at their logits.
+are padding: they run, they write to a scratch page that no session ever gets, and their logits are not read.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
     Attributes:
         owned: how many rows each sequence owns.
         num_columns: pages of a sequence at the most.
-        spare: rows behind all others, which no sequence owns: padding.
+        spare: padding rows after all others, which no sequence owns.
     """
 
     owned: tuple[int, ...]

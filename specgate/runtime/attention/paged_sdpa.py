@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specgate.runtime.attention.compiled import Attend, PageSpan, attend_in_turn, compiled_attend
-from specgate.runtime.attention.interface import Inputs, KVPages, to_device
-from specgate.runtime.attention.softcap import attend_with
+from specgate.runtime.attention.interface import Inputs, KVPages, LayerCall, to_device
+from specgate.runtime.attention.reference import attend_with
 from specgate.runtime.scheduler import Rows
 
 
@@ -27,10 +26,6 @@ class Span:
     def end(self) -> int:
         return self.start + self.num_rows
 
-    @property
-    def place(self) -> PageSpan:
-        return PageSpan(self.first_row, self.num_rows, self.start, self.block_table[0])
-
 
 @dataclass(slots=True)
 class PagedSdpaBatch:
@@ -42,61 +37,20 @@ class PagedSdpaBatch:
     num_windows: int = 0
     masks: dict[tuple[int, int, int], torch.Tensor] = field(default_factory=dict)
     tables: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
-    places: list[PageSpan] = field(init=False)
-    all_in_one_page: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.places = [span.place for span in self.spans]
-        self.all_in_one_page = all(self._is_in_one_page(span) for span in self.spans)
-
-    def _is_in_one_page(self, span: Span) -> bool:
-        return span.end <= self.pages.page_size
-
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scale: float | None,
-        window: int,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, call: LayerCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Attend per sequence over its pages; shapes as in ``attention.Batch``."""
-        pages = self.pages.layer(layer, key, value)
-        is_grouped = query.shape[1] != key.shape[1]
-        masks = [self.mask(span, window, query) for span in self.spans]
-        if softcap is None and self.all_in_one_page:
-            # Compiled it loses which error was raised, by which a lost device or too little memory of a GPU is known.
-            compiles = len(self.spans) > 1 and query.device.type == "cpu"
-            attend: Attend = compiled_attend() if compiles else attend_in_turn
-            out = attend(query, key, value, *pages, self.places, masks, scale, is_grouped)
-            return out.transpose(1, 2)
+        key_pages, value_pages = self.pages.layer(call.layer, key, value)
+        attend, is_grouped = attend_with(call.softcap), query.shape[1] != key.shape[1]
         outputs = []
-        for span, mask in zip(self.spans, masks, strict=True):
-            rows = [x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value)]
-            outputs.append(self._attend_one(span, rows, pages, mask, scale, is_grouped, softcap))
+        for span in self.spans:
+            # narrow costs a third of what an index in brackets does, and is called for each layer and sequence.
+            rows, new_keys, new_values = (x.narrow(2, span.first_row, span.num_rows) for x in (query, key, value))
+            keys, values = self._extend(key_pages, span, new_keys), self._extend(value_pages, span, new_values)
+            mask = self.mask(span, call.window, query)
+            outputs.append(attend(rows, keys, values, attn_mask=mask, scale=call.scale, enable_gqa=is_grouped))
         out = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
         return out.transpose(1, 2)
-
-    def _attend_one(
-        self,
-        span: Span,
-        rows: Sequence[torch.Tensor],
-        pages: tuple[torch.Tensor, torch.Tensor],
-        mask: torch.Tensor | None,
-        scale: float | None,
-        is_grouped: bool,
-        softcap: float | None,
-    ) -> torch.Tensor:
-        """Attend for one span's ``rows``, of query, key and value: [1, heads, num_rows, head_dim]."""
-        if softcap is None and self._is_in_one_page(span):
-            attend: Attend = attend_in_turn
-            return attend(*rows, *pages, [span.place], [mask], scale, is_grouped)
-        query, *new = rows
-        keys, values = (self._extend(page, span, one) for page, one in zip(pages, new, strict=True))
-        return attend_with(softcap)(query, keys, values, attn_mask=mask, scale=scale, enable_gqa=is_grouped)
 
     def mask(self, span: Span, window: int, like: torch.Tensor) -> torch.Tensor | None:
         """Return the additive mask [num_rows, end], or None where a lone row may see everything before it."""
@@ -114,7 +68,7 @@ class PagedSdpaBatch:
 
     def _extend(self, pages: torch.Tensor, span: Span, rows: torch.Tensor) -> torch.Tensor:
         """Write a sequence's new rows [1, heads, num_rows, dim]; return all it has now, [1, heads, end, dim]."""
-        if self._is_in_one_page(span):
+        if span.end <= self.pages.page_size:
             page = pages.narrow(0, span.block_table[0], 1)
             page.narrow(2, span.start, span.num_rows).copy_(rows)
             return page.narrow(2, 0, span.end)

@@ -23,21 +23,21 @@ BUSY_PROGRAMS = 1024
 """Keep a card busy: no keys are shared out to more. (What the parts leave takes 34 KB each at the most.)"""
 
 
-class Blocks(NamedTuple):
+class BlockSizes(NamedTuple):
     """How many rows a program has at the most, and how many keys it takes at a time."""
 
     max_rows: int
     keys: int
 
 
-_HALF, _WIDE_HALF, _FLOAT32 = Blocks(64, 64), Blocks(64, 32), Blocks(16, 32)
+_HALF, _WIDE_HALF, _FLOAT32 = BlockSizes(64, 64), BlockSizes(64, 32), BlockSizes(16, 32)
 """Larger blocks would take more shared memory than cards have: of heads of 256 and more, and in float32, which is
 multiplied without matrix units."""
 _WIDE = 256
 
 
 class TritonAttention:
-    """Called as ``varlen_reference.varlen_attention``, in any floating dtype. Not thread-safe.
+    """Called as ``reference.varlen_attention``, in any floating dtype. Not thread-safe.
 
     Args:
         device: where it runs.
@@ -89,7 +89,7 @@ class TritonAttention:
         return out
 
 
-def blocks_for(dtype: torch.dtype, width: int) -> Blocks:
+def blocks_for(dtype: torch.dtype, width: int) -> BlockSizes:
     """Return the sizes for heads of ``width``, a power of two."""
     return _FLOAT32 if dtype is torch.float32 else _WIDE_HALF if width >= _WIDE else _HALF
 
@@ -161,7 +161,7 @@ def attend(
         arrival = (sequence * tl.num_programs(1) + head) * (tl.num_programs(0) // PARTS) + block
         own, stride = shared + place * (WIDTH + 4), num_rows.to(tl.int64) * heads * (WIDTH + 4)
         _keep(own + part * stride, greatest, total, summed, is_row, WIDTH)
-        # Every thread's share must be in memory before one of them tells of it.
+        # Every thread's share must be in memory before one of them counts itself.
         tl.debug_barrier()
         if tl.atomic_add(arrivals + arrival, 1, sem="acq_rel") != live - 1:
             return
@@ -213,7 +213,7 @@ def _attend_to_part(
 
 @triton.jit
 def _keep(where, greatest, total, summed, is_row, WIDTH: tl.constexpr):
-    """Leave what ``_attend_to_part`` found to whoever puts the parts together: the values first, then two numbers."""
+    """Store what ``_attend_to_part`` found for ``_put_together``: the values first, then two numbers."""
     tl.store(where[:, None] + tl.arange(0, WIDTH)[None, :], summed, mask=is_row[:, None])
     tl.store(where + WIDTH, greatest, mask=is_row)
     tl.store(where + WIDTH + 1, total, mask=is_row)

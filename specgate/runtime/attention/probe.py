@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenAttention
-from specgate.runtime.attention.varlen_reference import varlen_attention
 
 PAGE_SIZE_UNIT = 256
 """torch's fused kernel takes pages of a multiple of so many tokens."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 
 from specgate.errors import UnsupportedArchitecture
-from specgate.runtime.attention.interface import Inputs, KVPages
+from specgate.runtime.attention.interface import Inputs, KVPages, LayerCall
 from specgate.runtime.attention.packing import Layout, Packing, pack, unpack
 from specgate.runtime.kv_pages import Copy
 from specgate.runtime.scheduler import Rows
 
 VarlenAttention = Callable[..., torch.Tensor]
-"""Called as ``varlen_attn``: see ``varlen_reference.varlen_attention``."""
+"""Called as ``varlen_attn``: see ``reference.varlen_attention``."""
 Store = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
 """Writes keys and values to their slots: called as ``copy_to_slots``."""
 
@@ -75,17 +75,7 @@ class VarlenBatch:
     num_calls: int = 0
     num_windows: int = 0
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scale: float | None,
-        window: int,
-        softcap: float | None,
-    ) -> torch.Tensor:
+    def attend(self, call: LayerCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Attend in one call for all sequences; shapes as in ``attention.Batch``.
 
         Raises:
@@ -93,9 +83,9 @@ class VarlenBatch:
         """
         if key.shape[3] != value.shape[3]:
             raise UnsupportedArchitecture("the fused attention has no place for values of another width than keys")
-        if softcap is not None and not self.caps_scores:
+        if call.softcap is not None and not self.caps_scores:
             raise UnsupportedArchitecture("the fused attention has no place for a soft-cap on the scores")
-        key_pages, value_pages = self.pages.layer(layer, key, value)
+        key_pages, value_pages = self.pages.layer(call.layer, key, value)
         self.store(key, value, key_pages, value_pages, self.parts.slots)
         out = self.attention(
             query[0].transpose(0, 1),
@@ -105,15 +95,15 @@ class VarlenBatch:
             self.parts.cu_seq_k,
             self.max_q,
             self.max_k,
-            scale=scale,
-            window_size=(window - 1 if window else -1, 0),
+            scale=call.scale,
+            window_size=(call.window - 1, 0),
             enable_gqa=query.shape[1] != key.shape[1],
             seqused_k=self.parts.seqused_k,
             block_table=self.parts.block_table,
             # Split, torch's kernel leaves rows of all sequences but the first unwritten (pytorch issue 194167). Ours
             # splits as it likes.
             num_splits=1,
-            **({} if softcap is None else {"softcap": softcap}),
+            **({} if call.softcap is None else {"softcap": call.softcap}),
         )
         return out[None]
 

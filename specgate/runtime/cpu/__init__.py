@@ -1,1 +1,1 @@
-"""What only a CPU has: faster products and norms of few rows, recorded forwards, a warm-up."""
+"""What only a CPU has: a decoder in one call of C, packed products, recorded forwards."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import torch
 
@@ -60,7 +60,7 @@ class DecoderBatch:
     num_calls: int
     num_windows: int
 
-    def attend(self, *_: Any, **__: Any) -> torch.Tensor:
+    def attend(self, *_: object) -> torch.Tensor:
         raise UnsupportedArchitecture("its attention is computed with its layers")
 
 
@@ -174,7 +174,7 @@ class DecoderKernel:
     def _empty_logits(self, num_rows: int) -> torch.Tensor:
         return torch.empty(num_rows, -(-self._weights.decoder.head.out // LANES) * LANES)
 
-    def _as_read(self, batch: DecoderBatch, logits: torch.Tensor, num_steps: int = 1) -> native_calls.Batch:
+    def _as_read(self, batch: DecoderBatch, logits: torch.Tensor, num_steps: int = 1) -> native_calls.NativeBatch:
         """Return a batch as C reads it."""
         if batch.pages is not self._pages:
             self._lay_out(batch.pages)
@@ -184,7 +184,7 @@ class DecoderKernel:
         keep = first + 8 * 2 * num_rows
         sequences = keep + 8 * num_kept
         angles = self._angles.up_to(batch.num_positions + num_steps - 1)
-        return native_calls.Batch(
+        return native_calls.NativeBatch(
             first, first + 8 * num_rows, keep, sequences, sequences + 8 * 4 * batch.num_sequences,
             num_rows, num_kept, batch.num_sequences, *angles, self._scratch.data_ptr(), logits.data_ptr(),
             native_calls.threads(),

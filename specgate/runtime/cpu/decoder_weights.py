@@ -16,7 +16,7 @@ class DecoderWeights:
     """The structures of a model whose products were packed. They are good for as long as this and the model are kept.
 
     Attributes:
-        layers: one each; who makes pages tells them where these are.
+        layers: one each; the kernel writes the addresses of pages into them.
 
     Raises:
         NotOfThisForm: not all products are packed, or the MLPs are of several widths.

@@ -1,13 +1,14 @@
-"""A draft in one call of C: forwards one behind the other with the choices between them, and no interpreter."""
+"""A draft in one call of C: forwards one after the other with sampling between them, and no interpreter."""
 
 import sys
 from collections.abc import Callable, Sequence
 from ctypes import c_int32
+from itertools import chain
 
 from specgate.runtime.attention.interface import Inputs
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cpu.decoder import DecoderKernel
-from specgate.runtime.one_call import Drafted, is_plain
+from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 
@@ -26,7 +27,7 @@ class CpuDrafter:
         self._interrupt = c_int32(0)
 
     def interrupt(self) -> None:
-        """End the draft that runs behind its present token. From any thread."""
+        """End the draft that runs after its present token. From any thread."""
         self._interrupt.value = 1
 
     def resume(self) -> None:
@@ -35,15 +36,14 @@ class CpuDrafter:
 
     def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
         """Return whether it can choose so. All are of one law."""
-        return all(map(is_plain, choices))
+        return all(step.is_plain for step in choices)
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Run up to ``num_steps`` forwards; fewer where it was interrupted."""
         params = choices[0].params
-        steps = [] if params.greedy else list(zip(*(one.noise_keys(num_steps) for one in choices), strict=True))
-        keys = [key for step in steps for key in step]
+        keys = list(chain(*zip(*(one.noise_keys(num_steps) for one in choices), strict=True)))
         logits, table = self._kernel.draft(
             self._inputs(batch), num_steps, self._interrupt, keys, params.temperature, choices[0].vocab_size
         )
-        # Told of all steps, then cut up by sequences.
+        # By steps, then cut up by sequences.
         return Drafted(list(logits.unbind(1)), table.transpose(0, 1).tolist())

@@ -5,20 +5,19 @@ EPYC, and 6.3 without, the draft's 1.27 and 0.67. The operations are recorded by
 them with no lock held but in attention, which stays ours. (torch calls that deprecated in favour of compilers, which
 take minutes for what takes a second here. Where it is gone, all runs as if it had never been there.)
 
-Numbers of rows that are multiplied alike share a graph; a lone row has its own. A model that looks at its numbers to
-decide what to do is not recorded, and no graph is used that was not compared, bit for bit.
+A lone row has a graph of its own; all other numbers of rows share one. A model that looks at its numbers to decide what
+to do is not recorded, and no graph is used that was not compared, bit for bit.
 """
 
 import itertools
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from specgate.errors import UnsupportedArchitecture
-from specgate.runtime.attention.interface import Batch, Forward, Inputs
-from specgate.runtime.cpu.linear import Product, Products
+from specgate.runtime.attention.interface import Batch, Forward, Inputs, LayerCall
 from specgate.runtime.warnings_lock import WARNINGS_LOCK
 
 MOST_ROWS = 64
@@ -27,13 +26,6 @@ FIRST_REPLAYS = 3
 """torch looks at the first of them, and makes of a graph what it replays from then on."""
 
 Replay = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-class GraphKind(NamedTuple):
-    """What numbers of rows have in common that share a graph."""
-
-    product: Product | None
-    is_lone: bool
 
 
 _callers = itertools.count()
@@ -57,7 +49,7 @@ def _attend(
     batch.num_calls += 1
     batch.num_windows += bool(window)
     try:
-        return batch.attend(layer, query, key, value, scale=scale, window=window, softcap=softcap)
+        return batch.attend(LayerCall(layer, scale, window, softcap), query, key, value)
     except Exception as error:
         _raised[caller] = error
         raise
@@ -78,35 +70,19 @@ class _Recorded:
         self._caller = caller
         self.num_calls = self.num_windows = 0
 
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        scale: float | None,
-        window: int,
-        softcap: float | None,
-    ) -> torch.Tensor:
-        attended: torch.Tensor = torch.ops.specgate.attend(
-            query, key, value, self._caller, layer, scale, window, softcap
-        )
+    def attend(self, call: LayerCall, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        attended: torch.Tensor = torch.ops.specgate.attend(query, key, value, self._caller, *call)
         return attended
 
 
 class CpuGraphs:
-    """The recorded forwards of one model.
+    """The recorded forwards of one model, which ``call`` runs."""
 
-    Args:
-        products: by which the model's layers multiply.
-    """
-
-    def __init__(self, call: Forward, products: Products) -> None:
+    def __init__(self, call: Forward) -> None:
         self._call = call
-        self._products = products
         self._caller = next(_callers)
-        self._replays: dict[GraphKind, Replay] = {}
+        self._replays: dict[bool, Replay] = {}
+        """By whether the row is a lone one."""
 
     def __bool__(self) -> bool:
         """Return whether anything is recorded."""
@@ -116,23 +92,18 @@ class CpuGraphs:
         """Forget all that was recorded."""
         self._replays = {}
 
-    def kind(self, num_rows: int) -> GraphKind:
-        """Return what numbers of rows must have in common to share a graph."""
-        return GraphKind(self._products.of(num_rows), num_rows == 1)
-
     def fit(self, inputs: Inputs) -> bool:
         """Return whether there is a graph for these rows, all of whose logits are wanted."""
         num_rows = len(inputs.token_ids)
-        is_few = inputs.keep is None and num_rows <= MOST_ROWS
-        return bool(self._replays) and is_few and self.kind(num_rows) in self._replays
+        return inputs.keep is None and num_rows <= MOST_ROWS and (num_rows == 1) in self._replays
 
     def __call__(self, inputs: Inputs) -> torch.Tensor:
         """Return the logits of all rows, [rows, vocabulary], in the model's dtype."""
-        logits: torch.Tensor = self._with(inputs, self._replays[self.kind(len(inputs.token_ids))])
+        logits: torch.Tensor = self._with(inputs, self._replays[len(inputs.token_ids) == 1])
         return logits
 
     def record(self, inputs: Inputs) -> None:
-        """Record the forward of these rows, and so that of all that are multiplied alike.
+        """Record the forward of a lone row, or of several.
 
         Raises:
             UnsupportedArchitecture: what the model does depends on numbers that it computes.
@@ -143,15 +114,14 @@ class CpuGraphs:
 
         from torch.jit import TracerWarning  # type: ignore[attr-defined]  # here, since torch may drop it
 
-        num_rows = len(inputs.token_ids)
-        with WARNINGS_LOCK, warnings.catch_warnings(record=True) as told, self._products.recorded_for(num_rows):
+        with WARNINGS_LOCK, warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             replay: Replay = self._with(inputs, lambda *rows: torch.jit.trace(forward, rows, check_trace=False))
-        if looked := [one for one in told if issubclass(one.category, TracerWarning)]:
+        if looked := [one for one in caught if issubclass(one.category, TracerWarning)]:
             raise UnsupportedArchitecture(f"it looks at its numbers: {str(looked[0].message).partition('.')[0]}")
         for _ in range(FIRST_REPLAYS):
             self._with(inputs, replay)
-        self._replays[self.kind(num_rows)] = replay
+        self._replays[len(inputs.token_ids) == 1] = replay
 
     def _with(self, inputs: Inputs, function: Callable[[torch.Tensor, torch.Tensor], Any]) -> Any:
         _running[self._caller] = inputs.ragged

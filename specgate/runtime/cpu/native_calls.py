@@ -48,7 +48,7 @@ class Decoder(Structure):
     ]  # fmt: skip
 
 
-class Batch(Structure):
+class NativeBatch(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("token_ids", "positions", "keep", "sequences", "pages")),
         *((name, c_int64) for name in ("num_rows", "num_kept", "num_sequences", "num_positions")),
@@ -65,8 +65,13 @@ class RowSampling(Structure):
     ]  # fmt: skip
 
 
-class Draft(Structure):
-    _fields_ = [("batch", Batch), ("choosing", RowSampling), ("num_steps", c_int64), ("interrupt", POINTER(c_int32))]
+class NativeDraft(Structure):
+    _fields_ = [
+        ("batch", NativeBatch),
+        ("choosing", RowSampling),
+        ("num_steps", c_int64),
+        ("interrupt", POINTER(c_int32)),
+    ]
 
 
 @cache
@@ -74,9 +79,9 @@ def _library() -> ctypes.CDLL:
     library = cpu_library.load()
     if library is None:
         raise InternalError(cpu_library.why_not())
-    library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(Batch)]
+    library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(NativeBatch)]
     library.specgate_choose.argtypes = [c_int, POINTER(RowSampling)]
-    library.specgate_draft.argtypes = [c_int, POINTER(Decoder), POINTER(Draft)]
+    library.specgate_draft.argtypes = [c_int, POINTER(Decoder), POINTER(NativeDraft)]
     library.specgate_product.argtypes = [c_int, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]
     library.specgate_scratch_floats.argtypes = [POINTER(Decoder), c_int64, c_int64]
     library.specgate_scratch_floats.restype = c_int64
@@ -110,18 +115,18 @@ def scratch_floats(decoder: Decoder, num_rows: int, num_kept: int) -> int:
     return int(_library().specgate_scratch_floats(decoder, num_rows, num_kept))
 
 
-def forward(decoder: Decoder, batch: Batch) -> None:
+def forward(decoder: Decoder, batch: NativeBatch) -> None:
     """Run all layers. The interpreter is free meanwhile."""
     _check(_library().specgate_forward(kernels(), decoder, batch))
 
 
-def draft(decoder: Decoder, batch: Batch, choosing: RowSampling, num_steps: int, interrupt: c_int32) -> int:
-    """Run forwards one behind the other, each on what was chosen from the one before; return how many.
+def draft(decoder: Decoder, batch: NativeBatch, choosing: RowSampling, num_steps: int, interrupt: c_int32) -> int:
+    """Run forwards one after the other, each on what was sampled from the one before; return how many.
 
     The arguments are for the first one; keys, logits and table have places for all. It ends early once ``interrupt``
     is not 0, which another thread may see to: the interpreter is free meanwhile.
     """
-    whole = Draft(batch, choosing, num_steps, ctypes.pointer(interrupt))
+    whole = NativeDraft(batch, choosing, num_steps, ctypes.pointer(interrupt))
     _check(_library().specgate_draft(kernels(), decoder, whole))
     return int(whole.num_steps)
 
@@ -136,7 +141,7 @@ def choose(logits: torch.Tensor, keys: Sequence[int], temperature: float, with_p
 def choosing_of(
     logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool, table: torch.Tensor
 ) -> RowSampling:
-    """Return how rows of logits [rows, vocabulary] are chosen, and where it is told: float64 [rows, 4]."""
+    """Return how rows of logits [rows, vocabulary] are sampled, with a table for the result, float64 [rows, 4]."""
     rows, vocabulary = logits.shape
     choosing = RowSampling(
         logits.data_ptr(), logits.stride(0), vocabulary, rows, None, temperature if keys else 1.0, with_probs,

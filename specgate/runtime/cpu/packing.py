@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,16 +13,20 @@ from torch import nn
 from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.runtime.cpu import panels
-from specgate.runtime.cpu.linear import GAIN, some_of
 from specgate.runtime.cpu.panels import Panels, pack
 from specgate.runtime.stored_weights import put_away, stand_in, weight_of
-from specgate.runtime.timing import is_clearly_faster
 
 COMPARED_ROWS = (1, 2, 4, 8)
 """A token alone, and a verification: what a forward's cost must not grow with."""
 LEAST_TIMED_NUMBERS = 1 << 18
 """Of a weight that is timed. With a smaller one the time is that of calling what multiplies, the choice another one at
 every load, and the fewest calls are those over panels: one for all layers."""
+TIMED_NUMBERS = 16 << 20
+"""How many of a model's weights are timed: more than a core's own cache holds."""
+GAIN = 1.05
+"""How much faster torch's product must be, so that noise seldom decides."""
+_REPEATS = 5
+"""The best of several turns, so that a busy moment of the machine does not decide."""
 _DTYPES = (torch.float32, torch.bfloat16)
 _log = logging.getLogger(__name__)
 
@@ -57,9 +61,10 @@ def pack_layers(model: nn.Module) -> bool:
     return True
 
 
-def panels_serve(model: nn.Module) -> bool:
-    """Return whether a model's products are packed."""
-    return any(panels_of(layer) for layer in model.modules())
+def is_float32_on_cpu(model: nn.Module) -> bool:
+    """Return whether a model is one for which a row's time is that of calling and of torch's plain products."""
+    first = next(model.parameters())
+    return first.device.type == "cpu" and first.dtype is torch.float32
 
 
 def panels_of(layer: nn.Module) -> Panels | None:
@@ -82,16 +87,32 @@ def bytes_of(model: nn.Module) -> int:
 @torch.inference_mode()
 def is_torch_faster(weights: Sequence[torch.Tensor], timer: Timer | None = None) -> bool:
     """Return whether torch multiplies so much faster by some of these weights that panels would lose at every width."""
-    some = [
-        weight.float() for weight in some_of([weight for weight in weights if weight.numel() >= LEAST_TIMED_NUMBERS])
-    ]
-    if not some:
+    timed = [weight.float() for weight in _some_of([one for one in weights if one.numel() >= LEAST_TIMED_NUMBERS])]
+    if not timed:
         return False
-    time_it = timer or partial(_seconds, some, [pack(weight) for weight in some])
+    time_it = timer or partial(_seconds, timed, [pack(weight) for weight in timed])
     return all(
-        is_clearly_faster(partial(time_it, True, num_rows), partial(time_it, False, num_rows), GAIN)
-        for num_rows in COMPARED_ROWS
+        _best_s(time_it, True, num_rows) * GAIN < _best_s(time_it, False, num_rows) for num_rows in COMPARED_ROWS
     )
+
+
+def _some_of(weights: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield weights of every shape, about as many numbers of each as of any other; of a large one its first rows."""
+    shapes: dict[torch.Size, list[torch.Tensor]] = {}
+    for weight in weights:
+        shapes.setdefault(weight.shape, []).append(weight)
+    for alike in shapes.values():
+        room = TIMED_NUMBERS // len(shapes)
+        for weight in alike:
+            some = weight[: max(room // weight[0].numel(), 1)]
+            yield some
+            room -= some.numel()
+            if room <= 0:
+                break
+
+
+def _best_s(time_it: Timer, is_torch: bool, num_rows: int) -> float:
+    return min(time_it(is_torch, num_rows) for _ in range(_REPEATS))
 
 
 def _seconds(weights: Sequence[torch.Tensor], packed: Sequence[Panels], is_torch: bool, num_rows: int) -> float:

@@ -1,8 +1,8 @@
 """Weights in panels of 16 outputs: one stream of memory, read once for up to twelve rows.
 
 torch takes two to three times as long for 4 rows as for one, although what is read is the same. A product over panels
-(``native/product.h``) takes about as long for both, and a row's numbers are the same whoever shares its call. bfloat16
-stays that in memory and is widened on its way into a register: the numbers are those of float32, at half the bytes.
+(``native/product.h``) takes about as long for both, and a row's numbers do not depend on other rows of its call.
+bfloat16 stays that in memory and is widened on its way into a register: float32's numbers at half the bytes.
 """
 
 from typing import Any, NamedTuple, Self, cast

@@ -13,8 +13,9 @@ import triton.language as tl
 
 from specgate.errors import reason_of
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Chooser, SamplingStep, chosen_on_device
+from specgate.runtime.batch_sampler import Chooser, chosen_on_device
 from specgate.runtime.cuda.gumbel import gumbel
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.types import SamplingParams
 
 _BLOCK = 2048
@@ -37,7 +38,7 @@ def chooser_on(device: torch.device, dtype: torch.dtype, vocab_size: int) -> Cho
         for temperature, with_probs in product((0.0, 0.7), (False, True)):
             choosing = SamplingStep(SamplingParams(temperature=temperature), 1, 0, vocab_size, with_probs=with_probs)
             expected = chosen_on_device([logits], [choosing]).double()
-            keys = choosing.noise_keys(len(logits)) if temperature else []
+            keys = choosing.noise_keys(len(logits))
             torch.testing.assert_close(choose(logits, keys, temperature, with_probs), expected, rtol=0.0, atol=_CLOSE)
     # A kernel that is compiled here fails in the ways of its compiler.
     except Exception as error:

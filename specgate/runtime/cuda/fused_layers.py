@@ -1,7 +1,7 @@
 """Fewer kernels a decoder layer, in unchanged HuggingFace models: on a GPU a small one takes as long as launching it.
 
 A Llama layer's 26 kernels become 10: products of the same input are one product, and rotary position embedding, the
-gate of an MLP, the writing of keys and values, and an addition with the norm behind it are one kernel each. How an MLP
+gate of an MLP, the writing of keys and values, and an addition with the norm after it are one kernel each. How an MLP
 gates and a model rotates is not guessed by a name: it is compared with the model's own on some rows, and left alone
 where it is another way. The self-check that ends every load looks at this very path.
 """
@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specgate.runtime.cuda.comparing import are_same, numbers
-from specgate.runtime.cuda.fused_residuals import fuse_residuals
+from specgate.runtime.cuda.fused_residuals import are_same, fuse_residuals, numbers
 from specgate.runtime.cuda.joined import joined_weight
 
 _ROTATION = "apply_rotary_pos_emb"
@@ -47,7 +46,7 @@ def fuse_with(model: nn.Module, kernels: Any) -> None:
         _share_product(module, ("q_proj", "k_proj", "v_proj"))
     fuse_residuals(model, kernels.add_rms_norm)
     if next(model.parameters()).device.type == "cuda":
-        # The weights were copied: what they took before is nobody's, and memory is shared out by what is free.
+        # The weights were copied. Their old memory must be free before pages are sized by free memory.
         torch.cuda.empty_cache()
 
 
@@ -68,7 +67,7 @@ class _Product:
     def part(self, index: int) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return what stands for one of the layers: the first that is asked computes for all, until the last was.
 
-        It knows its input by identity: a model that changed it in place between two of them would be told apart by the
+        It knows its input by identity: a model that changed it in place between two of them would be found by the
         self-check.
         """
 
@@ -136,7 +135,7 @@ def _fuse_rotation(module: nn.Module, rotated: Callable[..., tuple[torch.Tensor,
         return
 
     def turned(*tensors: torch.Tensor, **options: Any) -> Any:
-        # Some turn a part of each head alone, and tell by the angles.
+        # Some turn a part of each head alone, which their angles show.
         is_whole = len(tensors) == 4 and not options and tensors[2].shape[-1] == tensors[0].shape[-1]
         return rotated(*tensors) if is_whole else own(*tensors, **options)
 

@@ -5,7 +5,7 @@ smaller than its bucket is padded, see ``packing``. What fits no bucket, prompts
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
@@ -202,24 +202,6 @@ class Graph:
         self._logits.copy_(self._call(self._inputs))
 
 
-class Graphs:
-    """All graphs of one model over its pages."""
-
-    def __init__(self, graphs: Iterable[Graph]) -> None:
-        self._by_size = sorted(graphs, key=lambda graph: _size(graph.bucket))
-
-    def __len__(self) -> int:
-        return len(self._by_size)
-
-    @property
-    def buckets(self) -> list[Bucket]:
-        return [graph.bucket for graph in self._by_size]
-
-    def fitting(self, batch: Sequence[Rows]) -> Graph | None:
-        """Return the smallest graph that holds the batch; None: it runs without one."""
-        return next((graph for graph in self._by_size if graph.fits(batch)), None)
-
-
 @torch.inference_mode()
 def capture(
     buckets: Sequence[Bucket],
@@ -229,8 +211,8 @@ def capture(
     logits: torch.Tensor,
     capturer: Capturer,
     progress: Progress,
-) -> Graphs:
-    """Capture a graph for each bucket, in order.
+) -> list[Graph]:
+    """Capture a graph for each bucket, in order; return them, the smallest first.
 
     Args:
         logits: [rows of the largest bucket, vocabulary]; every replay leaves its own there.
@@ -242,4 +224,4 @@ def capture(
         graph.capture(capturer)
         graphs.append(graph)
     progress("graphs", len(buckets), len(buckets))
-    return Graphs(graphs)
+    return sorted(graphs, key=lambda graph: _size(graph.bucket))

@@ -1,4 +1,4 @@
-"""Linear layers of the same input as one matrix, whoever asks first."""
+"""Linear layers of the same input as one matrix."""
 
 from collections.abc import Sequence
 from itertools import pairwise

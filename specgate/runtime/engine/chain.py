@@ -1,8 +1,7 @@
 """Forwards in a row on tokens that the host has not read: a draft of γ tokens waits for its device once, not γ times.
 
-Where the runner has a drafter, all of them are one call. Else what a forward chose is written into the inputs of the
-next one on the device itself: the host launches all of them, one behind the other. It reads all that was chosen in one
-go.
+Where the runner has a drafter, all forwards are one call. Else the device itself writes what a forward sampled into the
+inputs of the next one: the host launches all forwards, one after the other, and reads all tokens at once.
 """
 
 import logging
@@ -12,10 +11,11 @@ from typing import NamedTuple
 import torch
 
 from specgate.errors import NonFiniteLogits, reason_of
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answer_of, chosen_on_device
+from specgate.runtime.batch_sampler import answer_of, chosen_on_device
 from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _UNREAD = 0
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Link(NamedTuple):
-    """One sequence of a chain: the rows of its first forward, whose last one's logits are wanted, and how to choose."""
+    """One sequence of a chain: the rows of its first forward, of which the last one's logits are wanted."""
 
     rows: Rows
     sample: SamplingStep
@@ -36,14 +36,16 @@ def in_one_call(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> b
     return runner.drafter is not None and runner.drafter.fits(batch, choices, num_steps)
 
 
-def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> list[Answer | NonFiniteLogits] | None:
-    """Run ``num_steps`` forwards; return each sequence's logits [steps, vocabulary] and what was chosen from them.
+def run_chain(
+    runner: ModelRunner, links: Sequence[Link], num_steps: int
+) -> list[ForwardResult | NonFiniteLogits] | None:
+    """Run ``num_steps`` forwards; return each sequence's logits [steps, vocabulary] and what was sampled from them.
 
-    All tokens but the last one are then the sequence's, and cached. There is room for them, and all links choose by one
-    law. Where they are one call, that may end earlier. None: a forward failed, and all sequences are as they were.
+    All tokens but the last one are then the sequence's, and cached. There is room for them, and all links sample by one
+    law. A drafter's call may end earlier. None: a forward failed, and all sequences are as they were.
 
     Raises:
-        Exception: the device is lost, for everybody.
+        Exception: the device is lost, for all tasks.
     """
     lengths = [len(link.rows.sequence) for link in links]
     drafted = None
@@ -89,5 +91,5 @@ def _forwards(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> Dra
         logits.append(runner.forward(batch, token_ids=tables[-1][:, 0].long() if step else None))
         choices = [link.sample._replace(position=link.sample.position + step) for link in links]
         tables.append(chosen_on_device(logits[-1], choices, runner.chooser))
-    # Told of all steps, then cut up by sequences.
+    # By steps, then cut up by sequences.
     return Drafted([torch.cat(own) for own in zip(*logits, strict=True)], torch.stack(tables, 1).tolist())

@@ -8,7 +8,6 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.decoder.shape import shape_of
 from specgate.runtime.cuda.decoder.weights import stack_weights
@@ -20,6 +19,7 @@ from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import compare
 from specgate.runtime.loading import LoadedModel, Progress
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 from specgate.types import SamplingParams
 
@@ -104,8 +104,8 @@ def add_drafter(
             wait_for(runner.device)
     times.sort(key=lambda one: one[0])
     runner.drafter = times[0][1]
-    told = (f"{drafter.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
-    runner.drafts_by = f"{', '.join(told)} us a token"
+    times_us = (f"{drafter.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
+    runner.drafts_by = f"{', '.join(times_us)} us a token"
     progress("drafts", len(drivers), len(drivers))
 
 

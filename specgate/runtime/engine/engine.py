@@ -1,7 +1,7 @@
-"""The one thread that owns the device. Work is generators that yield rows and receive their logits and choices.
+"""The one thread that owns the device. Work is generators that yield rows and receive logits and sampled tokens.
 
-The loop lets the scheduler choose among what all generators need, runs one forward, makes the choices of all of them
-together and hands everybody its part. So sessions batch by themselves, and prefills mix with decodes.
+The loop asks the scheduler which needs of all generators run, runs one forward, samples for all of them together and
+hands each its result. So sessions batch by themselves, and prefills mix with decodes.
 """
 
 import asyncio
@@ -11,37 +11,26 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
 
-from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers, have_one_law
+from specgate.errors import EngineFailed, InternalError, NonFiniteLogits
+from specgate.runtime.batch_sampler import answers, have_one_law
 from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
+from specgate.runtime.engine.jobs import Job, Task
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
+from specgate.runtime.scheduler import Limits, Rows, Scheduler
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Task = Generator[ForwardRequest, Answer, T]
-"""Work for the engine: yields what it needs, receives the answer, returns its result."""
 _IDLE_BEAT_S = 0.25
 _STALL_S = 0.05
-"""Where all that is ready waits for pages, nothing can run until somebody comes or goes."""
-
-
-class Job:
-    """One generator on its way through the engine."""
-
-    __slots__ = ("future", "generator", "need")
-
-    def __init__(self, generator: Task[Any]) -> None:
-        self.generator = generator
-        self.future: Future[Any] = Future()
-        self.need: ForwardRequest
+"""How long the loop waits for a task where all that is ready waits for pages."""
 
 
 class Engine:
@@ -50,9 +39,9 @@ class Engine:
     Args:
         runner: the model; only the engine's thread touches it from now on.
         limits: of one forward.
-        chains: run several forwards in a row where a task lets it and nobody else waits. It pays on a device that works
-            while the host goes on, and delays whoever comes meanwhile. Those of one call are run in any case: it ends
-            early for who comes.
+        chains: run several forwards in a row where all tasks of a batch allow it and no other task waits. It pays on a
+            device that works while the host goes on; a task that arrives meanwhile waits longer. Forwards of one call
+            are run in any case: the call ends early when a task arrives.
         on_failure: called on the engine's thread when it dies; the process is expected to exit.
     """
 
@@ -95,7 +84,7 @@ class Engine:
 
     @property
     def forward_age_us(self) -> int:
-        """Since the last forward began. For tasks, to which it is the one that they were just given logits of."""
+        """Microseconds since the last forward began: for a task, the one whose logits it was just given."""
         return int((time.monotonic() - self._forward_start_s) * 1e6)
 
     @property
@@ -112,12 +101,12 @@ class Engine:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            # At once, not by a callback later: the caller is about to give the task's pages back.
+            # At once, not by a later callback: the caller is about to give the task's pages back.
             future.cancel()
             raise
 
     def post(self, function: Callable[[], None]) -> Future[None]:
-        """Run a plain function on the engine's thread, after the forward that runs now; the future tells when."""
+        """Run a plain function on the engine's thread, after the forward that runs now; the future is done after it."""
 
         def task() -> Task[None]:
             function()
@@ -136,8 +125,8 @@ class Engine:
         if (drafter := self.runner.drafter) is not None:
             drafter.interrupt()
         if not self._thread.is_alive() or self._ended:
-            # Nobody looks into the inbox any more.
-            _settle(job, error=EngineFailed("the engine is not running"))
+            # The inbox is not read any more.
+            job.fail(EngineFailed("the engine is not running"))
         return job.future
 
     def _run(self) -> None:
@@ -171,13 +160,13 @@ class Engine:
             self._check_pages()
 
     def _check_pages(self) -> None:
-        """While nothing runs: a lost page or one with two owners ends the engine before it mixes two texts."""
+        """Check pages while nothing runs: a lost page, or one with two owners, ends the engine before two texts mix."""
         if not (self._ready or self._checked):
             self.runner.pool.check_integrity()
             self._checked = True
 
-    def _conclude(self, job: Job, rows: Rows, outcome: Answer | Exception) -> None:
-        """Queue a job again whose rows were but a part of what it needs; else hand it the outcome."""
+    def _conclude(self, job: Job, rows: Rows, outcome: ForwardResult | Exception) -> None:
+        """Hand a job its outcome, or queue it again where only a part of its rows was run."""
         sequence = rows.sequence
         if isinstance(outcome, NonFiniteLogits):
             self.runner.pool.release(sequence, poisoned=True)
@@ -186,24 +175,10 @@ class Engine:
         else:
             self._ready.append(job)
 
-    def _advance(self, job: Job, outcome: Answer | Exception | None) -> None:
-        """Hand an outcome to the job's generator and queue it again with what it needs next."""
-        if job.future.cancelled():
-            job.generator.close()
-            return
-        try:
-            if isinstance(outcome, Exception):
-                job.need = job.generator.throw(outcome)
-            else:
-                job.need = job.generator.send(outcome) if outcome is not None else next(job.generator)
+    def _advance(self, job: Job, outcome: ForwardResult | Exception | None) -> None:
+        """Hand an outcome to a job, and queue it again if it needs more."""
+        if job.advance(outcome):
             self._ready.append(job)
-        except StopIteration as stop:
-            _settle(job, result=stop.value)
-        except SpecgateError as error:
-            _settle(job, error=error)
-        except Exception as error:
-            log.exception("a task failed")
-            _settle(job, error=InternalError(type(error).__name__))
 
     def _next_batch(self) -> dict[Job, Rows]:
         """Take the jobs that run now; drop those that were cancelled, or whose sequence was closed under them."""
@@ -212,23 +187,22 @@ class Engine:
             if not job.future.cancelled() and self.runner.pool.is_open(job.need.sequence):
                 waiting.append(job)
             else:
-                job.generator.close()
-                _settle(job, error=InternalError("the sequence was closed"))
+                job.fail(InternalError("the sequence was closed"))
         plan = self._scheduler.plan([job.need for job in waiting])
         self._ready = deque(job for index, job in enumerate(waiting) if index not in plan)
         return {waiting[index]: rows for index, rows in plan.items()}
 
-    def _chain(self) -> Sequence[Answer | NonFiniteLogits] | None:
-        """Run several forwards in a row if all of the batch let it and nobody else waits; None: they did not run.
+    def _chain(self) -> Sequence[ForwardResult | NonFiniteLogits] | None:
+        """Run several forwards in a row if all of the batch allow it and no other job waits; None: they did not run.
 
-        Guesses take turns with what is asked for, a token at a time, unless all of theirs are one call.
+        Branches run a token at a time between other jobs, unless their whole draft is one call.
         """
         needs = [job.need for job in self._batch]
         num_steps = min((need.most_steps for need in needs), default=1)
         if num_steps == 1 or not have_one_law(need.sample for need in needs):
             return None
         if (drafter := self.runner.drafter) is not None:
-            # Before the look at who waits: whoever comes behind it ends the call.
+            # Before the inbox is read: a job that arrives after this ends the call.
             drafter.resume()
         if self._ready or not self._inbox.empty() or not all(rows.num_logits for rows in self._batch.values()):
             return None
@@ -241,22 +215,24 @@ class Engine:
         self._forward_start_s = time.monotonic()
         return run_chain(self.runner, links, num_steps)
 
-    def _answer(self, batch: list[tuple[Rows, SamplingStep | None]]) -> list[Answer | Exception]:
-        """Return each entry's answer, or the error that is its own.
+    def _answer(self, batch: list[tuple[Rows, SamplingStep | None]]) -> list[ForwardResult | Exception]:
+        """Return each entry's result, or the error that is its own.
 
-        Running rows twice is harmless, the same keys and values are written to the same places; but once they are
-        marked cached, only the choice is made again.
+        Rows may be run twice: the same keys and values are written to the same places. Once they are marked cached,
+        only sampling is done again.
         """
         self._forward_start_s = time.monotonic()
         outcomes: list[Any] = each_its_own(self.runner.forward, [rows for rows, _ in batch])
         sound = [i for i, outcome in enumerate(outcomes) if not isinstance(outcome, Exception)]
-        chosen = each_its_own(self._choices, [(outcomes[i], _complete(*batch[i])) for i in sound])
-        for index, outcome in zip(sound, chosen, strict=True):
+        # A part of a prompt has no logits yet, and nothing is sampled.
+        steps = [step if rows.num_logits else None for rows, step in batch]
+        sampled = each_its_own(self._sample, [(outcomes[i], steps[i]) for i in sound])
+        for index, outcome in zip(sound, sampled, strict=True):
             outcomes[index] = outcome
         return outcomes
 
-    def _choices(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[Answer | NonFiniteLogits]:
-        return answers([logits for logits, _ in batch], [choose for _, choose in batch], self.runner.chooser)
+    def _sample(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[ForwardResult | NonFiniteLogits]:
+        return answers([logits for logits, _ in batch], [step for _, step in batch], self.runner.chooser)
 
     def _fail_all(self) -> None:
         self._ended = True
@@ -266,19 +242,4 @@ class Engine:
             if job is not None:
                 jobs.append(job)
         for job in jobs:
-            job.generator.close()
-            _settle(job, error=EngineFailed("the engine stopped"))
-
-
-def _complete(rows: Rows, choose: SamplingStep | None) -> SamplingStep | None:
-    """Return how to choose, once all that is needed has been run."""
-    return choose if rows.num_logits else None
-
-
-def _settle(job: Job, *, result: Any = None, error: BaseException | None = None) -> None:
-    """Set the future unless its owner cancelled it meanwhile."""
-    if not job.future.done() and job.future.set_running_or_notify_cancel():
-        if error is None:
-            job.future.set_result(result)
-        else:
-            job.future.set_exception(error)
+            job.fail(EngineFailed("the engine stopped"))

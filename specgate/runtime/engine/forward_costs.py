@@ -1,4 +1,4 @@
-"""What forwards take, measured when a service has loaded, so that nobody has to find out on a user's request."""
+"""What forwards take, measured when a service has loaded, so that no user's request has to measure it."""
 
 import time
 
@@ -11,9 +11,9 @@ from specgate.types import ForwardCost
 WIDTHS = (1, 2, 3, 4, 6, 9, 17)
 """Rows: a token alone, and those of a proposal of up to 16 tokens. Not on a line on a CPU, nearly alike on a GPU."""
 CONTEXT_TOKENS = 32
-"""That all rows look back at: short, since what a longer text adds to a forward is small beside its weights."""
+"""How far all rows look back: a longer text adds little to a forward beside its weights."""
 MOST_REPEATS, BUDGET_S = 7, 1.0
-"""Of each width, one after the other so that a neighbour's noise hits all; fewer where a model takes long for that."""
+"""Widths take turns, so that a neighbour's noise hits all of them; a slow model gets fewer turns."""
 
 
 def measure_forwards(runner: ModelRunner, *, drafts: bool = False) -> tuple[ForwardCost, ...]:

@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
-from specgate.runtime.cpu.graphs import MOST_ROWS, GraphKind
+from specgate.runtime.cpu.graphs import MOST_ROWS
 from specgate.runtime.cuda.decoder.few_rows import FewRows
 from specgate.runtime.cuda.graphs import Bucket, Capturer, buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
@@ -46,11 +46,11 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
     """Record the forwards of few rows on the CPU and check each; False: the model does not let us, none are used."""
     progress("graphs", 0, 1)
     try:
-        for alike in _alike(runner):
-            with opened(runner, _halves(runner, alike[0])) as batch:
+        for num_rows, largest in ((1, 1), (2, MOST_ROWS)):
+            with opened(runner, _halves(runner, num_rows)) as batch:
                 runner.record(batch)
-            for num_rows in {alike[0], alike[-1]}:
-                with opened(runner, _halves(runner, num_rows)) as batch:
+            for checked in {num_rows, largest}:
+                with opened(runner, _halves(runner, checked)) as batch:
                     _compare_bits(*_both_ways(runner, batch))
     # Whatever keeps a model from being recorded, it serves without.
     except Exception as error:
@@ -58,14 +58,6 @@ def add_cpu_graphs(runner: ModelRunner, progress: Progress) -> bool:
         runner.cpu_graphs.drop()
     progress("graphs", 1, 1)
     return bool(runner.cpu_graphs)
-
-
-def _alike(runner: ModelRunner) -> list[list[int]]:
-    """Return numbers of rows, those together that share a graph."""
-    kinds: dict[GraphKind, list[int]] = {}
-    for num_rows in range(1, MOST_ROWS + 1):
-        kinds.setdefault(runner.cpu_graphs.kind(num_rows), []).append(num_rows)
-    return list(kinds.values())
 
 
 def _halves(runner: ModelRunner, num_rows: int) -> list[int]:
@@ -98,14 +90,14 @@ def _both_ways(runner: ModelRunner, batch: Sequence[Rows]) -> tuple[list[torch.T
 
 @contextmanager
 def opened(runner: ModelRunner, widths: Sequence[int], head: int = _HEAD) -> Iterator[list[Rows]]:
-    """Open sequences with so many rows each behind a head that is cached."""
+    """Open sequences with so many rows each after a cached head."""
     sequences = [_open(runner, i, head + width) for i, width in enumerate(widths)]
     try:
         runner.forward([Rows(sequence, head, 0) for sequence in sequences], use_graphs=False)
         yield [Rows(sequence, width, width) for sequence, width in zip(sequences, widths, strict=True)]
     finally:
         for sequence in sequences:
-            # Nobody shares what a graph wrote that is perhaps wrong.
+            # What a graph wrote may be wrong, and is not shared.
             runner.pool.release(sequence, poisoned=True)
             runner.pool.free(sequence)
 

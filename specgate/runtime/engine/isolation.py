@@ -17,7 +17,7 @@ def each_its_own(run: Callable[[list[Part]], Sequence[Outcome]], batch: list[Par
     """Run a batch; one that fails is run again one by one, so that the others get what is theirs.
 
     Raises:
-        Exception: the device is lost, for everybody.
+        Exception: the device is lost, for all parts.
     """
     if not batch:
         return []
@@ -41,5 +41,5 @@ def _as_specgate_error(error: Exception) -> SpecgateError:
 
 
 def device_is_lost(error: Exception) -> bool:
-    """Return whether nobody can go on: a CUDA error other than out-of-memory leaves the context unusable."""
+    """Return whether the device is unusable, as its context is after any CUDA error but out-of-memory."""
     return not isinstance(error, torch.OutOfMemoryError) and "CUDA error" in str(error)

@@ -1,5 +1,6 @@
 """The model, its weights and its KV pages: rows of sequences in, logits out. The only user of the device."""
 
+import inspect
 from collections.abc import Sequence
 
 import torch
@@ -7,23 +8,50 @@ import torch
 from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.errors import ResourceExhausted
-from specgate.runtime.attention.interface import Batch, Forward, Kernel
-from specgate.runtime.attention.model_call import ModelCall
+from specgate.runtime.attention.interface import Batch, Forward, Inputs, Kernel
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import TokenPages, VarlenKernel
-from specgate.runtime.batch_sampler import Chooser, SamplingStep
+from specgate.runtime.batch_sampler import Chooser
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.drafting import CpuDrafter
 from specgate.runtime.cpu.graphs import CpuGraphs
-from specgate.runtime.cpu.linear import products_of
 from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
-from specgate.runtime.cuda.graphs import Bucket, Capturer, Graphs
+from specgate.runtime.cuda.graphs import Bucket, Capturer, Graph
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.one_call import Drafted, OneCallDrafter
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
+
+
+class ModelCall:
+    """A HuggingFace model, on whose layers the paged attention is set, as a function of one ragged batch.
+
+    Args:
+        loaded: the model; its padding rows of the vocabulary are cut off.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._keeps_some = "logits_to_keep" in inspect.signature(loaded.model.forward).parameters
+
+    def __call__(self, inputs: Inputs) -> torch.Tensor:
+        """Return the logits of the rows to keep, [rows, vocabulary], in the model's dtype."""
+        keep = inputs.keep
+        # To transformers 0 means all rows, and spares a copy.
+        extra = {"logits_to_keep": 0 if keep is None else keep} if self._keeps_some else {}
+        logits: torch.Tensor = self._loaded.model(
+            input_ids=inputs.token_ids[None],
+            position_ids=inputs.positions[None],
+            use_cache=False,
+            ragged=inputs.ragged,
+            **extra,
+        ).logits[0]
+        if keep is not None and not self._keeps_some:
+            logits = logits[keep]
+        return logits[:, : self._loaded.vocab_size]
 
 
 class ModelRunner:
@@ -36,7 +64,7 @@ class ModelRunner:
         kernel: how attention is computed; one sequence after the other where absent.
 
     Attributes:
-        call: computes a forward; whoever replaces it does so before graphs are recorded.
+        call: computes a forward; it is replaced before graphs are recorded, or not at all.
         chooser: see ``batch_sampler.answers``.
         why_no_graphs: why CUDA graphs could not be recorded; empty where they were, or were not asked for.
         drafter: drafts several tokens in one call; None: they are forwards in a row.
@@ -51,13 +79,13 @@ class ModelRunner:
         self.device = loaded.device
         self._pages = self.kernel.pages(self.pool.num_pages, page_size)
         self.call: Forward = self.kernel if isinstance(self.kernel, DecoderKernel) else ModelCall(loaded)
-        self._graphs: Graphs | None = None
+        self._graphs: list[Graph] = []
         has_library = self.device.type == "cpu" and cpu_library.instruction_set() is not InstructionSet.NONE
         self.chooser: Chooser | None = native_calls.choose if has_library else None
         self.why_no_graphs = ""
         self.drafter: OneCallDrafter | None = self._cpu_drafter()
         self.drafts_by = "forwards in a row"
-        self.cpu_graphs = CpuGraphs(self.call, products_of(loaded.model))
+        self.cpu_graphs = CpuGraphs(self.call)
         self.last_num_calls = self.last_num_windows = self.last_num_sequences = self.last_num_rows = 0
 
     @property
@@ -68,12 +96,12 @@ class ModelRunner:
     @property
     def buckets(self) -> list[Bucket]:
         """What has a graph, the smallest first."""
-        return self._graphs.buckets if self._graphs else []
+        return [graph.bucket for graph in self._graphs]
 
     def resize(self, kv_tokens: int) -> None:
         """Begin anew with pages for ``kv_tokens``, at least one. No sequence may be open; graphs are dropped.
 
-        Their memory is taken now, where a forward has told their shapes: nobody else can take it later.
+        A forward has shown their shapes, so their memory is taken now, before others can take it.
 
         Raises:
             ResourceExhausted: the memory is not there.
@@ -102,7 +130,7 @@ class ModelRunner:
 
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""
-        self._graphs, self.drafter = None, self._cpu_drafter()
+        self._graphs, self.drafter = [], self._cpu_drafter()
         self.cpu_graphs.drop()
 
     def _cpu_drafter(self) -> CpuDrafter | None:
@@ -120,12 +148,12 @@ class ModelRunner:
         ``token_ids`` [rows whose logits are wanted], int64 on the device, are what these rows hold in place of what
         their sequences say.
 
-        The logits are the caller's: a later forward does not change them, whether it was replayed or not.
-
-        Nobody has looked at them: whether they are finite is told when they come to the host, with what is chosen.
+        The logits are the caller's: a later forward does not change them, whether it was replayed or not. They may be
+        NaN or infinite: that shows when they are sampled.
         """
         self._pages.copy_rows(self.pool.take_copies())
-        graph = self._graphs.fitting(batch) if self._graphs and use_graphs else None
+        usable = self._graphs if use_graphs else []
+        graph = next((one for one in usable if one.fits(batch)), None)
         logits = self._run(batch, token_ids, use_graphs=use_graphs) if graph is None else graph.run(batch, token_ids)
         if graph is not None:
             self._tell(graph, batch)
@@ -165,7 +193,7 @@ class ModelRunner:
         return drafted
 
     def _mark(self, batch: Sequence[Rows]) -> None:
-        """Take it that these rows are cached."""
+        """Count these rows as cached."""
         for sequence, num_rows, _ in batch:
             sequence.num_cached += num_rows
             sequence.num_computed += num_rows
@@ -188,7 +216,7 @@ class ModelRunner:
         self._tell(inputs.ragged, batch)
         return logits
 
-    def _tell(self, ragged: "Batch | graphs.Graph", batch: Sequence[Rows]) -> None:
+    def _tell(self, ragged: "Batch | Graph", batch: Sequence[Rows]) -> None:
         self.last_num_calls, self.last_num_windows = ragged.num_calls, ragged.num_windows
         self.last_num_sequences, self.last_num_rows = len(batch), _num_rows(batch)
 

@@ -16,8 +16,7 @@ from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.batch_sampler import check_finite
 from specgate.runtime.cpu.decoder import DecoderKernel
-from specgate.runtime.cpu.linear import is_float32_on_cpu, speed_up_narrow_rows
-from specgate.runtime.cpu.packing import pack_layers, panels_serve
+from specgate.runtime.cpu.packing import is_float32_on_cpu, pack_layers
 from specgate.runtime.cuda.fused_layers import fuse_layers
 from specgate.runtime.decoder_form import NotOfThisForm
 from specgate.runtime.engine.few_rows import few_rows_of, serve_few_rows
@@ -34,7 +33,7 @@ _log = logging.getLogger(__name__)
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 _COMPARED_ROWS = 16
 _FEW_ROWS = (1, 4, _COMPARED_ROWS)
-# Others need a state of their own, or a mask that only shows far behind the rows compared here.
+# Others need a state of their own, or a mask that shows only far after the rows compared here.
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
 _FORWARD_ERRORS = (TypeError, ValueError, AttributeError, RuntimeError, IndexError)
 
@@ -64,8 +63,6 @@ def prepare(
     expected = [_eager_logits(loaded, ids) for ids in rows]
     _switch_attention(loaded)
     one_call = _packed(loaded) if packs else []
-    if not panels_serve(loaded.model):
-        speed_up_narrow_rows(loaded.model)
     fuse_norms(loaded.model)
     fuse_layers(loaded.model)
     *wanted, last = [*one_call, *(kernels or [PagedSdpaKernel()])]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cpu.decoder import DecoderKernel
-from specgate.runtime.cpu.warm_up import warm_up
 from specgate.runtime.cuda.decoder.one_launch import Driver
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
@@ -53,11 +52,10 @@ def build(
         UnsupportedArchitecture, ModelLoadError: see ``self_check.prepare``.
         ResourceExhausted: the pages do not fit into memory.
     """
-    # Until the check has told how much memory a page takes.
+    # Until the check has shown how much memory a page takes.
     to_check = kv_tokens_to_check(loaded, page_size)
     decoder = stack_decoder(loaded, page_size) if drivers and capturer is not None else None
     runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels, packs=packs)
-    warm_up(loaded.model, progress)
     runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions, memory_share))
     _speed_up_choosing(runner)
     keep_if_fast(runner, capturer, measure_forwards)

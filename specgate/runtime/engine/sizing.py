@@ -19,7 +19,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 class Cgroup(NamedTuple):
-    """Where a container's memory limit is told, and the name of what its page cache could give back."""
+    """Files of a container's memory limit, and the name of what its page cache could give back."""
 
     limit: Path
     usage: Path
@@ -38,7 +38,7 @@ def fitting_kv_tokens(runner: ModelRunner, max_sessions: int, memory_share: floa
     """Return how many tokens to make pages for. The runner has run at least one forward.
 
     Args:
-        memory_share: of a card's memory, what is for this process. Free memory alone does not tell: another process
+        memory_share: of a card's memory, what is for this process. Free memory alone is not enough: another process
             that loads at the same time counts on the same bytes.
 
     Raises:
@@ -80,7 +80,7 @@ def _left_in(cgroup: Cgroup) -> int:
 
 
 def _field(path: Path, name: str) -> int:
-    """Return the number behind ``name`` in a file of names and numbers; 0 where it is not there."""
+    """Return the number after ``name`` in a file of names and numbers; 0 where it is not there."""
     for line in path.read_text(encoding="ascii").splitlines():
         if line.split()[:1] in ([name], [f"{name}:"]):
             return int(line.split()[1])

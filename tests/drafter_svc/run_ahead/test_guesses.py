@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from drafter_svc.run_ahead.guesses import MAX_CANDIDATES, candidates
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 from specgate.types import SamplingParams
 
 VOCAB_SIZE = 300
@@ -23,7 +24,7 @@ def logits(num_rows: int) -> torch.Tensor:
 def test_the_first_candidate_is_what_the_draft_would_choose(sampling: str) -> None:
     rows, choosing = logits(40), SamplingStep(SAMPLINGS[sampling], 7, 20, VOCAB_SIZE)
     (answer,) = answers([rows], [choosing])
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ForwardResult)
     best = [row[0].token_id for row in candidates(rows, choosing, rejects=False)]
     assert best == answer.sampled.token_ids
     other_noise = [row[0].token_id for row in candidates(rows, choosing._replace(seed=8), rejects=False)]

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from specgate.runtime.engine.self_check import prepare
-from specgate.runtime.layer_skip import skip_file
 from specgate.runtime.loading import load
 from specgate.types import SamplingParams, Verification
-from tests.support.models import load_float32, run_all, write_llama
+from tests.support.models import load_float32, run_all, skip_file, write_llama
 from tests.support.sessions import GREEDY, Pair, Plan, decode, make_spec
 
 KV_TOKENS, PAGE_SIZE = 2048, 64

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from specgate.runtime import noise
-from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Prefix, SampledRows, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.filters import NEAR_TIE
+from specgate.runtime.sampling_step import Barred, ForwardResult, Prefix, SampledRows, SamplingStep
 from specgate.types import SamplingParams
 from tests.support.choices import choose_alone
 
@@ -33,7 +33,7 @@ def chosen_of(logits: torch.Tensor, params: SamplingParams, **fields: Any) -> Sa
     """A session without penalties shares the step."""
     other = SamplingStep(replace(params, repetition_penalty=1.0), 3, 0, logits.shape[-1])
     _, answer = answers([logits, logits], [other, other._replace(params=params, **fields)])
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ForwardResult)
     assert answer.sampled is not None
     return answer.sampled
 

@@ -77,18 +77,6 @@ def test_full_pages_of_a_prefix_are_shared_and_the_rest_is_copied() -> None:
     pool.check_integrity()
 
 
-def test_a_short_page_is_copied_whoever_holds_its_rows() -> None:
-    """On the CPU a page is longer than most prompts."""
-    pool = PagePool(num_pages=4, page_size=256)
-    (one,) = opened(pool, 40).block_table
-    (two,) = opened(pool, 90).block_table
-    assert pool.take_copies() == [Copy(one, two, 0, 32)]
-    last = sharing(pool, range(90))
-    (three,) = last.block_table
-    assert pool.take_copies() == [Copy(one, three, 0, 32), Copy(two, three, 32, 80)]
-    assert last.num_cached == 80
-
-
 def test_nothing_is_shared_across_salts_nor_beyond_what_stays() -> None:
     pool = PagePool(num_pages=9, page_size=16)
     opened(pool, 40, salt="a")
@@ -158,36 +146,6 @@ def test_a_branch_shares_pages_until_one_of_the_two_writes() -> None:
     assert pool.extend(trunk, 41)
     assert pool.take_copies() == []
     pool.free(branch)
-    pool.free(trunk)
-    assert pool.num_free == 8
-
-
-def test_a_trunk_that_is_cut_back_does_not_write_to_its_branch() -> None:
-    pool = PagePool(num_pages=8, page_size=16)
-    trunk = opened(pool, 40)
-    branch = pool.fork(trunk)
-    trunk.truncate(20)
-    assert pool.extend(trunk, 40)
-    assert [a == b for a, b in zip(trunk.block_table, branch.block_table, strict=True)] == [True, False, False]
-    assert pool.take_copies() == [Copy(branch.block_table[1], trunk.block_table[1], 0, 4)]
-
-
-def test_a_branch_of_a_part_has_the_pages_of_that_part_and_who_adopts_it_goes_on_as_it() -> None:
-    pool = PagePool(num_pages=8, page_size=16)
-    trunk = opened(pool, 40)
-    serial, stable = trunk.serial, trunk.num_stable
-    short, branch = pool.fork(trunk, 20), pool.fork(trunk, 36)
-    assert (len(short), short.num_cached, short.block_table) == (20, 20, trunk.block_table[:2])
-    pool.discard(short)
-    branch.append([7])
-    assert pool.extend(branch, 37)
-    branch.num_cached = 37
-    expected = (list(branch.token_ids), 37, list(branch.block_table))
-    pool.adopt(trunk, branch)
-    assert (trunk.token_ids, trunk.num_cached, trunk.block_table) == expected
-    assert (trunk.serial, trunk.num_stable, trunk.is_branch) == (serial, stable, False)
-    assert (pool.is_open(branch), pool.num_free) == (False, 8 - 3)
-    pool.check_integrity()
     pool.free(trunk)
     assert pool.num_free == 8
 

@@ -1,6 +1,7 @@
 """Layer skip: what is left out adds nothing, is not loaded, and holds no keys and values."""
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,9 @@ from specgate.errors import InvalidArgument, UnsupportedArchitecture
 from specgate.runtime import layer_skip
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
-from specgate.weights import fingerprint
 from tests.support.architecture_runs import write_case
 from tests.support.architectures import CASES, Case
-from tests.support.models import load_float32
+from tests.support.models import load_float32, skip_file
 
 PAGE_SIZE = 20
 TOKEN_IDS = list(range(3, 40))
@@ -27,7 +27,7 @@ NO_MLP_OF_ITS_OWN = {"OPTForCausalLM"}
 
 def loaded_without(folder: Path, attention: list[int], mlp: list[int]) -> LoadedModel:
     file = folder / "skip.json"
-    file.write_text(json.dumps(layer_skip.skip_file(str(folder), attention, mlp)))
+    file.write_text(json.dumps(skip_file(str(folder), attention, mlp)))
     return load(str(folder), torch.device("cpu"), torch.float32, lambda *_: None, str(file))
 
 
@@ -52,7 +52,7 @@ def silenced(folder: Path, attention: list[int], mlp: list[int]) -> torch.Tensor
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[Case], Path]:
-    return partial(write_case, folder=tmp_path)
+    return partial(write_case, folder=tmp_path / "model")
 
 
 @pytest.mark.parametrize("case", SERVED, ids=lambda case: case.name)
@@ -94,7 +94,7 @@ def llama(write: Callable[[Case], Path]) -> Path:
     return write(next(case for case in SERVED if case.name == "Llama"))
 
 
-FILES: list[tuple[dict[str, Any], str]] = [
+FILES: list[tuple[dict[str, Any] | str | None, str]] = [
     ({"attention": [2]}, "attention names layer 2, there are 0 to 1"),
     ({"mlp": [-1]}, "mlp names layer -1, there are 0 to 1"),
     ({"mlp": "all"}, "mlp is 'all', not a list of layer numbers"),
@@ -105,47 +105,38 @@ FILES: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "names no model"),
     ({"atention": [0]}, "'atention' is none of model, measured, attention, mlp"),
     ({"attention": []}, "leaves out nothing"),
+    (None, "cannot be read: No such file"),
+    ("{", "is no JSON"),
 ]
 
 
 @pytest.mark.parametrize(("change", "problem"), FILES, ids=[problem for _, problem in FILES])
-def test_a_file_that_cannot_be_is_one_clear_error(llama: Path, change: dict[str, Any], problem: str) -> None:
+def test_a_file_that_cannot_be_is_one_clear_error(
+    llama: Path, change: dict[str, Any] | str | None, problem: str
+) -> None:
     file = llama / "skip.json"
-    file.write_text(json.dumps(layer_skip.skip_file(str(llama), [0], []) | change))
+    if isinstance(change, dict):
+        change = json.dumps(skip_file(str(llama), [0], []) | change)
+    if change is not None:
+        file.write_text(change)
     with pytest.raises(InvalidArgument, match=problem) as refused:
         layer_skip.read_skip(str(file), str(llama))
     assert refused.value.field == "--skip"
 
 
-@pytest.mark.parametrize(("content", "problem"), [(None, "cannot be read: No such file"), ("{", "is no JSON")])
-def test_a_file_that_is_none_is_one_clear_error(llama: Path, content: str | None, problem: str) -> None:
-    file = llama / "skip.json"
-    if content is not None:
-        file.write_text(content)
-    with pytest.raises(InvalidArgument, match=problem):
-        layer_skip.read_skip(str(file), str(llama))
-
-
-def test_the_weights_of_another_training_are_another_model(
-    llama: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    other = write_case(next(case for case in SERVED if case.name == "Llama"), tmp_path_factory.mktemp("other"))
-    assert fingerprint(str(llama)) == fingerprint(str(other))
-    weights = other / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    assert fingerprint(str(llama)) != fingerprint(str(other))
+def test_the_weights_of_another_training_are_another_model(llama: Path, tmp_path: Path) -> None:
+    file, other = tmp_path / "skip.json", tmp_path / "other"
+    file.write_text(json.dumps(skip_file(str(llama), [0], [])))
+    shutil.copytree(llama, other)
+    assert layer_skip.read_skip(str(file), str(other)).attention == {0}
+    weights = bytearray((other / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (other / "model.safetensors").write_bytes(weights)
+    with pytest.raises(InvalidArgument, match="is for another model than"):
+        layer_skip.read_skip(str(file), str(other))
 
 
 def test_an_mlp_that_is_no_block_is_refused_by_name(write: Callable[[Case], Path]) -> None:
     folder = write(next(case for case in SERVED if case.name == "OPT"))
     with pytest.raises(UnsupportedArchitecture, match="OPTForCausalLM: its MLP is no block of its own"):
         loaded_without(folder, [], [1])
-
-
-def test_the_command_prints_a_file(llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    layer_skip.main([str(llama), "--attention", "1", "--mlp", "0,1"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["attention"], told["mlp"], told["model"]["num_layers"]) == ([1], [0, 1], 2)
-    assert told["model"]["fingerprint"] == fingerprint(str(llama))

@@ -79,34 +79,6 @@ def test_keys_depend_on_everything_that_names_them() -> None:
     assert len(keys) == 7 * 6 * len(Purpose) * 6
 
 
-def cells(first: torch.Tensor, second: torch.Tensor) -> Counter[tuple[int, int]]:
-    return Counter(zip((first * 6).long().tolist(), (second * 6).long().tolist(), strict=True))
-
-
-ALL_CELLS = {(a, b): 1 / 36 for a in range(6) for b in range(6)}
-
-
-def stream(seed: int = 9, first: int = 0, purpose: Purpose = Purpose.ACCEPT, round_index: int = 4) -> torch.Tensor:
-    keys = (noise.row_key(seed, position, purpose, round_index) for position in range(first, first + 10_000))
-    return torch.tensor([noise.uniform(key) for key in keys])
-
-
-def test_neighbouring_streams_and_token_ids_are_independent() -> None:
-    one = stream()
-    for other in (stream(seed=10), stream(first=1), stream(purpose=Purpose.RESIDUAL), stream(round_index=5)):
-        assert p_value(cells(one, other), ALL_CELLS) > 1e-3
-    row = noise.uniforms(noise.words([noise.row_key(1, 1, Purpose.SHARED)], torch.arange(20_001)))[0]
-    assert p_value(cells(row[:-1], row[1:]), ALL_CELLS) > 1e-3
-
-
-def test_uniforms_are_uniform() -> None:
-    """Across token ids as across positions."""
-    for num_positions, num_ids in ((1, 50_000), (50_000, 1)):
-        keys = [noise.row_key(2024, position, Purpose.SHARED) for position in range(num_positions)]
-        numbers = noise.uniforms(noise.words(keys, torch.arange(num_ids))).flatten()
-        assert p_value(Counter((numbers * 100).long().tolist()), dict.fromkeys(range(100), 0.01)) > 1e-3
-
-
 def test_the_argmax_of_log_probability_plus_gumbel_is_a_sample() -> None:
     probs = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01], dtype=torch.float64)
     keys = [noise.row_key(3, position, Purpose.SHARED) for position in range(40_000)]

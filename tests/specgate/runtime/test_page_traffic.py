@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from specgate.errors import KVCacheFull
 from specgate.runtime.kv_pages import KVSequence, PagePool
-from specgate.runtime.scheduler import PATIENCE, ForwardRequest, Limits, Scheduler
+from specgate.runtime.scheduler import PATIENCE_PLANS, ForwardRequest, Limits, Scheduler
 
 NUM_PAGES, PAGE_SIZE, MAX_LENGTH = 8, 24, 80
 Row = tuple[str, tuple[int, ...]]
@@ -76,7 +76,7 @@ class Traffic(RuleBasedStateMachine):
         self.waiting = [need for need in self.waiting if self.pool.is_open(need.sequence)]
         plan = self.scheduler.plan(self.waiting)
         self.num_stalls = 0 if plan or not self.waiting else self.num_stalls + 1
-        assert self.num_stalls < PATIENCE, "everybody waits for pages and nobody gets any"
+        assert self.num_stalls < PATIENCE_PLANS, "everybody waits for pages and nobody gets any"
         for source, target, first, end in self.pool.take_copies():
             for row in range(first, end):
                 self.rows[target, row] = self.rows[source, row]
@@ -156,7 +156,7 @@ class Traffic(RuleBasedStateMachine):
         self.pool.check_integrity()
 
     def teardown(self) -> None:
-        for _ in range((PATIENCE + MAX_LENGTH) * len(self.waiting)):
+        for _ in range((PATIENCE_PLANS + MAX_LENGTH) * len(self.waiting)):
             if self.waiting:
                 self.forward()
         assert not self.waiting, "somebody never got on"

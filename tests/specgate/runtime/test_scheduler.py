@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.scheduler import PATIENCE, ForwardRequest, Limits, Rows, Scheduler
+from specgate.runtime.scheduler import PATIENCE_PLANS, ForwardRequest, Limits, Rows, Scheduler
 
 LIMITS = Limits(max_batch_tokens=64, prefill_chunk=40, lone_chunk=50)
 
@@ -145,7 +145,7 @@ def test_who_is_with_its_client_keeps_its_pages_for_a_while() -> None:
     bench = Bench(2)
     old, young = bench.prompt(32), bench.prompt(9, 500)
     bench.run(old)
-    assert [bench.plan(young) for _ in range(PATIENCE - 1)] == [{}] * (PATIENCE - 1)
+    assert [bench.plan(young) for _ in range(PATIENCE_PLANS - 1)] == [{}] * (PATIENCE_PLANS - 1)
     assert bench.plan(young) == {0: 9}
     assert old.sequence.block_table == []
 
@@ -164,7 +164,7 @@ def test_nobody_is_robbed_for_one_that_would_not_get_enough() -> None:
     oldest, waiting = bench.decoding(16), bench.prompt(40, 500)
     bench.run(grow(oldest, 32))
     youngest = bench.decoding(16)
-    for _ in range(PATIENCE - 2):
+    for _ in range(PATIENCE_PLANS - 2):
         assert bench.plan(waiting, youngest) == {1: 1}
     assert oldest.sequence.block_table
     assert waiting.sequence.block_table == []
@@ -261,7 +261,7 @@ def test_pages_come_from_branches_first() -> None:
     silent, trunk, asking = bench.decoding(name=1), bench.decoding(name=2), bench.decoding(16, 3)
     branch = bench.branch_of(trunk)
     bench.plan(branch)
-    for _ in range(PATIENCE + 1):
+    for _ in range(PATIENCE_PLANS + 1):
         bench.plan(trunk, asking)
     assert bench.plan(grow(asking, 1)) == {0: 2}
     assert not bench.pool.is_open(branch.sequence)
@@ -273,7 +273,7 @@ def test_guessing_costs_nobody_patience() -> None:
     bench = Bench(4)
     oldest, asking = bench.decoding(16, 1), bench.decoding(16, 2)
     bench.plan(oldest, asking)
-    for _ in range(2 * PATIENCE):
+    for _ in range(2 * PATIENCE_PLANS):
         branch = bench.branch_of(asking)
         bench.plan(branch)
         bench.pool.discard(branch.sequence)

@@ -17,8 +17,8 @@ from specgate import cpu_library
 from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ServiceUnavailable
 from specgate.runtime.attention import kernels
 from specgate.runtime.attention.interface import Kernel
-from specgate.runtime.attention.kernels import Way
-from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.attention.kernels import FusedAttention
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
@@ -165,7 +165,7 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
         return build(loaded, wanted, **options)
 
     # There is no GPU here: its kernel, its graphs and the model's place are stood in for.
-    monkeypatch.setattr(kernels, "fused_attention", lambda _: Way("the reference", varlen_attention))
+    monkeypatch.setattr(kernels, "fused_attention", lambda _: FusedAttention("the reference", varlen_attention))
     monkeypatch.setattr(loading, "CudaCapturer", lambda device: EagerCapturer())
     monkeypatch.setattr(loading, "build", on_the_cpu)
     told: list[tuple[str, int, int]] = []

@@ -1,7 +1,7 @@
 """How a phase waits for the one before it: by its own launch, by a launch's dependency, or by a barrier of programs.
 
 The barrier counts arrivals and is never set back while programs look at it: each phase waits for a greater number. A
-program that looks in vain for too long says so, lets everybody pass, and goes on: a hang would take the card with it.
+program that waits too long reports it, lets all programs pass, and goes on: a hang would take the card with it.
 """
 
 import triton
@@ -30,7 +30,7 @@ def wait(u, arrivals, T: tl.constexpr, SYNC: tl.constexpr):
         while (tl.atomic_add(u.barrier, 0, sem="acquire", scope="gpu") < arrivals) & (looks < T.LOOKS):
             looks += 1
         if looks >= T.LOOKS:
-            tl.store(u.told, 1.0)
+            tl.store(u.report, 1.0)
             tl.atomic_max(u.barrier, _OPEN, sem="release", scope="gpu")
         tl.debug_barrier()
 
@@ -45,7 +45,7 @@ def arrive(u, SYNC: tl.constexpr):
 
 @triton.jit
 def leave(u):
-    """Behind the last wait. The last one to leave sets the barrier back: nobody looks at it any more."""
+    """After the last wait. The last program to leave sets the barrier back, as no program looks at it any more."""
     tl.debug_barrier()
     if tl.atomic_add(u.barrier + 1, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
         tl.store(u.barrier, 0)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
-from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, DraftTiles
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _SCALARS = 8
@@ -16,7 +16,7 @@ _SCALARS = 8
 
 
 class DraftBatch(NamedTuple):
-    """Sequences and what is to be drafted behind them; all but the pages are parts of one buffer.
+    """Sequences and what is to be drafted after them; all but the pages are parts of one buffer.
 
     int64: ``keys`` [steps, sequences] of the noise. int32: ``scalars`` are how many steps, which one is next where each
     is a launch, how many sequences, from which id on no token exists, and the bits of a float32, the temperature, 0 for
@@ -38,7 +38,7 @@ class DraftBatch(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """float32 unless said. For the host: ``told``, 1.0 where programs did not meet, then token and score [steps,
+    """float32 unless said. For the host: ``report``, 1.0 where programs did not meet, then token and score [steps,
     sequences, 2]; ``logits`` [steps, sequences, vocabulary]. ``barrier`` int32 [2]: arrivals and exits.
 
     From phase to phase: ``hidden`` [rows, hidden], ``query`` [rows, heads, dim], attention's ``partial`` [parts, rows,
@@ -46,7 +46,7 @@ class Workspace(NamedTuple):
     ``best_id`` [sequences, programs].
     """
 
-    told: torch.Tensor
+    report: torch.Tensor
     logits: torch.Tensor
     barrier: torch.Tensor
     hidden: torch.Tensor
@@ -98,13 +98,13 @@ def pack(
     return words
 
 
-def workspace_for(s: DecoderShape, t: Tiles, device: torch.device) -> Workspace:
+def workspace_for(s: DecoderShape, t: DraftTiles, device: torch.device) -> Workspace:
     def zeros(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.zeros(sizes, dtype=dtype, device=device)
 
     rows = s.num_rows
     return Workspace(
-        told=zeros(1 + MOST_STEPS * s.SEQUENCES * 2),
+        report=zeros(1 + MOST_STEPS * s.SEQUENCES * 2),
         logits=zeros(MOST_STEPS, s.SEQUENCES, s.VOCAB),
         barrier=zeros(2, dtype=torch.int32),
         hidden=zeros(rows, s.HIDDEN),

@@ -50,8 +50,8 @@ def _head_rows(w, ids, end, at, is_at, S: tl.constexpr):
 
 @triton.jit
 def _last_row(u, sequence, at, is_at, S: tl.constexpr):
-    """Return the residual stream of a sequence's last row. It is read for every tile, and nobody writes it meanwhile:
-    for once it may come from the cache of this multiprocessor, which a wait has emptied.
+    """Return the residual stream of a sequence's last row. It is read for every tile and
+    not written meanwhile, so it may come from the cache of this multiprocessor, which a wait has emptied.
     """
     return tl.load(u.hidden + (sequence * S.WIDTH + S.WIDTH - 1) * S.HIDDEN + at, mask=is_at, other=0.0)
 
@@ -104,10 +104,10 @@ def chosen_id(u, sequence, programs, S: tl.constexpr, T: tl.constexpr):
 
 
 @triton.jit
-def tell(b, u, step, programs, S: tl.constexpr, T: tl.constexpr):
-    """Write a step's tokens and their scores to where the host reads them, behind the word for a fault."""
+def write_report(b, u, step, programs, S: tl.constexpr, T: tl.constexpr):
+    """Write a step's tokens and their scores to where the host reads them, after the word for a fault."""
     for sequence in range(tl.load(b.scalars + 2)):
         token, score = _best_of_all(u, sequence, programs, S, T)
-        where = u.told + 1 + (step * S.SEQUENCES + sequence) * 2
+        where = u.report + 1 + (step * S.SEQUENCES + sequence) * 2
         tl.store(where, token.to(tl.float32))
         tl.store(where + 1, score.to(tl.float32))

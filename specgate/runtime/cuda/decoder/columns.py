@@ -56,5 +56,5 @@ def times(own, x):
 
 @triton.jit
 def norm_scale(x, epsilon, SIZE: tl.constexpr):
-    """Return what a norm multiplies by, as ``times``. Applied behind a product, it is not waited for before."""
+    """Return what a norm multiplies by, as ``times``. It is applied after a product, which does not wait for it."""
     return tl.rsqrt(tl.sum(tl.sum(x * x, _CHUNKS), 1) / SIZE + epsilon)

@@ -12,17 +12,17 @@ import triton.language as tl
 from specgate.runtime.cuda.decoder.attention import attend
 from specgate.runtime.cuda.decoder.barrier import NONE, PDL, begin, wait
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
-from specgate.runtime.cuda.decoder.choice import choose, tell
+from specgate.runtime.cuda.decoder.choice import choose, write_report
 from specgate.runtime.cuda.decoder.persistent import NUM_WARPS
 from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
-PHASES = ("qkv", "attend", "out", "gate_up", "down", "choose", "tell")
+PHASES = ("qkv", "attend", "out", "gate_up", "down", "choose", "report")
 """The first five are a layer's."""
 
 
-def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles, *, early: bool) -> None:
+def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles, *, early: bool) -> None:
     """Draft one token of each sequence.
 
     Args:
@@ -36,7 +36,15 @@ def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: T
 
 
 def launch_phase(
-    phase: str, layer: int, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles, *, early: bool
+    phase: str,
+    layer: int,
+    w: StackedWeights,
+    b: DraftBatch,
+    u: Workspace,
+    s: DecoderShape,
+    t: DraftTiles,
+    *,
+    early: bool,
 ) -> Any:
     """Launch one kernel, compiled for as many warps as the persistent one, so that sums are alike."""
     programs, of_head = (_num_programs(name, s, t) for name in (phase, "choose"))
@@ -45,7 +53,7 @@ def launch_phase(
     return phase_kernel[(programs,)](w, b, u, layer, of_head, number, s, t, sync, **options)
 
 
-def _num_programs(phase: str, s: DecoderShape, t: Tiles) -> int:
+def _num_programs(phase: str, s: DecoderShape, t: DraftTiles) -> int:
     tiles = {
         "qkv": triton.cdiv((s.HEADS + 2 * s.KV_HEADS) * s.DIM // 2, t.QKV),
         "attend": s.SEQUENCES * s.KV_HEADS * t.PARTS,
@@ -53,7 +61,7 @@ def _num_programs(phase: str, s: DecoderShape, t: Tiles) -> int:
         "gate_up": triton.cdiv(s.FFN, t.GATE),
         "down": triton.cdiv(s.HIDDEN, t.DOWN),
         "choose": triton.cdiv(s.VOCAB, t.HEAD),
-        "tell": 1,
+        "report": 1,
     }
     return min(t.PROGRAMS, tiles[phase])
 
@@ -79,5 +87,5 @@ def phase_kernel(
         choose(w, b, u, step, 0, S, T, SYNC)
     else:
         wait(u, 0, T, SYNC)
-        tell(b, u, step, head_programs, S, T)
+        write_report(b, u, step, head_programs, S, T)
         tl.store(b.scalars + 1, step + 1)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace, num_words, pack, unpack, workspace_for
-from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.cuda.graphs import Capturer
-from specgate.runtime.one_call import Drafted, is_plain
+from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 _log = logging.getLogger(__name__)
@@ -28,9 +28,9 @@ class Driver(NamedTuple):
     """What ``launch`` is called with is named by its types; it drafts all steps where it ``is_whole``, else one."""
 
     name: str
-    launch: Callable[[StackedWeights, DraftBatch, Workspace, DecoderShape, Tiles], Any]
+    launch: Callable[[StackedWeights, DraftBatch, Workspace, DecoderShape, DraftTiles], Any]
     is_whole: bool
-    tiles: Tiles = Tiles()
+    tiles: DraftTiles = DraftTiles()
 
 
 def drivers_of_triton() -> list[Driver]:
@@ -85,30 +85,29 @@ class OneLaunch:
         """See ``OneCallDrafter``."""
 
     def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
-        """Return whether it can draft behind these, which are chosen by one law."""
+        """Return whether it can draft after these, which are sampled by one law."""
         longest = max(len(rows.sequence) for rows in batch) + num_steps - 1
-        return (
-            len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles) and all(map(is_plain, choices))
-        )
+        has_room = len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles)
+        return has_room and all(step.is_plain for step in choices)
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
-        """Draft ``num_steps`` tokens, or ``MOST_STEPS``, behind each sequence.
+        """Draft ``num_steps`` tokens, or ``MOST_STEPS``, after each sequence.
 
         Raises:
-            ProgramsDidNotMeet: a fault of the card, or somebody else is on it.
+            ProgramsDidNotMeet: a fault of the card, or another process is on it.
         """
         num_steps = min(num_steps, MOST_STEPS)
         words = pack(batch, choices, num_steps, self.shape, pinned=self._device.type == "cuda")
         self._words.copy_(words, non_blocking=True)
         for _ in range(1 if self._driver.is_whole else num_steps):
             self._replay()
-        # Asked for before anybody waits for the device.
+        # Launched before the host waits for the device.
         logits = [self._work.logits[:num_steps, i, : self._vocab_size].clone() for i in range(len(batch))]
         sequences = self.shape.SEQUENCES
-        fault, *told = self._work.told[: 1 + num_steps * sequences * 2].tolist()
+        fault, *numbers = self._work.report[: 1 + num_steps * sequences * 2].tolist()
         if fault:
             raise ProgramsDidNotMeet("its programs did not meet")
-        pairs = list(zip(told[::2], told[1::2], strict=True))
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         tables = [[[id_, score, math.inf, score] for id_, score in pairs[i::sequences]] for i in range(len(batch))]
         return Drafted(logits, tables)
 

@@ -1,4 +1,4 @@
-"""A whole draft in one launch, by programs that stay and meet behind every phase.
+"""A whole draft in one launch, by programs that stay and meet after every phase.
 
 They must all run at once: the launch is cooperative, and refused where they do not fit. Two such kernels at once might
 each hold half of a card and wait for the other half for ever, so a process launches them from one thread to one stream;
@@ -14,9 +14,9 @@ import triton.language as tl
 from specgate.runtime.cuda.decoder.attention import attend
 from specgate.runtime.cuda.decoder.barrier import GRID, leave, wait
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
-from specgate.runtime.cuda.decoder.choice import choose, tell
+from specgate.runtime.cuda.decoder.choice import choose, write_report
 from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 NUM_WARPS = 8
@@ -24,16 +24,16 @@ NUM_WARPS = 8
 _GRID = tl.constexpr(GRID)
 
 
-def num_programs(device: torch.device, tiles: Tiles) -> int:
+def num_programs(device: torch.device, tiles: DraftTiles) -> int:
     """Return how many programs run at once. Triton's interpreter, on the CPU, runs one after the other."""
     if device.type != "cuda":
         return 1
     return min(torch.cuda.get_device_properties(device).multi_processor_count, tiles.PROGRAMS)
 
 
-def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> Any:
+def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> Any:
     """Draft as many tokens as ``b`` says."""
-    programs = num_programs(u.told.device, t)
+    programs = num_programs(u.report.device, t)
     return draft_kernel[(programs,)](w, b, u, s, t, num_warps=NUM_WARPS, launch_cooperative_grid=True)
 
 
@@ -54,6 +54,6 @@ def draft_kernel(w, b, u, S: tl.constexpr, T: tl.constexpr):
         # The last one has the least to do in the phase that follows.
         if tl.program_id(0) == programs - 1:
             wait(u, met, T, _GRID)
-            tell(b, u, step, programs, S, T)
+            write_report(b, u, step, programs, S, T)
     wait(u, met, T, _GRID)
     leave(u)

@@ -40,7 +40,7 @@ class DecoderShape(NamedTuple):
         return self.SEQUENCES * self.WIDTH
 
 
-class Tiles(NamedTuple):
+class DraftTiles(NamedTuple):
     """Outputs of a tile by phase (``QKV`` and ``GATE`` count pairs), keys of a block, and parts that keys fall into.
 
     ``CHOICE`` are scores that are compared at once, ``PROGRAMS`` how many programs there may be, a power of 2, and

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specgate.runtime.attention.paged_triton import MAX_PARTS, TritonAttention, _num_parts
-from specgate.runtime.attention.varlen_reference import varlen_attention
+from specgate.runtime.attention.reference import varlen_attention
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 pytestmark = pytest.mark.triton

@@ -1,6 +1,5 @@
 """One call for all sequences, with and without graphs, gives the model's own logits."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ import torch
 
 from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
+from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
-from specgate.runtime.attention.varlen_reference import varlen_attention
 from specgate.runtime.cuda.graphs import Bucket, CudaCapturer, EagerCapturer, buckets_for
 from specgate.runtime.engine.graph_check import add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
@@ -21,8 +20,6 @@ from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows, logits_of
 from tests.support.models import (
-    eager_logits,
-    eager_model,
     folders_of,
     load_float32,
     quiet,
@@ -31,6 +28,7 @@ from tests.support.models import (
     write_model,
 )
 from tests.support.tape import TapeCapturer, one_operation
+from tests.support.traffic import Traffic, compare_with_eager
 
 SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
 ARCHITECTURES = {"llama": {}, "gemma3_text": {**SLIDING, "query_pre_attn_scalar": 8}, "gpt2": {}, "opt": {}}
@@ -61,68 +59,6 @@ def opened(runner: ModelRunner, ids: list[int], room: int = 0) -> KVSequence:
     return sequence
 
 
-class Traffic:
-    """Sequences that grow, are cut back, branch off, end and start anew, in batches of any mixture."""
-
-    def __init__(self, runner: ModelRunner, seed: int) -> None:
-        self.runner, self.dice = runner, random.Random(seed)
-        self.num_shared = self.num_forks = 0
-        self.sequences = [self._fresh() for _ in range(4)]
-
-    def _tokens(self, count: int) -> list[int]:
-        return [self.dice.randrange(VOCAB) for _ in range(count)]
-
-    def _fresh(self) -> KVSequence:
-        """Most have been there before: they begin with pages of somebody else."""
-        prompt = list(range(self.dice.choice([20, 20, 7]))) + self._tokens(self.dice.randint(1, 9))
-        sequence = self.runner.pool.open(prompt, 96)
-        self.runner.pool.attach(sequence, len(prompt) - 1)
-        self.num_shared += sequence.num_cached > 0
-        return sequence
-
-    def _renewed(self, index: int) -> KVSequence:
-        old, self.sequences[index] = self.sequences[index], self._fresh()
-        if self.dice.random() < 0.5:
-            self.runner.pool.free(self.sequences[index])
-            self.sequences[index] = self.runner.pool.fork(self.sequences[index - 1])
-            self.num_forks += 1
-        self.runner.pool.free(old)
-        return self.sequences[index]
-
-    def step(self) -> list[tuple[list[int], torch.Tensor]]:
-        """Run one forward; return what each sequence's rows were, to the last, and their logits."""
-        batch = [self._rows(i) for i in self.dice.sample(range(4), self.dice.randint(1, 4))]
-        both = zip([rows.sequence for rows in batch], self.runner.forward(batch), strict=True)
-        return [(one.token_ids[: one.num_cached], logits) for one, logits in both if len(logits)]
-
-    def _rows(self, index: int) -> Rows:
-        sequence = self.sequences[index]
-        if self.dice.random() < 0.15 or len(sequence) > 80:
-            sequence = self._renewed(index)
-        if self.dice.random() < 0.3:
-            sequence.truncate(self.dice.randint(max(1, sequence.num_cached - 3), len(sequence)))
-        if not sequence.uncached:
-            sequence.append(self._tokens(self.dice.randint(1, 9)))
-        assert self.runner.pool.extend(sequence, len(sequence))
-        num_rows = self.dice.choice([1, len(sequence.uncached), self.dice.randint(1, len(sequence.uncached))])
-        return Rows(sequence, num_rows, self.dice.choice([0, 1, num_rows]))
-
-
-@torch.inference_mode()
-def compare_with_eager(runner: ModelRunner, folder: Path) -> None:
-    eager, traffic, seen = eager_model(folder), Traffic(runner, seed=5), []
-    for _ in range(60):
-        seen += traffic.step()
-    for token_ids, logits in seen:
-        expected = eager_logits(eager, [token_ids])[0, -len(logits) :]
-        assert torch.allclose(logits, expected, atol=2e-4, rtol=1e-4), len(token_ids)
-    assert len(seen) > 50
-    assert min(traffic.num_shared, traffic.num_forks) > 3
-    for sequence in runner.pool.snapshot():
-        runner.pool.free(sequence)
-    runner.pool.check_integrity()
-
-
 @pytest.mark.parametrize("page_size", [16, 5, 256])
 def test_ragged_rows_equal_the_eager_model(page_size: int, make: Make, folder_of: Callable[[str], Path]) -> None:
     compare_with_eager(make(page_size=page_size), folder_of("llama"))
@@ -130,7 +66,6 @@ def test_ragged_rows_equal_the_eager_model(page_size: int, make: Make, folder_of
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_replayed_rows_equal_the_eager_model(model_type: str, make: Make, folder_of: Callable[[str], Path]) -> None:
-    """All logits are looked at when the last forward is over: a replay must not write over those of another."""
     runner, tape = make(model_type), TapeCapturer()
     runner.capture(BUCKETS, tape, quiet)
     compare_with_eager(runner, folder_of(model_type))
@@ -185,7 +120,6 @@ def test_the_whole_way_from_a_loaded_model(tmp_path: Path) -> None:
     assert runner.pool.num_pages * 256 == 2 * 2 * 512
     assert runner.buckets == buckets_for(2)[::-1]
     assert [done for stage, done, total in told if stage == "graphs" and total == 10] == list(range(11))
-    assert ("warm-up", 1, 1) in told
     assert runner.pool.num_free == runner.pool.num_pages
 
 
@@ -297,7 +231,7 @@ def test_a_greedy_text_on_the_gpu_is_the_same_with_and_without_graphs(on_gpu: Mo
         # A prompt is padded in a graph, which bfloat16 may round differently.
         on_gpu.forward([Rows(sequence, 2, 0)], use_graphs=False)
         for _ in range(64):
-            rows = Rows(sequence, len(sequence.uncached), 1)
+            rows = Rows(sequence, len(sequence) - sequence.num_cached, 1)
             ((logits,),) = on_gpu.forward([rows], use_graphs=use_graphs)
             sequence.append([int(logits.argmax())])
         texts.append(sequence.token_ids)

@@ -10,9 +10,10 @@ from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers
+from specgate.runtime.batch_sampler import answers
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.noise import Purpose
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 from specgate.types import SamplingParams
 
 BEST = cpu_library.instruction_set()
@@ -55,8 +56,8 @@ def test_it_chooses_what_torch_chooses(vocab_size: int, temperature: float) -> N
     asked = [SamplingStep(params, 7, position, vocab_size, with_probs=True) for position in range(num_rows)]
     by_torch, by_c = (answers(logits.split(1), asked, chooser) for chooser in (None, native_calls.choose))
     for one, other in zip(by_torch, by_c, strict=True):
-        assert isinstance(one, Answer)
-        assert isinstance(other, Answer)
+        assert isinstance(one, ForwardResult)
+        assert isinstance(other, ForwardResult)
         assert one.sampled is not None
         assert other.sampled is not None
         assert other.sampled.near_ties == one.sampled.near_ties
@@ -107,6 +108,6 @@ def test_a_row_is_chosen_alike_beside_one_that_is_weighed() -> None:
         row[0, 1], row[0, 2] = 3.1, float((3.1 / 0.7 + gumbel[1] - gumbel[2]) * 0.7)
         (alone,) = answers([row], [own], native_calls.choose)
         beside, _ = answers([row, torch.randn(1, vocab_size)], [own, other], native_calls.choose)
-        assert isinstance(alone, Answer)
-        assert isinstance(beside, Answer)
+        assert isinstance(alone, ForwardResult)
+        assert isinstance(beside, ForwardResult)
         assert alone.sampled == beside.sampled

@@ -1,7 +1,6 @@
 """All layers in one call: logits are HuggingFace's own, whatever shares pages and forwards, and bad input is told."""
 
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -14,11 +13,12 @@ from specgate.runtime.cpu.decoder import DecoderPages
 from specgate.runtime.cpu.decoder_weights import Angles
 from specgate.runtime.decoder_form import NotOfThisForm, form_of
 from specgate.runtime.engine.model_runner import ModelRunner
-from specgate.runtime.kv_pages import Copy, KVSequence
+from specgate.runtime.kv_pages import Copy
 from specgate.runtime.scheduler import Rows
 from tests.support.architecture_runs import write_case
 from tests.support.architectures import LLAMA_3, PLAIN, YARN, Case
-from tests.support.models import eager_logits, eager_model, make_runner, write_llama
+from tests.support.models import eager_logits, make_runner, write_llama
+from tests.support.traffic import compare_with_eager
 
 WINDOWS = {"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
 LINEAR = {**PLAIN, "rope_type": "linear", "factor": 3.0}
@@ -45,59 +45,11 @@ def decoder_runner(folder: Path, kv_tokens: int, page_size: int) -> ModelRunner:
     return runner
 
 
-class Traffic:
-    """Sequences that share prefixes, grow, are cut back and end, in batches of any mixture."""
-
-    def __init__(self, runner: ModelRunner) -> None:
-        self._runner, self._dice, self._sequences = runner, Random(5), list[KVSequence]()
-
-    def step(self) -> list[tuple[list[int], torch.Tensor]]:
-        """Run one forward; return what sequences' rows were, to the last, and the logits of those that were wanted."""
-        if len(self._sequences) < 4:
-            self._open()
-        batch = [self._rows(s) for s in self._dice.sample(self._sequences, self._dice.randint(1, len(self._sequences)))]
-        logits = self._runner.forward(batch)
-        told = [
-            (rows.sequence.token_ids[: rows.sequence.num_cached], its) for rows, its in zip(batch, logits, strict=True)
-        ]
-        for sequence in [s for s in self._sequences if len(s) > 110 or self._dice.random() < 0.1]:
-            self._runner.pool.free(sequence)
-            self._sequences.remove(sequence)
-        return [(token_ids, its) for token_ids, its in told if len(its)]
-
-    def _tokens(self, count: int) -> list[int]:
-        return [self._dice.randrange(self._runner.vocab_size) for _ in range(count)]
-
-    def _open(self) -> None:
-        known = self._dice.choice(self._sequences).token_ids if self._sequences else []
-        token_ids = known[: self._dice.randint(0, len(known))] + self._tokens(self._dice.randint(1, 60))
-        sequence = self._runner.pool.open(token_ids, 200)
-        self._runner.pool.attach(sequence, len(token_ids) - 1)
-        self._sequences.append(sequence)
-
-    def _rows(self, sequence: KVSequence) -> Rows:
-        if self._dice.random() < 0.3:
-            sequence.truncate(self._dice.randint(sequence.num_stable, len(sequence)))
-        if not sequence.uncached:
-            sequence.append(self._tokens(self._dice.randint(1, 7)))
-        assert self._runner.pool.extend(sequence, len(sequence))
-        num_rows = self._dice.randint(1, len(sequence.uncached))
-        return Rows(sequence, num_rows, self._dice.choice([0, 1, num_rows]))
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@torch.inference_mode()
 def test_logits_are_huggingfaces_own(case: Case, tmp_path: Path) -> None:
     folder = write_case(case, tmp_path)
-    eager = eager_model(folder)
     for page_size in PAGE_SIZES:
-        runner = decoder_runner(folder, 1200, page_size)
-        traffic, num_rows = Traffic(runner), 0
-        for token_ids, logits in [told for _ in range(25) for told in traffic.step()]:
-            own = eager_logits(eager, [token_ids])[0, -len(logits) :, : runner.vocab_size]
-            assert (logits - own).norm() < TOLERANCE * own.norm(), (page_size, len(token_ids))
-            num_rows += len(logits)
-        assert num_rows > 80
+        compare_with_eager(decoder_runner(folder, 3000, page_size), folder, TOLERANCE)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 from specgate.errors import ResourceExhausted
-from specgate.runtime.attention.compiled import compiled_attend
 from specgate.runtime.attention.interface import Inputs
 from specgate.runtime.attention.paged_sdpa import PagedSdpaBatch
 from specgate.runtime.cpu import graphs as cpu_graphs
-from specgate.runtime.cpu.linear import Products, turned, twin
 from specgate.runtime.engine.graph_check import add_cpu_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.scheduler import Rows
@@ -92,17 +90,6 @@ def test_few_rows_whose_logits_are_all_wanted_are_replayed(runner: ModelRunner, 
         assert calls == [3]
 
 
-def test_kinds_are_by_product(runner: ModelRunner) -> None:
-    products = Products({1: twin, 2: turned, 3: turned})
-    graphs = cpu_graphs.CpuGraphs(runner.cpu_graphs._call, products)
-    assert [graphs.kind(n) for n in (1, 2, 3, 4, 17)] == [
-        (twin, True), (turned, False), (turned, False), (None, False), (None, False),
-    ]  # fmt: skip
-    with products.recorded_for(2):
-        assert products.of(9) is turned
-    assert products.of(9) is None
-
-
 class Peeking(nn.Module):
     """A layer that does another thing where a number is large."""
 
@@ -173,24 +160,5 @@ def test_what_attention_raises_keeps_its_class(runner: ModelRunner, monkeypatch)
     assert torch.equal(*both_ways(runner, (2,), 0))
 
 
-def test_attention_may_be_compiled_in_a_recording(runner: ModelRunner) -> None:
-    """Both catch warnings, and wait for each other."""
-    with batch_of(runner, (1, 2)) as batch:
-        compiled_attend.cache_clear()
-        runner.record(batch)
-    assert torch.equal(*both_ways(runner, (1, 2), 0))
-
-
 def test_a_single_page_is_enough(tmp_path: Path) -> None:
-    runner = make_runner(write_llama(tmp_path), kv_tokens=128, page_size=128, packs=False)
-    assert runner.pool.num_pages == 1
-    assert add_cpu_graphs(runner, quiet)
-
-
-def test_new_pages_are_found(runner: ModelRunner) -> None:
-    """A replay has no addresses of pages in it."""
-    assert add_cpu_graphs(runner, quiet)
-    recorded = runner.cpu_graphs._replays
-    runner._pages = runner._pages.resized(runner.pool.num_pages)
-    assert runner.cpu_graphs._replays is recorded
-    assert torch.equal(*both_ways(runner, (2, 2), 5))
+    assert add_cpu_graphs(make_runner(write_llama(tmp_path), kv_tokens=128, page_size=128, packs=False), quiet)

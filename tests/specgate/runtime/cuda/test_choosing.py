@@ -8,8 +8,9 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, SamplingStep, answers, chosen_on_device
+from specgate.runtime.batch_sampler import answers, chosen_on_device
 from specgate.runtime.cuda import choosing
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep
 from specgate.types import SamplingParams
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -76,7 +77,7 @@ def test_a_broken_row_is_its_own_error_and_no_token_that_there_is_not(temperatur
     logits = logits_of(2)
     logits[1, (slice(None) if value == -math.inf else 9)] = value
     sound, broken = answers([logits[:1], logits[1:]], [asked(temperature)] * 2, choosing.choose)
-    assert isinstance(sound, Answer)
+    assert isinstance(sound, ForwardResult)
     assert isinstance(broken, NonFiniteLogits)
     assert all(0 <= row[0] < VOCAB for row in ours(logits, temperature).tolist())
 

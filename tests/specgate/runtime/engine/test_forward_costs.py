@@ -26,19 +26,6 @@ def test_forwards_are_timed_by_their_rows_and_nothing_is_left_open(folder: Path)
     runner.pool.check_integrity()
 
 
-def test_a_slow_model_tells_that_it_is_slow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured is the runner that serves: a service that is slowed down for a measurement is measured so."""
-    runner = make_runner(folder, kv_tokens=512, page_size=16)
-    forward = runner.forward
-
-    def slow_forward(batch):
-        time.sleep(0.02)
-        return forward(batch)
-
-    monkeypatch.setattr(runner, "forward", slow_forward)
-    assert all(one.forward_us >= 20_000 for one in measure_forwards(runner))
-
-
 def test_a_lone_row_of_a_drafter_is_a_token_of_a_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, _ = by_torch(write_llama(tmp_path, head_dim=16))
     draft = runner.draft

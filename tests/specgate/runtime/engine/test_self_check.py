@@ -9,7 +9,6 @@ import torch
 
 from specgate.errors import ModelLoadError, UnsupportedArchitecture
 from specgate.runtime.engine import self_check
-from specgate.runtime.loading import load
 from specgate.runtime.scheduler import logits_of
 from tests.support.models import eager_logits, load_float32, make_runner, quiet, run_task, write_llama, write_model
 
@@ -80,19 +79,3 @@ def test_where_the_pages_are_not_sized_yet_they_are_enough_for_windows_too(page_
     loaded = load_float32(write_model(tmp_path, "mistral", sliding_window=3000, max_position_embeddings=4096))
     kv_tokens = self_check.kv_tokens_to_check(loaded, page_size)
     assert self_check._lengths(loaded, kv_tokens, page_size) == [3016, 37, 9]
-
-
-def test_bfloat16_passes_within_its_rounding(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path)
-    loaded = load(str(folder), torch.device("cpu"), torch.bfloat16, quiet)
-    runner = self_check.prepare(loaded, 4096, 512, quiet)
-    logits = run_task(runner, logits_of(runner.pool.open([1, 2, 3], 3), 1))
-    expected = eager_logits(folder, [[1, 2, 3]])[0, -1]
-    assert (logits[0].float() - expected).norm() < 0.05 * expected.norm()
-
-
-def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    loaded = load_float32(write_llama(tmp_path))
-    self_check.prepare(loaded, 4096, 512, lambda *stage: told.append(stage))
-    assert told == [("self-check", 0, 1), ("self-check", 1, 1)]

@@ -12,7 +12,7 @@ import triton
 
 from specgate.runtime.cuda.decoder import launches, persistent
 from specgate.runtime.cuda.decoder.buffers import num_words, unpack, workspace_for
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from tests.support.absent_card import AbsentCard, machine_code
 
@@ -23,7 +23,7 @@ def arguments(shape: DecoderShape, dtype: torch.dtype) -> tuple[Any, Any, Any]:
     """Return small tensors of the right formats: nothing is read."""
     some = torch.empty(16, dtype=dtype)
     batch = unpack(torch.empty(num_words(shape), dtype=torch.int64), shape, torch.int32)
-    work = workspace_for(shape._replace(VOCAB=16), Tiles(), some.device)
+    work = workspace_for(shape._replace(VOCAB=16), DraftTiles(), some.device)
     weights = StackedWeights._make([*[some] * 8, torch.empty(16)])
     return weights, batch._replace(pages=some, page_stride=1 << 20), work
 
@@ -36,6 +36,6 @@ if __name__ == "__main__":
     capability = int(sys.argv[1])
     triton.runtime.driver.set_active(AbsentCard(capability))
     shape, given = SMOLLM2_135M, arguments(SMOLLM2_135M, torch.bfloat16)
-    report("draft_kernel", persistent.launch(*given, shape, Tiles()))
+    report("draft_kernel", persistent.launch(*given, shape, DraftTiles()))
     for phase in launches.PHASES:
-        report(phase, launches.launch_phase(phase, 3, *given, shape, Tiles(), early=capability >= 90))
+        report(phase, launches.launch_phase(phase, 3, *given, shape, DraftTiles(), early=capability >= 90))

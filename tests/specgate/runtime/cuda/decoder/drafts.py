@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder import launches, persistent
 from specgate.runtime.cuda.decoder.one_launch import Driver, StackedDecoder
-from specgate.runtime.cuda.decoder.shape import Tiles
+from specgate.runtime.cuda.decoder.shape import DraftTiles
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.chain import Link
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 from specgate.types import SamplingParams
 from tests.support.drafting import stacked
 from tests.support.models import write_llama
 
 VOCAB, CONTEXT_LENGTH, PAGE_SIZE = 101, 64, 8
-TILES = Tiles(QKV=16, OUT=16, GATE=32, DOWN=16, HEAD=32, KEYS=16, PARTS=2, CHOICE=64, PROGRAMS=4, LOOKS=1 << 20)
+TILES = DraftTiles(QKV=16, OUT=16, GATE=32, DOWN=16, HEAD=32, KEYS=16, PARTS=2, CHOICE=64, PROGRAMS=4, LOOKS=1 << 20)
 GREEDY, NOISE = SamplingParams(temperature=0), SamplingParams(temperature=0.8)
 ONE_LAUNCH = Driver("one launch", persistent.launch, True, TILES)
 LAUNCHES = Driver("launches", partial(launches.launch, early=False), False, TILES)

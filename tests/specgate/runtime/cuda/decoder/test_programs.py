@@ -14,7 +14,7 @@ from triton.runtime.interpreter import interpreter_builder
 from specgate.runtime.cuda.decoder import persistent
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.one_launch import Driver
-from specgate.runtime.cuda.decoder.shape import DecoderShape, Tiles
+from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 from specgate.runtime.engine.chain import run_chain
 from tests.specgate.runtime.cuda.decoder.drafts import (
@@ -43,7 +43,7 @@ class Programs(NamedTuple):
     absent: frozenset[int] = frozenset()
     longest_wait_s: float = 0.002
 
-    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: Tiles) -> None:
+    def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> None:
         shared = [type(part)(*map(_shared, part)) for part in (w, b, u)]
         workers = [
             _PROCESSES.Process(target=self._run, args=(number, *shared, s, t))
