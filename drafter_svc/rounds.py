@@ -12,7 +12,7 @@ from specgate.service.served import Served
 from specgate.types import DraftRequest, Proposal, SessionSpec
 
 if TYPE_CHECKING:
-    from specgate.runtime.engine.engine import Task
+    from specgate.runtime.engine.jobs import Task
 
 MakerOf = Callable[[SessionSpec], Callable[..., SourceSession]]
 """Returns what makes the session of a specification once it is admitted."""

@@ -8,7 +8,7 @@ from specgate.errors import OutOfSync
 from specgate.types import Announcement, DraftRequest, Proposal, SessionSpec
 
 if TYPE_CHECKING:
-    from specgate.runtime.engine.engine import Task
+    from specgate.runtime.engine.jobs import Task
 
 Submit = Callable[["Task[None]"], "Future[Any]"]
 """Queues a task on the source's engine. Called from any thread."""

@@ -18,7 +18,7 @@ from specgate.types import (
 )
 
 if TYPE_CHECKING:
-    from specgate.runtime.engine.engine import Task
+    from specgate.runtime.engine.jobs import Task
 
 DEFAULT_ANNOUNCED = 16
 """Tokens of an announced draft while nobody said how many are wanted."""

@@ -13,7 +13,7 @@ from specgate.service.silence import SilenceLimits
 from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
 if TYPE_CHECKING:
-    from specgate.runtime.engine.engine import Task
+    from specgate.runtime.engine.jobs import Task
 
 T = TypeVar("T")
 OnLoading = Callable[[str, int, int], None]

@@ -12,7 +12,7 @@ from specgate.service.silence import SilenceLimits
 from specgate.types import DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
 if TYPE_CHECKING:
-    from specgate.runtime.engine.engine import Task
+    from specgate.runtime.engine.jobs import Task
 
 T = TypeVar("T")
 DEFAULT_TOKENS = 1 << 20
