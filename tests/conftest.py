@@ -14,6 +14,12 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.ray_cluster import Cluster
 
+if find_spec("hypothesis"):
+    import hypothesis
+
+    # How long an example takes is the machine's affair.
+    hypothesis.settings.register_profile("specgate", deadline=None)
+    hypothesis.settings.load_profile("specgate")
 if find_spec("torch"):
     import torch
 

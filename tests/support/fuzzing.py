@@ -27,7 +27,6 @@ CASES_A_BATCH = 100
 CORPUS = Path(__file__).parents[1] / "chaos" / "corpus"
 SETTINGS = settings(
     max_examples=CASES_A_BATCH,
-    deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
     print_blob=False,

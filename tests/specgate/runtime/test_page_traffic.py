@@ -176,7 +176,6 @@ def test_random_sessions_leak_nothing_and_read_what_they_mean(examples: int, liv
     Traffic.TestCase.settings = settings(
         max_examples=examples,
         stateful_step_count=60,
-        deadline=None,
         derandomize=True,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

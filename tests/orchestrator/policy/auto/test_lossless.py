@@ -43,7 +43,7 @@ HISTORY = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(history=HISTORY, values=st.lists(st.integers(0, 96), min_size=8, max_size=8), shift=st.integers(1, 96))
 def test_a_plan_depends_on_no_token_and_on_no_pending_proposal(history, values, shift) -> None:
     """Two gateways see the same rounds; the tokens in them, and all of the proposals that wait, are different."""
