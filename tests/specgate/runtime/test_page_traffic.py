@@ -169,7 +169,7 @@ class Traffic(RuleBasedStateMachine):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("examples", "lives"),
-    [pytest.param(150, 1000, id="quick"), pytest.param(1000, 2000, marks=pytest.mark.slow, id="many")],
+    [pytest.param(150, 400, id="quick"), pytest.param(1000, 2000, marks=pytest.mark.slow, id="many")],
 )
 def test_random_sessions_leak_nothing_and_read_what_they_mean(examples: int, lives: int) -> None:
     Traffic.num_lives = 0
