@@ -84,6 +84,6 @@ def _ratios(target_probs: torch.Tensor, proposal: Proposal) -> list[float]:
 
 def _recover(target_probs: torch.Tensor, draft_probs: torch.Tensor, seed: int, position: int) -> int:
     residual = (target_probs - draft_probs).clamp_min(0)
-    # Equal distributions reject by rounding alone; then the target itself is what is left.
+    # Equal distributions reject by rounding alone; then nothing is left, and the target itself is sampled.
     weights = torch.where(residual.sum() > 0, residual, target_probs)
     return sample_weights(weights, noise.uniform(noise.row_key(seed, position, Purpose.RESIDUAL)))

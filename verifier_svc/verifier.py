@@ -33,7 +33,7 @@ PROMPT_ROWS = 64
 
 
 class Judgement(NamedTuple):
-    """An acceptance, and how many of the target's choices behind it were near ties."""
+    """An acceptance, and how many of the target's choices in it were near ties."""
 
     acceptance: Acceptance
     near_ties: int

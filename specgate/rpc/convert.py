@@ -134,7 +134,7 @@ def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_servi
 
 
 def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = MAX_GAMMA) -> Proposal:
-    """Return the proposal of up to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
+    """Return the proposal of up to ``gamma`` tokens. ``pb.round`` is not checked."""
     check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 0, gamma)
     draft_token_ids, draft_probs = _draft_from_pb(pb.proposal)
     check_range("num_prepared", pb.num_prepared, 0, len(draft_token_ids))
@@ -245,7 +245,7 @@ def prompt_logprobs_to_pb(logprobs: Sequence[TokenLogprobs]) -> verifier_service
 
 
 def prompt_logprobs_from_pb(pb: verifier_service_pb2.VerifyResponse, most: int) -> tuple[TokenLogprobs, ...]:
-    """Return what a message tells of the prompt's next tokens, ``most`` at the most; nothing where it is a verdict."""
+    """Return the log-probabilities of the prompt's next tokens, at most ``most``; () if the message is a verdict."""
     check_length("prompt_logprobs", pb.prompt_logprobs, 0, most)
     return tuple(map(token_logprobs_from_pb, pb.prompt_logprobs))
 

@@ -1,4 +1,4 @@
-"""Domain <-> protobuf for what is told before it is asked for: a drafter's announcements, a target's follow-ups.
+"""Domain <-> protobuf for what is sent before it is asked for: a drafter's announcements, a target's follow-ups.
 
 Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, before it copies anything of size.
 Token ids are not held against a vocabulary here: the services know it (``validate.check_token_ids``).
@@ -25,7 +25,7 @@ from specgate.v1 import drafter_service_pb2, verifier_service_pb2
 from specgate.v1 import types_pb2 as pb2
 
 MAX_COMMITTED = 2 * (MAX_GAMMA + 1)
-"""Tokens of two rounds, behind which a proposal may be announced: the contract's limit."""
+"""Tokens of two rounds; a proposal after them may be announced: the contract's limit."""
 
 
 def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftResponse:
