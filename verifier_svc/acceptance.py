@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from specgate.runtime import noise
+from specgate.runtime import noise, sampling
+from specgate.runtime.batch_sampler import Answer, SamplingStep, adjusted
 from specgate.runtime.noise import Purpose
 from specgate.runtime.sampling import sample_weights
 from specgate.types import Proposal, SparseDistribution
@@ -21,6 +22,27 @@ class Acceptance(NamedTuple):
 
     num_accepted: int
     token_id: int
+
+
+class Judgement(NamedTuple):
+    """An acceptance, and how many of the target's choices in it were near ties."""
+
+    acceptance: Acceptance
+    near_ties: int
+
+
+def decide(answer: Answer, proposal: Proposal, step: SamplingStep) -> Judgement:
+    """Judge a proposal by what the target sampled, or by rejection if the answer holds logits alone.
+
+    Args:
+        answer: a row for each draft token, and one after them.
+        step: how these rows are sampled.
+    """
+    if (sampled := answer.sampled) is not None:
+        acceptance = accept_agreeing(proposal.draft_token_ids, sampled.token_ids)
+        return Judgement(acceptance, sum(sampled.near_ties[: acceptance.num_accepted + 1]))
+    target_probs = sampling.log_probs(adjusted(answer.logits, step), step.params).double().exp()
+    return Judgement(accept_by_rejection(target_probs, proposal, step.seed, step.position), 0)
 
 
 def accept_agreeing(draft_token_ids: Sequence[int], target_token_ids: Sequence[int]) -> Acceptance:

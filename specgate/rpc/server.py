@@ -141,12 +141,8 @@ class Server:
         if engine_age_s is not None:
             self._heartbeat = asyncio.create_task(self._health.watch_heartbeat())
 
-    def request_stop(self) -> None:
-        """Make ``run`` drain and return, as the first SIGTERM does."""
-        self._stop_asked.set()
-
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or ``request_stop``, then drain. A second signal kills the process.
+        """Serve until SIGTERM or SIGINT, then drain. A second signal kills the process.
 
         It takes over the process's signals, so it runs in the main thread.
         """
@@ -162,7 +158,7 @@ class Server:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         _log.info("draining %d calls for at most %g s", self.active_calls, self._options.drain_s)
-        self.request_stop()
+        self._stop_asked.set()
 
     async def drain(self) -> None:
         """Refuse new calls, let the running ones end within ``drain_s``, abort the rest, stop listening."""
