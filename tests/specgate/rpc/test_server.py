@@ -23,7 +23,7 @@ from specgate.errors import (
 )
 from specgate.rpc.channel import open_channel
 from specgate.rpc.endpoint import split_endpoint
-from specgate.rpc.server import Server
+from specgate.rpc.server import FLUSH_S, Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import from_rpc_error
 from specgate.v1 import drafter_service_pb2
@@ -245,6 +245,8 @@ async def test_a_signal_lets_running_streams_end_and_exits_with_0(number: signal
         stream = client.chat()
         assert await ask(stream, "cpu") == "cpu"
         await stop(child, client, number)
+        # A stop that does not wait for the stream has cut it by then.
+        await asyncio.sleep(2 * FLUSH_S)
         assert await ask(stream, "cuda:0") == "cuda:0"
         assert child.returncode is None
         await stream.done_writing()
