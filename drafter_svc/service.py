@@ -48,7 +48,7 @@ class DrafterServicer(SessionServicer[Served], drafter_service_pb2_grpc.DrafterS
         with silence.working():
             await rounds.warm()
         async for message in requests:
-            silence.heard()
+            silence.restart()
             if is_keep_alive(message):
                 continue
             stopwatch.start()

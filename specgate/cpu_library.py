@@ -55,7 +55,7 @@ def _opened() -> ctypes.CDLL:
 
 
 def digest_of(sources: Path) -> str:
-    """Return what tells the C files of a folder from others; the library has it built in."""
+    """Return a fingerprint of the C files of a folder; the library has it built in."""
     digest = hashlib.sha256()
     for file in sorted(sources.glob("*.[ch]")):
         digest.update(file.read_bytes())

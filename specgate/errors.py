@@ -25,7 +25,7 @@ Foreign exceptions become one of these at the seam that meets them: ``rpc/status
 from typing import ClassVar
 
 MAX_REASON_CHARACTERS = 512
-"""Torch tells whole stacks of C++ in a message."""
+"""Torch puts whole stacks of C++ into a message."""
 
 
 class SpecgateError(Exception):
@@ -77,7 +77,7 @@ class LeaseRefused(SpecgateError):
 
 
 class Unauthenticated(SpecgateError):
-    """The client shows no key, or one that nobody has."""
+    """The client shows no key, or an unknown one."""
 
     reason = "UNAUTHENTICATED"
 
@@ -155,4 +155,4 @@ def reason_of(error: BaseException) -> str:
 
 
 MISCONFIGURED = (InvalidArgument, TokenizerMismatch, UnsupportedArchitecture)
-"""What another attempt, or another service, would not mend: it is told where it is met first."""
+"""Errors that no other attempt and no other service would mend: they are raised where they occur first."""

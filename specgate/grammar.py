@@ -40,7 +40,7 @@ def limits() -> "LLParserLimits":
         step_lexer_fuel=50_000,
         max_lexer_states=10_000,
         max_grammar_size=100_000,
-        # A client may be told what is wrong, not what the parser holds.
+        # A client may see what is wrong, not the parser's state.
         verbose_errors=False,
     )
 
@@ -159,7 +159,7 @@ def _from_gbnf(grammar: Grammar) -> Grammar:
         raise InvalidArgument(_field(grammar), problem)
     try:
         return Grammar(GrammarKind.LARK, gbnf_to_lark(grammar.text))
-    # A parser of somebody else's, in Python: what a broken text makes it raise is not of one kind.
+    # The library's parser raises many kinds of errors for a broken text.
     except Exception as error:
         raise InvalidArgument(_field(grammar), f"is neither Lark nor GBNF: {problem_of(str(error))}") from None
 

@@ -1,7 +1,7 @@
 """Whether a grammar can be used, and afforded: tried in a process of its own, which a bad one ends in place of ours.
 
-The library recurses without looking where its stack ends, and its own limits hold for reading an answer, not for what
-is built before: 150 characters of schema may take gigabytes. So the kernel sets the limits, grammar by grammar.
+The library recurses without checking its stack, and its own limits hold for reading an answer, not for compiling:
+150 characters of schema may take gigabytes. So the kernel sets limits for each grammar.
 
 Run as a module it is that process: a grammar a line, an answer a line. It forks for each, so nothing is left of any.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CPU_S = 2
 MEMORY_BYTES = 128 << 20
 STACK_BYTES = 64 << 20
-"""The kernel leaves at least 128 MiB for it. Who compiles what has passed needs more than that."""
+"""The kernel leaves at least 128 MiB for it. A service that compiles a checked grammar needs more than that."""
 _BASE_LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: CPU_S, resource.RLIMIT_STACK: STACK_BYTES}
 _TOO_DEAR = f"takes more than {CPU_S} s of CPU time or {MEMORY_BYTES >> 20} MiB to compile, or is nested too deeply"
 CHECK_S = 10 * CPU_S
@@ -36,7 +36,7 @@ CHECK_S = 10 * CPU_S
 START_S = 30.0
 """For the start of the process on top: it reads the library from a disk."""
 _ATTEMPTS = 2
-"""A process that somebody has ended or stopped is started again."""
+"""A process that was ended or stopped from outside is started again."""
 
 _Process = subprocess.Popen[bytes]
 
@@ -93,7 +93,7 @@ class GrammarCheck:
                 stdout=subprocess.PIPE,
                 # The library's last words, which quote the client's text.
                 stderr=subprocess.DEVNULL,
-                # Ctrl-C is for us to hear. And it is ended together with its forks.
+                # Ctrl-C goes to us alone; and the process is ended together with its forks.
                 process_group=0,
             )
         except OSError as error:
@@ -104,7 +104,7 @@ class GrammarCheck:
 
 @contextmanager
 def _killed_after(limit_s: float, process: _Process) -> Iterator[None]:
-    """End the process if the block takes longer: whoever writes to it or reads from it in there goes on at once."""
+    """End the process if the block takes longer: writing to it and reading from it then return at once."""
     timer = threading.Timer(limit_s, _kill, (process,))
     timer.start()
     try:
@@ -115,7 +115,7 @@ def _killed_after(limit_s: float, process: _Process) -> Iterator[None]:
 
 
 def _kill(process: _Process) -> None:
-    # Once it was waited for, its number may be somebody else's.
+    # Once it was waited for, its number may belong to another process.
     if process.returncode is None:
         # A fork that was stopped holds the pipe that we read from.
         os.killpg(process.pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ def main() -> None:
     """Answer until the input ends, which it does with the process that asks."""
     from llguidance import LLTokenizer
 
-    # What a grammar costs to build does not depend on whose tokens it will mask.
+    # The cost of building a grammar does not depend on the tokenizer.
     tokenizer = LLTokenizer("byte")
     for question in sys.stdin.buffer:
         reading, writing = os.pipe()
@@ -143,7 +143,7 @@ def main() -> None:
                 file.write(_line(_tried(json.loads(question), tokenizer)))
             os._exit(0)
         os.close(writing)
-        # It may be ended behind its answer, or within: what we write is one line in any case.
+        # It may be ended during its answer, or after it: we write one line in any case.
         with open(reading, "rb") as file:
             answer = file.read()
         _, status = os.waitpid(process_id, 0)
@@ -156,7 +156,7 @@ def _set_limits() -> None:
         held = int(file.read().split()[0]) * resource.getpagesize()
     for kind, limit in {**_BASE_LIMITS, resource.RLIMIT_AS: held + MEMORY_BYTES}.items():
         _, most = resource.getrlimit(kind)
-        # Who started us may have set less, such as `ulimit -s`, and nobody may raise that.
+        # The caller may have set a lower hard limit, such as `ulimit -s`, which cannot be raised.
         limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(kind, (limit, limit))
 

@@ -1,4 +1,4 @@
-"""The TCP sockets that listen, from Linux's own tables: they tell the user and the inode of every socket."""
+"""The TCP sockets that listen, from Linux's own tables, with the user and the inode of each."""
 
 import ipaddress
 import sys

@@ -1,6 +1,6 @@
 """Logs of all processes, in one format: time, level, logger, process, request id, message.
 
-A process calls ``configure_logs`` once, at its start. Whoever logs uses ``logging`` as it is.
+A process calls ``configure_logs`` once, at its start; its modules use ``logging`` as usual.
 """
 
 import json
@@ -21,7 +21,7 @@ MAX_OLD_FILES = 4
 """What a process keeps of its earlier lines: FILE.1 to FILE.4."""
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the request that the running task serves, "" outside of any. A task inherits it from who created it."""
+"""The id of the request that the running task serves, "" if there is none. A task inherits it from its creator."""
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 _log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ def configure_logs(
     handler.addFilter(_Context(process))
     # It replaces what an earlier call, or a library, has set up.
     logging.basicConfig(handlers=[handler], level=str(level), force=True)
-    # uvicorn tells each request at INFO, with the query, and warns of each bad request and WebSocket upgrade: whoever
-    # reaches the door would fill the log.
+    # uvicorn logs each request at INFO, with the query, and warns of each bad request and WebSocket upgrade: any client
+    # could fill the log.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     _log.info("specgate %s, process %d", __version__, os.getpid())
@@ -90,7 +90,7 @@ def _open_private(path: str, flags: int) -> int:
 
 
 class _Context(logging.Filter):
-    """Adds to each record whose it is. It drops none."""
+    """Adds the process and the request id to each record. It drops none."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -118,9 +118,9 @@ class _TextLines(_Lines):
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = vars(record)
-        whose = f"{fields['process_name']} req={fields['specgate_request_id'] or '-'}"
+        origin = f"{fields['process_name']} req={fields['specgate_request_id'] or '-'}"
         message = record.getMessage().translate(_CONTROLS)
-        line = f"{self.formatTime(record)} {record.levelname} {record.name} {whose} {message}"
+        line = f"{self.formatTime(record)} {record.levelname} {record.name} {origin} {message}"
         return "\n  ".join((line, *(part.translate(_CONTROLS) for part in self.trace(record).splitlines())))
 
 
@@ -129,7 +129,7 @@ class _JsonLines(_Lines):
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = vars(record)
-        told = {
+        line = {
             "time": self.formatTime(record),
             "level": record.levelname,
             "logger": record.name,
@@ -138,4 +138,4 @@ class _JsonLines(_Lines):
             "message": record.getMessage(),
             "exception": self.trace(record) or None,
         }
-        return json.dumps(told)
+        return json.dumps(line)

@@ -28,7 +28,7 @@ def configure(service: str, endpoint: str, sample: float) -> None:
     Args:
         service: ``service.name``, such as "specgate-gateway".
         endpoint: of the collector, ``http://HOST:PORT`` in plain text or ``https://``.
-        sample: share of the requests that nobody else has decided about, 0 to 1.
+        sample: share of the requests that are traced unless their caller has decided, 0 to 1.
 
     Raises:
         InvalidArgument: the extra is not installed.
@@ -44,7 +44,7 @@ def configure(service: str, endpoint: str, sample: float) -> None:
         raise InvalidArgument("traces", "need the extra otel: pip install 'specgate[otel]'") from None
     resource = Resource.create({"service.name": service, "service.version": __version__})
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource)
-    # In a thread of its own, and what nobody takes is dropped: a collector that is gone holds up no request.
+    # In a thread of its own, with a bounded queue: a lost collector delays no request.
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     _provider, _tracer = provider, provider.get_tracer("specgate", __version__)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import torch
 
-from specgate.runtime import noise
+from specgate.runtime import noise, sampling
 from specgate.runtime.noise import Purpose
 from specgate.runtime.sampling import sample_weights
+from specgate.runtime.sampling_step import ForwardResult, SamplingStep, adjusted
 from specgate.types import Proposal, SparseDistribution
 
 
@@ -21,6 +22,27 @@ class Acceptance(NamedTuple):
 
     num_accepted: int
     token_id: int
+
+
+class Judgement(NamedTuple):
+    """An acceptance, and how many of the target's choices in it were near ties."""
+
+    acceptance: Acceptance
+    near_ties: int
+
+
+def decide(answer: ForwardResult, proposal: Proposal, step: SamplingStep) -> Judgement:
+    """Judge a proposal by what the target sampled, or by rejection if the answer holds logits alone.
+
+    Args:
+        answer: a row for each draft token, and one after them.
+        step: how these rows are sampled.
+    """
+    if (sampled := answer.sampled) is not None:
+        acceptance = accept_agreeing(proposal.draft_token_ids, sampled.token_ids)
+        return Judgement(acceptance, sum(sampled.near_ties[: acceptance.num_accepted + 1]))
+    target_probs = sampling.log_probs(adjusted(answer.logits, step), step.params).double().exp()
+    return Judgement(accept_by_rejection(target_probs, proposal, step.seed, step.position), 0)
 
 
 def accept_agreeing(draft_token_ids: Sequence[int], target_token_ids: Sequence[int]) -> Acceptance:
@@ -84,6 +106,6 @@ def _ratios(target_probs: torch.Tensor, proposal: Proposal) -> list[float]:
 
 def _recover(target_probs: torch.Tensor, draft_probs: torch.Tensor, seed: int, position: int) -> int:
     residual = (target_probs - draft_probs).clamp_min(0)
-    # Equal distributions reject by rounding alone; then the target itself is what is left.
+    # Equal distributions reject by rounding alone; then nothing is left, and the target itself is sampled.
     weights = torch.where(residual.sum() > 0, residual, target_probs)
     return sample_weights(weights, noise.uniform(noise.row_key(seed, position, Purpose.RESIDUAL)))

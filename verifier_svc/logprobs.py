@@ -1,4 +1,4 @@
-"""Raw log-probabilities of given tokens by the target: temperature 1, no filters."""
+"""Raw probabilities of given tokens by the target: temperature 1, no filters."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from specgate.runtime import sampling
+from specgate.runtime.sampling_step import ForwardResult
 from specgate.types import TokenLogprobs
 
 
@@ -29,3 +30,12 @@ def logprobs_of(logits: torch.Tensor, token_ids: Sequence[int], num_top: int | N
 def _possible(likeliest: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
     """Leave out what a grammar does not allow."""
     return tuple(one for one in likeliest if one[1] > -math.inf)
+
+
+def confidences_of(answer: ForwardResult, emitted: list[int]) -> tuple[float, ...]:
+    """Return the raw probability of each emitted token."""
+    if answer.sampled is not None:
+        # Each emitted token is what the target itself chose in that row.
+        return tuple(answer.sampled.probs[: len(emitted)])
+    raw = sampling.raw_log_probs(answer.logits[: len(emitted)])
+    return tuple(raw[range(len(emitted)), emitted].exp().tolist())

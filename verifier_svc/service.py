@@ -54,7 +54,7 @@ class VerifierServicer(SessionServicer[ServedModel], verifier_service_pb2_grpc.V
         rounds = VerifyRounds(self._served, session, outbox.put_nowait, silence.working)
         try:
             async for message in requests:
-                silence.heard()
+                silence.restart()
                 if is_keep_alive(message):
                     continue
                 if message.WhichOneof("message") == "follow_ups":

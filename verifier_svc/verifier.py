@@ -3,13 +3,11 @@
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from specgate.errors import InvalidArgument, OutOfSync
-from specgate.runtime import sampling
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import PagePool
-from specgate.runtime.sampling_step import Barred, ForwardResult, Prefix, SamplingStep, adjusted, masked
+from specgate.runtime.sampling_step import Barred, ForwardResult, Prefix, SamplingStep, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
     FinishReason,
@@ -21,21 +19,14 @@ from specgate.types import (
     VerifyRequest,
     check_range,
 )
-from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
-from verifier_svc.logprobs import logprobs_of
+from verifier_svc.acceptance import decide
+from verifier_svc.logprobs import confidences_of, logprobs_of
 
 Verifying = Generator[ForwardRequest, ForwardResult, None]
 Emit = Callable[[Verdict], None]
 EmitPrompt = Callable[[tuple[TokenLogprobs, ...]], None]
 PROMPT_ROWS = 64
 """Rows of one forward over a prompt whose log-probabilities are wanted: logits take memory, and other sessions wait."""
-
-
-class Judgement(NamedTuple):
-    """An acceptance, and how many of the target's choices behind it were near ties."""
-
-    acceptance: Acceptance
-    near_ties: int
 
 
 class VerifySession:
@@ -205,7 +196,7 @@ class VerifySession:
         answer = yield from forward(self.sequence, len(draft) + 1, None if self.spec.rejects else step)
         if self.spec.rejects:
             answer = ForwardResult(masked(answer.logits, step))
-        (num_accepted, token_id), near_ties = self._decide(answer, proposal, step)
+        (num_accepted, token_id), near_ties = decide(answer, proposal, step)
         self._check_grammar(start, num_accepted)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
@@ -213,7 +204,7 @@ class VerifySession:
         self.sequence.append([token_id])
         self.sequence.mark_stable(len(self.sequence))
         self._finished = finish_reason is not None
-        confidences = _confidences(answer, emitted)
+        confidences = confidences_of(answer, emitted)
         confidence = confidences[-1]
         goes_on = not self._finished and confidence < request.solo_below and solo_budget > 0
         return Verdict(
@@ -245,13 +236,6 @@ class VerifySession:
             num_tokens = length + num_accepted - len(self.spec.prompt_token_ids)
             raise InvalidArgument("grammar", f"leads nowhere after {num_tokens} tokens: {grammar.error}")
 
-    def _decide(self, answer: ForwardResult, proposal: Proposal, step: SamplingStep) -> Judgement:
-        if (sampled := answer.sampled) is not None:
-            acceptance = accept_agreeing(proposal.draft_token_ids, sampled.token_ids)
-            return Judgement(acceptance, sum(sampled.near_ties[: acceptance.num_accepted + 1]))
-        target_probs = sampling.log_probs(adjusted(answer.logits, step), step.params).double().exp()
-        return Judgement(accept_by_rejection(target_probs, proposal, step.seed, step.position), 0)
-
     def _trim(self, emitted: list[int], room: int) -> tuple[list[int], FinishReason | None]:
         """Cut the tokens after the first stop token, where the grammar is complete without one, or after ``room``."""
         emitted, reason = emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
@@ -261,12 +245,3 @@ class VerifySession:
                 break
         completed = self._grammar.commit(emitted) if self._grammar is not None else None
         return (emitted, reason) if completed is None else (emitted[:completed], FinishReason.STOP)
-
-
-def _confidences(answer: ForwardResult, emitted: list[int]) -> tuple[float, ...]:
-    """Return the raw probability of each token that is emitted."""
-    if answer.sampled is not None:
-        # Each emitted token is what the target itself chose in that row.
-        return tuple(answer.sampled.probs[: len(emitted)])
-    raw = sampling.raw_log_probs(answer.logits[: len(emitted)])
-    return tuple(raw[range(len(emitted)), emitted].exp().tolist())

@@ -1,17 +1,17 @@
-"""How much a drafter guesses ahead: less the more sessions there are, and nothing when there are too many."""
+"""How much each session guesses ahead: the more sessions, the less; with too many, nothing."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 RECENT_S = 0.5
-"""A session that was told nothing for so long is with a slow reader: its share goes to the others."""
+"""A session without a round for so long has a slow reader: its share goes to the others."""
 MIN_SHARE = 2
-"""Less than this for each of several sessions hits too rarely for what it takes from the real drafts of the others."""
+"""With a smaller share, guesses hit too rarely for the time that they take from the drafts of other sessions."""
 
 
 class RunAheadBudget:
-    """Shares the rows of one forward among the sessions that were asked or told something of late.
+    """Shares the rows of one forward among the sessions that had a round recently.
 
     Args:
         num_rows: guesses that are drafted side by side, of all sessions together; 0 is no run-ahead.
@@ -24,7 +24,7 @@ class RunAheadBudget:
         self._seen_s: dict[int, float] = {}
 
     def share(self, session: object) -> int:
-        """Return how many rows ``session``, which was just asked or told something, may use; 0 where too many are."""
+        """Return how many rows ``session`` may use in its round that begins now; 0 if too many sessions are active."""
         now_s = self._clock()
         self._seen_s[id(session)] = now_s
         self._seen_s = {key: at_s for key, at_s in self._seen_s.items() if now_s - at_s <= RECENT_S}
@@ -33,7 +33,7 @@ class RunAheadBudget:
 
     @contextmanager
     def sharing(self, session: object) -> Iterator[None]:
-        """Count ``session`` no more when it has ended: requests that follow each other are not many sessions."""
+        """Stop counting ``session`` when the block is left: requests one after the other are not many sessions."""
         try:
             yield
         finally:

@@ -1,6 +1,6 @@
-"""What the target may choose at a position, as far as the draft can tell. Nothing here goes out.
+"""What the target may choose at a position, guessed from the draft's logits. Guesses are never sent.
 
-A bad guess costs the time that its branch took, never a text.
+A bad guess costs the time of its branch and changes no text.
 """
 
 import torch
@@ -20,9 +20,9 @@ def candidates(
 ) -> list[list[Candidate]]:
     """Return the best candidates of each row, the best first, with their chances.
 
-    In ``shared_noise`` the target will rank by scores with the same noise; in greedy by its own, which are like the
-    draft's. Either way a token that leads by so much is chosen about as often as the softmax of ``sharpness`` times the
-    scores says. In ``rejection`` the target draws from what we do not know: chances are the draft's probabilities.
+    In ``shared_noise`` the target ranks by scores with the same noise; in greedy by its own scores, which are like the
+    draft's. In both, a token's chance is about the softmax of ``sharpness`` times the scores. In ``rejection`` the
+    target samples with other noise: chances are the draft's probabilities.
 
     Args:
         logits: [rows, vocabulary], adjusted by bias and penalties.
@@ -41,7 +41,7 @@ def candidates(
 def _noisiest(log_probs: torch.Tensor, choosing: SamplingStep) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the scores and ids of the best perturbed candidates of each row.
 
-    Noise is dear, so only ids that are likely in some row get any: a rare one whose noise wins is missed.
+    Noise is expensive, so only ids that are likely in some row get it: an unlikely id whose noise wins is missed.
     """
     some = log_probs.topk(min(_NOISY, log_probs.shape[-1])).indices.unique()
     perturbed = noise.gumbel(choosing.noise_keys(len(log_probs)), some).add_(log_probs[:, some])

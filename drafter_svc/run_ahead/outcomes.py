@@ -53,10 +53,10 @@ def likeliest(
     """Return up to ``most`` outcomes and their chances, the likeliest first.
 
     Args:
-        rows: candidates at each draft token's position; where there is one row more, behind the last one too.
+        rows: candidates at each draft token's position; one row more if there is a position after the last one.
         acceptance: of a draft token; None takes the chance that its row gives it, as fits where the target accepts
             what it would have chosen.
-        excluded: own tokens behind which nothing can be drafted.
+        excluded: own tokens after which nothing can be drafted.
     """
     chances = dict(_chances(rows, drafted, acceptance))
     worth = [one for one, chance in chances.items() if chance >= WORTH_A_ROW and one.token_id not in excluded]

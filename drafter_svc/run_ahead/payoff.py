@@ -3,20 +3,20 @@
 _FORGET = 0.95
 """What a round counts after the next one."""
 _CREDIT = 8.0
-"""Forwards that may be lost before guessing is thought to be no use."""
+"""Forwards that may be lost before guessing stops."""
 TRIAL = 8
-"""Where it does not pay, one round in so many is guessed all the same: what comes next may be easier."""
+"""While guessing does not pay, one round in so many is guessed all the same: the text may become easier."""
 
 
 class Payoff:
-    """Forwards that prepared drafts saved, less those that drafts waited for because guesses were still running."""
+    """Forwards that prepared drafts saved, minus forwards that drafts waited for while guesses ran."""
 
     def __init__(self) -> None:
         self._forwards = _CREDIT
         self._num_idle = 0
 
     def enter(self, *, saved: int, waited: bool) -> None:
-        """A round has begun: so many of its tokens were there, or it found the engine busy with guesses."""
+        """Count a round: ``saved`` tokens were prepared; it ``waited`` if the engine was busy with guesses."""
         self._forwards = min(_FORGET * self._forwards + saved - waited, _CREDIT)
 
     def pays(self) -> bool:

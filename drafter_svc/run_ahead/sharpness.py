@@ -1,4 +1,4 @@
-"""How much more surely the target takes the best score than the softmax of the draft's scores says."""
+"""How much sharper the target's choice is than the softmax of the draft's scores."""
 
 import math
 from collections import defaultdict
@@ -27,25 +27,25 @@ class Sharpness:
         self._information = PRIOR_TOKENS
 
     def learn(self, row: Sequence[Candidate], token_id: int) -> None:
-        """Take in which token the target took where these were the candidates; one of none of them is as the last."""
+        """Learn from the token that the target chose among these candidates; any other token counts as the last one."""
         if len(row) < 2:
             return
         logs = [math.log(one.chance) for one in row]
         taken = next((log for log, one in zip(logs, row, strict=True) if one.token_id == token_id), logs[-1])
         mean = sum(one.chance * log for log, one in zip(logs, row, strict=True))
         variance = sum(one.chance * (log - mean) ** 2 for log, one in zip(logs, row, strict=True))
-        # Never less than the prior: of text that is all sure one surprise says little.
+        # Never less than the prior: in text where every token is sure, one surprise says little.
         self._information = max(FORGET * self._information + variance, PRIOR_TOKENS)
         step = min(max((taken - mean) / self._information, -0.5), 0.5)
         self.beta = min(max(self.beta * math.exp(step), LEAST), MOST)
 
 
 class SharpnessByMode:
-    """One for greedy, and one for each quarter of temperature: of all sessions of a drafter."""
+    """One sharpness for greedy, and one for each quarter of temperature, shared by all sessions of a drafter."""
 
     def __init__(self) -> None:
         self._modes: dict[int, Sharpness] = defaultdict(Sharpness)
 
     def of(self, sampling: SamplingParams) -> Sharpness:
-        """Return that of requests with these parameters."""
+        """Return the sharpness of requests with these parameters."""
         return self._modes[0 if sampling.greedy else max(round(4 * sampling.temperature), 1)]

@@ -48,7 +48,7 @@ class SuffixText:
         self._link = [-1]
         self._length = [0]
         self._end = [0]
-        """Of a state: behind the last occurrence of its strings that is known."""
+        """Of a state: the position after the last known occurrence of its strings."""
         self._last = 0
         self.extend(token_ids)
 
@@ -58,7 +58,7 @@ class SuffixText:
     def extend(self, token_ids: Sequence[int]) -> None:
         """Append tokens."""
         for token_id in token_ids:
-            # What the link says of the text before: the match that ended there is the most recent one now.
+            # The link is of the text so far: the match that ends here is the most recent one now.
             if (matched := self._link[self._last]) > 0:
                 self._end[matched] = len(self.token_ids)
             self.token_ids.append(token_id)
@@ -70,26 +70,26 @@ class SuffixText:
         state = max(self._link[self._last], 0)
         return Match(self._length[state], self._end[state])
 
-    def draft(self, most: int, behind: Sequence[int] = (), awaited: int = 0) -> list[int]:
-        """Return up to ``most`` tokens that followed the match, see ``longest_copy``; none without evidence.
+    def draft(self, most: int, assumed: Sequence[int] = (), awaited: int = 0) -> list[int]:
+        """Return up to ``most`` tokens that followed the match (see ``longest_copy``); none without evidence.
 
         Args:
-            behind: tokens that are taken to be appended first.
+            assumed: tokens that are assumed to be appended first.
         """
-        match = self._match_behind(behind) if behind else self.match
+        match = self._match_after(assumed) if assumed else self.match
         text, known = self.token_ids, len(self.token_ids)
         drafted: list[int] = []
         for position in range(match.end, match.end + min(most, longest_copy(match.length, awaited))):
-            # A copy may run into its own beginning: what repeats goes on repeating.
+            # A copy may reach its own beginning: then it repeats itself.
             if position < known:
                 drafted.append(text[position])
-            elif position - known < len(behind):
-                drafted.append(behind[position - known])
+            elif position - known < len(assumed):
+                drafted.append(assumed[position - known])
             else:
-                drafted.append(drafted[position - known - len(behind)])
+                drafted.append(drafted[position - known - len(assumed)])
         return drafted
 
-    def _match_behind(self, token_ids: Sequence[int]) -> Match:
+    def _match_after(self, token_ids: Sequence[int]) -> Match:
         """Return the longest match at the end of the text and ``token_ids``."""
         state = max(self._link[self._last], 0)
         length = self._length[state]

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from specgate.runtime.engine.jobs import Task
 
 DEFAULT_ANNOUNCED = 16
-"""Tokens of an announced draft while nobody said how many are wanted."""
+"""Tokens of an announced draft before the first round asks for a number."""
 
 
 class SuffixSession:
-    """See ``SourceSession``. Its drafts cost next to nothing, so each is announced as soon as there is evidence for it.
+    """See ``SourceSession``. Its drafts cost almost nothing, so each is announced as soon as there is evidence for it.
 
     Args:
         pool: counts the tokens that all sessions hold.
@@ -46,7 +46,7 @@ class SuffixSession:
         self._order = RoundOrder(len(committed))
         self._text = SuffixText(committed)
         self._is_full = False
-        """The pool had no room for what the target said: nothing more is drafted."""
+        """The pool had no room for the committed tokens: nothing more is drafted."""
 
     @property
     def ahead(self) -> "SuffixSession":
@@ -78,10 +78,10 @@ class SuffixSession:
         yield
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
-        """See ``LookAhead``: announce what follows if the target goes on with the copy, for one round and for two."""
+        """See ``LookAhead``: announce what follows if the target continues the copy, for one round and for two."""
         if announce is None or self._is_full:
             return
-        # The verifier goes on with it where its first token came true.
+        # The verifier continues with it if its first token came true.
         chain = self._draft(MAX_GAMMA, self.last_proposal, awaited=1)
         proposals = tuple(self._expected(tuple(self.last_proposal), chain))
         if proposals:
@@ -99,14 +99,14 @@ class SuffixSession:
             self._held += len(token_ids)
             self._text.extend(token_ids)
 
-    def _draft(self, gamma: int, behind: Sequence[int] = (), awaited: int = 0) -> TokenIds:
+    def _draft(self, gamma: int, assumed: Sequence[int] = (), awaited: int = 0) -> TokenIds:
         """Return up to ``gamma`` tokens: the last one is the first stop token."""
         if gamma == 0 or self._is_full:
             return ()
-        return tuple(until_stop(self._text.draft(gamma, behind, awaited), self.spec.stop_token_ids))
+        return tuple(until_stop(self._text.draft(gamma, assumed, awaited), self.spec.stop_token_ids))
 
     def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:
-        """Return what is drafted behind ``proposed`` and the first token of the copy, and behind that round."""
+        """Return the drafts after ``proposed`` and the copy's first token, and after the round that follows."""
         expected: list[AnnouncedProposal] = []
         committed = proposed
         for _ in range(2):

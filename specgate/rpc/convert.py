@@ -6,8 +6,10 @@ Token ids are not held against a vocabulary here: the services know it (``valida
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specgate.errors import InvalidArgument
+from specgate.rpc.convert_proposal import proposal_from_pb, proposal_to_pb
 from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, check_length
 from specgate.types import (
     ALWAYS_SOLO,
@@ -17,7 +19,6 @@ from specgate.types import (
     DraftRequest,
     FinishReason,
     Proposal,
-    SparseDistribution,
     TokenLogprobs,
     Verdict,
     VerifyRequest,
@@ -26,8 +27,6 @@ from specgate.types import (
 from specgate.v1 import drafter_service_pb2, verifier_service_pb2
 from specgate.v1 import types_pb2 as pb2
 
-MAX_SUPPORT = 4096
-"""Token ids in one draft distribution."""
 MAX_CONFIDENCE = 1.001
 """A probability computed in float32 may pass 1 by its rounding."""
 MAX_UINT32 = (1 << 32) - 1
@@ -42,56 +41,6 @@ _METHOD_TO_PB: dict[DraftMethod, pb2.DraftMethod] = {
     method: getattr(pb2, f"DRAFT_METHOD_{method.name}") for method in DraftMethod
 }
 _METHOD_FROM_PB = {value: method for method, value in _METHOD_TO_PB.items()}
-
-
-def _sparse_distribution_from_pb(pb: pb2.SparseDistribution, field: str) -> SparseDistribution:
-    size = len(pb.token_ids)
-    if not 1 <= size <= MAX_SUPPORT:
-        raise InvalidArgument(f"{field}.token_ids (length)", f"{size} is outside [1, {MAX_SUPPORT}]")
-    if len(pb.probs) != size:
-        raise InvalidArgument(f"{field}.probs (length)", f"{len(pb.probs)} is not the {size} of token_ids")
-    token_ids, probs = tuple(pb.token_ids), tuple(pb.probs)
-    if len(set(token_ids)) != size:
-        raise InvalidArgument(f"{field}.token_ids", "are not distinct")
-    # A sum of float32 values cannot overflow float64, so it is finite if and only if all of them are.
-    if not (math.isfinite(sum(probs)) and min(probs) > 0.0):
-        wrong = next(prob for prob in probs if not (math.isfinite(prob) and prob > 0.0))
-        raise InvalidArgument(f"{field}.probs", f"{wrong} is not positive and finite")
-    return SparseDistribution(token_ids, probs)
-
-
-def proposal_to_pb(proposal: Proposal) -> pb2.Proposal:
-    """Return the wire's message. How it was drafted is not part of it."""
-    return pb2.Proposal(
-        draft_token_ids=proposal.draft_token_ids,
-        draft_probs=[pb2.SparseDistribution(token_ids=one.token_ids, probs=one.probs) for one in proposal.draft_probs],
-    )
-
-
-def proposal_from_pb(pb: pb2.Proposal) -> Proposal:
-    """Return the domain's value; an empty proposal is a valid one."""
-    return Proposal(*_draft_from_pb(pb))
-
-
-def _draft_from_pb(pb: pb2.Proposal) -> tuple[tuple[int, ...], tuple[SparseDistribution, ...]]:
-    check_length("draft_token_ids", pb.draft_token_ids, 0, MAX_GAMMA)
-    if not pb.draft_probs:
-        return tuple(pb.draft_token_ids), ()
-    if len(pb.draft_probs) != len(pb.draft_token_ids):
-        problem = f"{len(pb.draft_probs)} is neither 0 nor the {len(pb.draft_token_ids)} of draft_token_ids"
-        raise InvalidArgument("draft_probs (length)", problem)
-    draft_probs = tuple(
-        _support_of(pb.draft_token_ids[index], probs, index) for index, probs in enumerate(pb.draft_probs)
-    )
-    return tuple(pb.draft_token_ids), draft_probs
-
-
-def _support_of(draft_token_id: int, pb: pb2.SparseDistribution, index: int) -> SparseDistribution:
-    distribution = _sparse_distribution_from_pb(pb, f"draft_probs[{index}]")
-    if draft_token_id not in distribution.token_ids:
-        problem = f"draft token id {draft_token_id} is not in the distribution that it was sampled from"
-        raise InvalidArgument(f"draft_probs[{index}].token_ids", problem)
-    return distribution
 
 
 def draft_round_to_pb(request: DraftRequest, num_accepted: int) -> drafter_service_pb2.DraftRound:
@@ -134,13 +83,12 @@ def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_servi
 
 
 def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = MAX_GAMMA) -> Proposal:
-    """Return the proposal of up to ``gamma`` tokens. That ``pb.round`` is the one asked for is not checked."""
+    """Return the proposal of up to ``gamma`` tokens. ``pb.round`` is not checked."""
     check_length("proposal.draft_token_ids", pb.proposal.draft_token_ids, 0, gamma)
-    draft_token_ids, draft_probs = _draft_from_pb(pb.proposal)
-    check_range("num_prepared", pb.num_prepared, 0, len(draft_token_ids))
-    return Proposal(
-        draft_token_ids,
-        draft_probs,
+    proposal = proposal_from_pb(pb.proposal)
+    check_range("num_prepared", pb.num_prepared, 0, len(proposal))
+    return replace(
+        proposal,
         from_run_ahead=pb.from_run_ahead,
         draft_us=pb.draft_us,
         num_prepared=pb.num_prepared,
@@ -149,7 +97,6 @@ def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = M
 
 
 def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRound:
-    """Return the wire's message."""
     return verifier_service_pb2.VerifyRound(
         round=request.round,
         position=request.position,
@@ -160,14 +107,12 @@ def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRou
 
 
 def verify_round_from_pb(pb: verifier_service_pb2.VerifyRound) -> VerifyRequest:
-    """Return the domain's value."""
     check_range("solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
     proposal = proposal_from_pb(pb.proposal)
     return VerifyRequest(pb.round, pb.position, proposal, pb.solo_below, pb.max_solo_tokens)
 
 
 def token_logprobs_to_pb(logprobs: TokenLogprobs) -> pb2.TokenLogprobs:
-    """Return the wire's message."""
     return pb2.TokenLogprobs(
         logprob=logprobs.logprob,
         top_token_ids=[token_id for token_id, _ in logprobs.top],
@@ -176,7 +121,6 @@ def token_logprobs_to_pb(logprobs: TokenLogprobs) -> pb2.TokenLogprobs:
 
 
 def token_logprobs_from_pb(pb: pb2.TokenLogprobs) -> TokenLogprobs:
-    """Return the domain's value."""
     check_length("logprobs.top_token_ids", pb.top_token_ids, 0, MAX_LOGPROBS)
     size = len(pb.top_token_ids)
     check_length("logprobs.top_logprobs", pb.top_logprobs, size, size)
@@ -186,7 +130,6 @@ def token_logprobs_from_pb(pb: pb2.TokenLogprobs) -> TokenLogprobs:
 
 
 def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
-    """Return the wire's message."""
     return verifier_service_pb2.VerifyResponse(
         round=verdict.round,
         num_accepted=verdict.num_accepted,
@@ -245,13 +188,12 @@ def prompt_logprobs_to_pb(logprobs: Sequence[TokenLogprobs]) -> verifier_service
 
 
 def prompt_logprobs_from_pb(pb: verifier_service_pb2.VerifyResponse, most: int) -> tuple[TokenLogprobs, ...]:
-    """Return what a message tells of the prompt's next tokens, ``most`` at the most; nothing where it is a verdict."""
+    """Return the log-probabilities of the prompt's next tokens, at most ``most``; () if the message is a verdict."""
     check_length("prompt_logprobs", pb.prompt_logprobs, 0, most)
     return tuple(map(token_logprobs_from_pb, pb.prompt_logprobs))
 
 
 def draft_method_to_pb(method: DraftMethod) -> pb2.DraftMethod:
-    """Return the wire's enum value."""
     return _METHOD_TO_PB[method]
 
 

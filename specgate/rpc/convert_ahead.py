@@ -1,4 +1,4 @@
-"""Domain <-> protobuf for what is told before it is asked for: a drafter's announcements, a target's follow-ups.
+"""Domain <-> protobuf for what is sent before it is asked for: a drafter's announcements, a target's follow-ups.
 
 Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, before it copies anything of size.
 Token ids are not held against a vocabulary here: the services know it (``validate.check_token_ids``).
@@ -25,7 +25,7 @@ from specgate.v1 import drafter_service_pb2, verifier_service_pb2
 from specgate.v1 import types_pb2 as pb2
 
 MAX_COMMITTED = 2 * (MAX_GAMMA + 1)
-"""Tokens of two rounds, behind which a proposal may be announced: the contract's limit."""
+"""Tokens of two rounds; a proposal after them may be announced: the contract's limit."""
 
 
 def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftResponse:
@@ -44,7 +44,6 @@ def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftR
 
 
 def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
-    """Return the domain's value."""
     check_length("announced.num_committed", pb.num_committed, 0, MAX_BRANCHES)
     check_length("announced.num_draft_tokens", pb.num_draft_tokens, *(len(pb.num_committed),) * 2)
     for num_committed, num_draft_tokens in zip(pb.num_committed, pb.num_draft_tokens, strict=True):
@@ -71,7 +70,6 @@ def _methods_to_pb(proposals: Sequence[AnnouncedProposal]) -> Sequence[pb2.Draft
 
 
 def follow_ups_to_pb(follow_ups: FollowUps) -> verifier_service_pb2.FollowUps:
-    """Return the wire's message."""
     least_confidences = [one.least_confidence for one in follow_ups.proposals]
     while least_confidences and not least_confidences[-1]:
         least_confidences.pop()
@@ -86,7 +84,6 @@ def follow_ups_to_pb(follow_ups: FollowUps) -> verifier_service_pb2.FollowUps:
 
 
 def follow_ups_from_pb(pb: verifier_service_pb2.FollowUps) -> FollowUps:
-    """Return the domain's value."""
     check_range("follow_ups.solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
     lengths = _lengths(pb.branches, "follow_ups.branches")
     check_length("follow_ups.least_confidences", pb.least_confidences, 0, len(lengths))

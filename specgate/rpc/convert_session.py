@@ -52,7 +52,6 @@ def shortest_float(value: float) -> float:
 
 
 def verification_to_pb(mode: Verification) -> pb2.Verification:
-    """Return the wire's enum value."""
     return _VERIFICATION_TO_PB[mode]
 
 
@@ -82,7 +81,6 @@ def sampling_params_from_pb(pb: pb2.SamplingParams) -> SamplingParams:
 
 
 def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
-    """Return the wire's message."""
     return pb2.SessionSpec(
         prompt_token_ids=spec.prompt_token_ids,
         output_token_ids=spec.output_token_ids,
@@ -134,7 +132,6 @@ def _check_session_sizes(pb: pb2.SessionSpec, max_sequence_tokens: int) -> None:
 
 
 def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
-    """Return the wire's message."""
     return pb2.GetModelInfoResponse(
         tokenizer_fingerprint=info.tokenizer_fingerprint,
         eos_token_ids=info.eos_token_ids,
@@ -145,7 +142,6 @@ def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
 
 
 def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
-    """Return the domain's value."""
     check_length("eos_token_ids", pb.eos_token_ids, 0, MAX_EOS_TOKEN_IDS)
     check_fingerprint("tokenizer_fingerprint", pb.tokenizer_fingerprint, pb.tokenizer_fingerprint.values())
     check_range("context_length", pb.context_length, 1, 1 << 31)

@@ -56,7 +56,7 @@ class EngineHealth(health.aio.HealthServicer):
             await self.set(name, known.SERVING if serving else known.NOT_SERVING)
 
     async def watch_heartbeat(self) -> None:
-        """Refresh for ever, often enough that Watch hears of a death within a quarter of ``max_age_s``."""
+        """Refresh for ever, often enough that Watch reports a death within a quarter of ``max_age_s``."""
         while True:
             await self.refresh()
             await asyncio.sleep(self._max_age_s / 4)

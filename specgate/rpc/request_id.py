@@ -43,7 +43,7 @@ class RequestIdInterceptor(ServiceInterceptor):
 
 def _identified(behaviour: AnyBehaviour, request_id: str, method: str) -> Behaviour:
     async def run(request: Any, context: Context) -> Any:
-        # gRPC runs each call in a task of its own, whose context ends with it.
+        # gRPC runs each call in a task of its own; its context ends with it.
         REQUEST_ID.set(request_id)
         # Unless it comes to an answer or an error: the client has ended the call, which is how it ends a session.
         start_s, outcome = time.perf_counter(), "closed"

@@ -22,14 +22,14 @@ from specgate.rpc.tracing import TracingInterceptor
 __all__ = ["FLUSH_S", "STOP_SIGNALS", "Handlers", "Server", "ServerOptions"]
 
 FLUSH_S = 0.5
-"""How long the last bytes of ended calls, and watchers of health, get to go out."""
+"""How long a stop waits for the last bytes of ended calls and for watchers of health."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """Where the generated ``add_..._to_server(servicer, server.handlers)`` put their methods, at any time.
+    """Takes the methods of the generated ``add_..._to_server(servicer, server.handlers)`` at any time.
 
     gRPC itself takes none once it runs, and a service listens while its model still loads.
     """
@@ -141,12 +141,8 @@ class Server:
         if engine_age_s is not None:
             self._heartbeat = asyncio.create_task(self._health.watch_heartbeat())
 
-    def request_stop(self) -> None:
-        """Make ``run`` drain and return, as the first SIGTERM does."""
-        self._stop_asked.set()
-
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or ``request_stop``, then drain. A second signal kills the process.
+        """Serve until SIGTERM or SIGINT, then drain. A second signal kills the process.
 
         It takes over the process's signals, so it runs in the main thread.
         """
@@ -162,7 +158,7 @@ class Server:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         _log.info("draining %d calls for at most %g s", self.active_calls, self._options.drain_s)
-        self.request_stop()
+        self._stop_asked.set()
 
     async def drain(self) -> None:
         """Refuse new calls, let the running ones end within ``drain_s``, abort the rest, stop listening."""
@@ -170,7 +166,7 @@ class Server:
         await self._health.refresh()
         closing = None
         if self._options.reuse_port:
-            # Whoever shares the port takes new connections from now on, and ours are told to go there.
+            # Servers that share the port take new connections from now on, and our clients are sent there.
             closing = asyncio.create_task(self._grpc.stop(self._options.drain_s))
         idle = await self._admission.wait_idle(self._options.drain_s)
         if not idle:

@@ -44,7 +44,7 @@ MAX_MESSAGE_BYTES = 1024
 """A message travels three times (status, details, field violation); peers take 8 KiB of metadata in all."""
 MAX_FIELD_BYTES = 128
 STATUS_FLUSH_S = 0.5
-"""How long a failed call waits for its status to go out: behind messages that the peer does not read it never does."""
+"""How long a failed call waits for its status to be sent: the peer may not read the messages before it."""
 
 CODES: dict[type[SpecgateError], grpc.StatusCode] = {
     InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -78,7 +78,7 @@ _log = logging.getLogger(__name__)
 
 
 def to_status(error: SpecgateError) -> Any:
-    """Return the ``grpc.Status`` (code, details, trailing_metadata) that tells ``error`` to a client."""
+    """Return the ``grpc.Status`` (code, details, trailing_metadata) of ``error``."""
     known = next((parent for parent in type(error).__mro__ if parent in CODES), InternalError)
     status = status_pb2.Status(code=CODES[known].value[0], message=_clip(str(error), MAX_MESSAGE_BYTES))
     for detail in _details(error):
@@ -159,7 +159,7 @@ def _by_code(code: grpc.StatusCode, message: str) -> SpecgateError:
 
 
 def for_client(error: Exception) -> SpecgateError:
-    """Return what a client may be told of ``error``.
+    """Return what a client may see of ``error``.
 
     What we did not raise on purpose may hold paths, prompts or tensors: it goes to the log alone, and the
     client gets the request's id to quote, or a random one where there is none.

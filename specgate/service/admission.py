@@ -1,4 +1,4 @@
-"""Who may open a session on a service: leases, a number of places, tokenizers that fit, ids that are known."""
+"""Whether a session may be opened on a service: leases, places, tokenizers, token ids."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ class Admission:
             TokenizerMismatch: the other model's token ids mean something else.
             TooManySessions: all places are taken.
         """
-        # The lease is the outermost: who hands it out again finds the session's place free.
+        # The lease is the outermost: when it is handed out again, the session's place is free.
         with nullcontext() if self._leases is None else self._leases.claimed(spec.lease_token):
             with self._refusals():
                 self._check(spec)
@@ -82,7 +82,7 @@ class Admission:
             raise
 
     def known_vocab_size(self, spec: SessionSpec) -> int:
-        """Return the bound of ids that may arrive: a drafter hears all the target says, also ids it has no row for."""
+        """Return the bound of ids that may arrive. A drafter receives all of the target's ids, also those it lacks."""
         bound = max(spec.vocab_size, self._vocab_size) if self.role == "drafter" else self._vocab_size
         return bound or ANY_TOKEN_ID
 

@@ -83,7 +83,7 @@ def _invalid_argument(error: ValidationError, settings: type[BaseModel]) -> Inva
 
 
 def problem_of(error: "ErrorDetails", field: FieldInfo | None) -> str:
-    """Return what is wrong with a value, in one line that tells the value and the limits."""
+    """Return what is wrong with a value, in one line with the value and the limits."""
     value = error["input"]
     if error["type"] in _OUT_OF_RANGE and field is not None:
         low, high = (_bound(field, name) for name in ("ge", "le"))

@@ -1,4 +1,4 @@
-"""Grammars are compiled beside the event loop and the engine: however long one takes, running sessions go on."""
+"""Grammars are compiled on a thread of their own: however long one takes, running sessions continue."""
 
 import asyncio
 import logging
@@ -12,13 +12,13 @@ from specgate.runtime.grammar import Grammars, GrammarState
 from specgate.types import SessionSpec
 
 STACK_BYTES = 512 << 20
-"""More than a grammar had when it was checked. Of memory a stack takes what it uses."""
+"""More than a grammar had when it was checked. A stack takes only the memory that it uses."""
 
 _log = logging.getLogger(__name__)
 
 
 class GrammarService:
-    """The grammars of one service, compiled one at a time: a hard one holds up others that have one, and nobody else.
+    """The grammars of one service, compiled one at a time: a slow one delays only other sessions with a grammar.
 
     Args:
         model: a folder or a hub id, for its tokenizer.
@@ -31,13 +31,14 @@ class GrammarService:
         self._thread = _deep_thread()
 
     def prepare(self) -> None:
-        """Make ready, where there can be grammars at all. Before the service serves, on any thread."""
+        """Load what all grammars need, if the model can have grammars. Before the service serves, on any thread."""
         with suppress(InvalidArgument):
             self._grammars.prepare()
 
     async def state(self, spec: SessionSpec, *, is_needed: bool) -> GrammarState | None:
-        """Return the state of a session that has a grammar, behind what was emitted already. None: there is none, and
-        it is not needed, since a draft that follows no grammar is a worse guess, never a wrong text.
+        """Return the state of a session's grammar after its emitted tokens.
+
+        None if it cannot be used and is not needed: a draft that ignores it is a worse guess, never a wrong text.
 
         Raises:
             InvalidArgument: see ``Grammars.state``.
@@ -57,7 +58,7 @@ def _deep_thread() -> ThreadPoolExecutor:
     before = threading.stack_size(STACK_BYTES)
     try:
         executor = ThreadPoolExecutor(1, thread_name_prefix="grammar")
-        # The thread starts with the first work, and has the stack that is set then.
+        # The thread starts with its first work and gets the stack size that is set then.
         executor.submit(bool).result()
     finally:
         threading.stack_size(before)

@@ -1,4 +1,4 @@
-"""One-time tokens: who may open a session on a service whose sessions somebody else hands out."""
+"""One-time tokens: the right to open a session on a service whose sessions are handed out elsewhere."""
 
 import asyncio
 import secrets
@@ -12,7 +12,7 @@ TOKEN_BYTES = 16
 
 
 class IssuedLease:
-    """One token, and what became of it. Made by ``LeaseBook.issued``."""
+    """One token, and whether it is claimed and ended. Made by ``LeaseBook.issued``."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -25,7 +25,7 @@ class IssuedLease:
             async with asyncio.timeout(open_within_s):
                 await self.claimed.wait()
         except TimeoutError:
-            # It may have been claimed in the very turn of the loop in which the time was up.
+            # It may have been claimed in the same turn of the loop in which the time ran out.
             if not self.claimed.is_set():
                 return
         await self.ended.wait()
@@ -39,7 +39,7 @@ class LeaseBook:
 
     @contextmanager
     def issued(self) -> Iterator[IssuedLease]:
-        """Issue one token. It is void, if nobody claimed it, when the block is left."""
+        """Issue one token. An unclaimed token becomes void when the block is left."""
         lease = IssuedLease()
         self._unclaimed[lease.token] = lease
         try:

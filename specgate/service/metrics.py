@@ -1,4 +1,4 @@
-"""``/metrics`` of one service, on a port of its own: read when somebody asks, so a forward knows nothing of it."""
+"""``/metrics`` of one service, on a port of its own. Values are read when they are scraped, not in forwards."""
 
 from collections.abc import Iterator
 from wsgiref.simple_server import WSGIServer
@@ -32,8 +32,8 @@ class ServiceMetrics:
             "engine_step_age_seconds": ("Since the engine's last heartbeat.", self._served.engine.heartbeat_age_s),
         }
         labels = {"role": info.role, "model_name": info.model}
-        for name, (told, value) in gauges.items():
-            family: Metric = GaugeMetricFamily(f"specgate_{name}", told, labels=[*labels])
+        for name, (meaning, value) in gauges.items():
+            family: Metric = GaugeMetricFamily(f"specgate_{name}", meaning, labels=[*labels])
             family.add_sample(f"specgate_{name}", labels, value)
             yield family
         opened = CounterMetricFamily("specgate_sessions", "Sessions that were opened.", labels=[*labels])
@@ -70,7 +70,7 @@ class MetricsServer:
         self.endpoint = join_endpoint(host, self._server.server_port)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Writes a stream's responses one at a time, as gRPC demands. A context: what is posted outlives no session.
+    """Writes a stream's responses one at a time, as gRPC demands. Posted responses are dropped when the context ends.
 
     Args:
         write: sends one response.
@@ -39,14 +39,14 @@ class Outbox:
             await asyncio.wait((self._posting,))
 
     async def send(self, message: Any) -> None:
-        """Send one response, after the one that is being sent."""
+        """Send one response, after the response that is being sent."""
         async with self._writing:
             await self._write(message)
 
     def post(self, message: Any) -> None:
-        """Have a response sent that nobody waits for. From any thread; dropped where the stream has ended.
+        """Queue a response and return. Called from any thread; dropped if the stream has ended.
 
-        Of those that wait for a slow reader the last two stay. What is sent meanwhile may overtake them.
+        If the reader is slow, only the last two queued responses are kept. ``send`` may overtake them.
         """
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._start, message)
@@ -63,5 +63,5 @@ class Outbox:
                     message, *self._waiting = self._waiting
                     await self._write(message)
         except Exception as error:
-            # The handler meets what is wrong with the stream by itself.
+            # The handler notices a broken stream by itself.
             _log.debug("a posted response was not sent: %s", reason_of(error))

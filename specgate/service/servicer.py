@@ -37,5 +37,5 @@ class SessionServicer(Generic[AnyServed]):
         async with ended_by_silence(self._served.silence, context.peer()) as silence:
             spec = session_spec_from_pb(await open_spec(requests), self._served.context_length)
             async with self._served.open(spec, maker_of(spec)) as session:
-                silence.heard()
+                silence.restart()
                 yield session, silence

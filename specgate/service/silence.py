@@ -1,4 +1,4 @@
-"""How long a session may say nothing while its service waits for its client."""
+"""How long a client may be silent while its service waits for it."""
 
 import asyncio
 import logging
@@ -25,12 +25,12 @@ class SilenceLimits:
 
     @property
     def session_idle_ms(self) -> int:
-        """As a client is told."""
+        """As it is sent to a client."""
         return round(self.session_idle_s * 1000)
 
 
 class Silence:
-    """Counts the time in which a client says nothing. Made by ``ended_by_silence``."""
+    """Counts the time in which a client is silent. Made by ``ended_by_silence``."""
 
     def __init__(self, bound: asyncio.Timeout, limits: SilenceLimits) -> None:
         self._bound = bound
@@ -39,15 +39,15 @@ class Silence:
         self._num_working = 0
         self.problem = f"no message came within {limits.first_message_s:g} s of the stream's start"
 
-    def heard(self) -> None:
-        """The client has said something: count anew, unless the service works."""
+    def restart(self) -> None:
+        """Restart the count after a message, unless the service works."""
         self.problem = f"nothing came for {self._limits.session_idle_s:g} s, neither a round nor a keep_alive"
         if not self._num_working and not self._bound.expired():
             self._bound.reschedule(self._loop.time() + self._limits.session_idle_s)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Within it the client waits for the service, and nothing is counted."""
+        """Within the block the client waits for the service, and no time is counted."""
         self._num_working += 1
         try:
             if not self._bound.expired():
@@ -55,11 +55,11 @@ class Silence:
             yield
         finally:
             self._num_working -= 1
-            self.heard()
+            self.restart()
 
 
 class _Report:
-    """Warns of ended sessions: of the first one at once, then of all that end within ``REPORT_S`` in one line."""
+    """Logs ended sessions: the first one at once, then all that end within ``REPORT_S`` in one line."""
 
     def __init__(self) -> None:
         self._num_ended, self._last = 0, ("", "")
@@ -83,13 +83,13 @@ _report = _Report()
 
 @asynccontextmanager
 async def ended_by_silence(limits: SilenceLimits, peer: str) -> AsyncIterator[Silence]:
-    """Cancel what runs in the block when the client was silent for too long, whatever it waits for.
+    """Cancel the block when its client is silent for too long.
 
     Args:
-        peer: what the log calls the client.
+        peer: the client's name in the log.
 
     Raises:
-        SessionIdle: in place of that cancellation.
+        SessionIdle: instead of that cancellation.
     """
     silence: Silence | None = None
     try:

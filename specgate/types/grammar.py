@@ -19,7 +19,7 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A grammar in the words of its kind. Whether they mean something is for those to say who know the library.
+    """A grammar as text. Whether it can be used is checked by ``specgate.grammar``.
 
     Raises:
         InvalidArgument: the text is empty or too long.

@@ -1,4 +1,4 @@
-"""What a model is served as, and what a service says of it."""
+"""How a model is served, and what a service says of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from specgate.errors import InvalidArgument
 
 PROTO_VERSION = "specgate.v1"
-"""Of the contract that both services speak."""
+"""Version of the contract that both services speak."""
 
 
 class Dtype(StrEnum):
@@ -57,7 +57,7 @@ class Attention(StrEnum):
 
 
 class ForwardCost(NamedTuple):
-    """What one forward of one session took with so many ``rows``, measured when the service loaded."""
+    """Time of one forward of one session with ``rows`` rows, measured when the service loaded."""
 
     rows: int
     forward_us: int
@@ -67,9 +67,9 @@ class ForwardCost(NamedTuple):
 class ModelInfo:
     """What a service says of itself; ``boot_id`` changes with every start.
 
-    ``forward_costs`` come with rising numbers of rows; empty where the service does not tell. ``draft_method`` is of a
-    drafter. ``batch_invariant``: a row's logits are the same to the bit whoever shares its forward, so that no near tie
-    parts texts of this service's own.
+    ``forward_costs`` are in rising order of rows; empty if unknown. ``draft_method`` is a drafter's.
+    ``batch_invariant``: a row's logits do not depend on the other rows of its forward, to the bit, so that near ties
+    change no text of this service.
     """
 
     model: str

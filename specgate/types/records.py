@@ -35,9 +35,9 @@ class RoundPlan:
     ``stop_below``: a draft ends after its own first token of less. ``solo_below``: while the target's last token had
     less it goes on alone, for up to ``max_solo_tokens``; ``ALWAYS_SOLO`` is more than any token has.
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
-    ``keeps_warm``: the drafter follows a solo run token by token; else it hears nothing until it is asked again, so
-    that its work takes nothing away from the target. ``why_alone``: why ``gamma`` is 0, or why
-    the target goes on alone behind the draft; None: because of ``solo_below``.
+    ``keeps_warm``: the drafter follows a solo run token by token; else it receives nothing until it is asked again, so
+    that its work takes no time from the target. ``why_alone``: why ``gamma`` is 0, or why the target decodes alone
+    after the draft; None: because of ``solo_below``.
     """
 
     gamma: int = 0
@@ -50,15 +50,15 @@ class RoundPlan:
 
     @property
     def sends_to_drafter(self) -> bool:
-        """Whether the drafter hears of the round."""
+        """Whether the round is sent to the drafter."""
         return self.gamma > 0 or self.keeps_warm
 
 
 class RoundTiming(NamedTuple):
     """``round_us`` is the time since the verdict before, or since the first plan; 0 for a token of a solo run.
 
-    ``read_us`` are not in it: the proposal was there, and whoever reads the text was busy with it. A time that is not
-    ``typical`` holds something else than a round: a prompt, another service's prompt, a drafter that was lost.
+    It excludes ``read_us``: the proposal was there, and the reader of the text was busy. A time that is not ``typical``
+    includes more than a round: a prompt, another service's prompt, a lost drafter.
     """
 
     round_us: int = 0
@@ -71,7 +71,7 @@ _NO_TIME = RoundTiming()
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One committed verdict, the first of a round or one of the solo run behind it: then ``proposal`` is empty.
+    """One committed verdict: the first of a round, or one of the solo run after it, whose ``proposal`` is empty.
 
     ``num_tokens`` of the verdict's tokens are committed: fewer than it decided where the text ends within them.
     ``confidence`` is the target's, in [0, 1], in the last token committed before; None before the first one.
@@ -99,7 +99,7 @@ class RoundRecord:
 
     @property
     def undrafted(self) -> bool:
-        """Whether no draft token was judged: the target's own token alone, of a round or of the solo run behind it."""
+        """Whether no draft token was judged."""
         return not len(self.proposal)
 
     @property

@@ -115,9 +115,9 @@ class VerifyRequest:
 
 
 class FollowUp(NamedTuple):
-    """What is verified next if a verdict commits ``num_accepted`` draft tokens, then ``token_id``, and is sure enough.
+    """What is verified next if a verdict commits ``num_accepted`` draft tokens, then ``token_id``.
 
-    ``least_confidence`` of that verdict; with less the verifier waits to be asked.
+    If the verdict's confidence is below ``least_confidence``, the verifier waits for the next round instead.
     """
 
     num_accepted: int
@@ -127,7 +127,7 @@ class FollowUp(NamedTuple):
 
 
 class FollowUps(NamedTuple):
-    """Rounds that may come next, said while the one before them is verified.
+    """Rounds that may come next, sent while the round before them is verified.
 
     ``round`` is theirs, ``position`` the committed length that their outcomes come after; the gate as in a
     ``VerifyRequest``.
@@ -140,8 +140,8 @@ class FollowUps(NamedTuple):
     max_solo_tokens: int = 0
 
     def number_of(self, verdict: "Verdict", position: int) -> int:
-        """Return the number, from 1, of the first one whose outcome is ``verdict``; 0: none is. How sure the verdict
-        must be is not looked at.
+        """Return the number, from 1, of the first follow-up whose outcome is ``verdict``; 0 if there is none. Its
+        ``least_confidence`` is not checked.
 
         Args:
             position: the committed length before the verdict.
@@ -152,10 +152,10 @@ class FollowUps(NamedTuple):
         return next((number for number, one in enumerate(self.proposals, 1) if one[:2] == outcome), 0)
 
     def following(self, verdict: "Verdict", position: int, length: int) -> tuple[int, VerifyRequest | None]:
-        """Return the number of the one that follows ``verdict``, sure as it is, and its round; 0 and None: none does.
+        """Return the number of the follow-up of ``verdict``, and its round; 0 and None if none is sure enough.
 
         Args:
-            position, length: the committed lengths before and behind the verdict.
+            position, length: the committed lengths before and after the verdict.
         """
         number = self.number_of(verdict, position)
         if not number or verdict.confidence < (one := self.proposals[number - 1]).least_confidence:
@@ -179,13 +179,12 @@ class Verdict:
     ``num_accepted`` draft tokens are committed, then ``token_id``, the target's own token: recovered after a
     rejection, bonus after full acceptance, solo in a solo run. There is none when the run ended inside the accepted
     tokens. ``confidence`` is the raw probability (temperature 1, no filters) of the last token emitted,
-    ``accepted_confidences`` that of each accepted one; empty where the verifier does not tell. ``near_ties``
+    ``accepted_confidences`` that of each accepted one; empty if unknown. ``near_ties``
     counts the choices of this verdict whose two best scores lay within 1e-4. ``batch_sessions`` is how many sessions
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
-    took; each 0 where the verifier does not tell. ``follow_up`` is the number, from 1, of the follow-up that the
-    verifier has gone on with; 0 where it waits to be asked. ``prompt_logprobs`` are what was told before the session's
-    first verdict. ``cached_tokens`` of the prompt were not computed for the session; 0 where the verifier does not
-    tell.
+    took; each 0 if unknown. ``follow_up`` is the number, from 1, of the follow-up that is verified next; 0 if the
+    verifier waits for a round. ``prompt_logprobs`` are in the session's first verdict. ``cached_tokens`` of the prompt
+    were not computed for the session; 0 if unknown.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""What a session on a service is opened with, and what a token and an end are called."""
+"""What a session on a service is opened with; where tokens come from, and why a generation ends."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ class FinishReason(StrEnum):
 
 
 class TokenSource(StrEnum):
-    """Who brought an emitted token: ``ACCEPTED`` is a draft model."""
+    """Where an emitted token comes from: ``ACCEPTED`` is a draft model."""
 
     ACCEPTED = "accepted"
     RECOVERED = "recovered"
@@ -49,8 +49,8 @@ class SessionSpec:
 
     ``output_token_ids`` is empty on a first attempt; after a failover it holds what was already emitted, and
     counts for penalties, limits and positions just as if this service had emitted it. ``min_tokens`` are emitted before
-    one of ``stop_token_ids`` may be chosen. ``prompt_logprobs`` are told by a verifier before its first verdict, unless
-    there are ``output_token_ids``. ``grammar``: what the answer may be; None: anything.
+    one of ``stop_token_ids`` may be chosen. A verifier sends ``prompt_logprobs`` before its first verdict, unless there
+    are ``output_token_ids``. ``grammar``: what the answer may be; None: anything.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -91,7 +91,7 @@ class SessionSpec:
 
     @property
     def num_prompt_logprobs(self) -> int:
-        """Tokens of the prompt whose log-probabilities a verifier tells: all but the first, which has none."""
+        """Tokens of the prompt whose log-probabilities a verifier sends: all but the first, which has none."""
         wanted = self.prompt_logprobs is not None and not self.output_token_ids
         return len(self.prompt_token_ids) - 1 if wanted else 0
 

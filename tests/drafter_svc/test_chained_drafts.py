@@ -149,13 +149,10 @@ async def test_what_lies_behind_a_stop_token_is_dropped(folder: Path) -> None:
 )
 async def test_where_each_token_is_looked_at_they_come_one_at_a_time(folder: Path, fields: dict[str, Any]) -> None:
     runner = runner_of(folder)
-    terms = {name: fields.pop(name) for name in ("stop_below",) if name in fields}
     found = []
     for chains in (False, True):
         async with drafting(runner, chains=chains) as one:
-            session = await one.session(**dict(fields))
-            found.append(await one.draft(session, 0, **terms))
-            session.free()
+            found.append(await one.once(**fields))
     assert found[0] == found[1]
 
 
@@ -259,10 +256,7 @@ async def test_what_may_not_be_chosen_is_in_no_draft_of_one_call(folder: Path, f
     for one_call in (drafter, None):
         runner.drafter = one_call
         async with drafting(runner, chains=False) as one:
-            sessions = [await one.session(seed=seed, **fields) for seed in range(6)]
-            found.append([(await one.draft(session, 0)).draft_token_ids for session in sessions])
-            for session in sessions:
-                session.free()
+            found.append([(await one.once(seed=seed, **fields)).draft_token_ids for seed in range(6)])
     assert found[0] == found[1]
 
 

@@ -127,9 +127,7 @@ async def test_sessions_that_ask_together_are_one_launch_if_it_takes_so_many(
 async def test_other_laws_are_left_to_forwards_in_a_row(folder: Path, fields: dict[str, Any]) -> None:
     runner, decoder = by_torch(folder)
     async with drafting(runner) as one:
-        session = await one.session(**fields)
-        assert (await one.draft(session, 0)).draft_token_ids
-        session.free()
+        assert (await one.once(**fields)).draft_token_ids
     assert decoder.sizes == []
 
 
@@ -138,9 +136,7 @@ async def test_a_long_draft_is_several_launches(folder: Path, plain: ModelRunner
     found = []
     for one_runner in (plain, runner):
         async with drafting(one_runner) as one:
-            session = await one.session()
-            found.append((await one.draft(session, 0, gamma=MOST_STEPS + 3)).draft_token_ids)
-            session.free()
+            found.append((await one.once(gamma=MOST_STEPS + 3)).draft_token_ids)
     assert found[0] == found[1]
     assert decoder.sizes == [(MOST_STEPS, 1), (3, 1)]
 
@@ -171,9 +167,7 @@ async def guess(one: Drafting, session: DraftSession, num_rows: int) -> None:
 @pytest.mark.parametrize("law", LAWS)
 async def test_guesses_are_drafted_in_one_launch(folder: Path, plain: ModelRunner, law: str) -> None:
     async with drafting(plain) as one:
-        session = await one.session(sampling=LAWS[law])
-        first = (await one.draft(session, 0)).draft_token_ids
-        session.free()
+        first = (await one.once(sampling=LAWS[law])).draft_token_ids
     runner, decoder = by_torch(folder)
     async with drafting(runner) as one:
         session = await one.session(sampling=LAWS[law])
@@ -189,15 +183,6 @@ async def test_guesses_are_drafted_in_one_launch(folder: Path, plain: ModelRunne
         session = await one.session(sampling=LAWS[law])
         assert (await one.draft(session, 0)).draft_token_ids == first
         assert (await one.draft(session, 1, outcome)).draft_token_ids == hit.draft_token_ids
-        session.free()
-
-
-async def test_without_a_drafter_guesses_take_turns(plain: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with drafting(plain) as one:
-        session = await one.session()
-        await one.draft(session, 0)
-        monkeypatch.setattr("specgate.runtime.engine.engine.run_chain", None)
-        await guess(one, session, 4)
         session.free()
 
 

@@ -40,6 +40,13 @@ class Drafting:
         request = DraftRequest(round=number, position=session.num_committed, token_ids=committed, **options)
         return await self.engine.run(session.draft(request))
 
+    async def once(self, *, gamma: int = GAMMA, stop_below: float = 0.0, **fields: Any) -> Proposal:
+        """Return the first proposal of a session of its own."""
+        session = await self.session(**fields)
+        proposal = await self.draft(session, 0, gamma=gamma, stop_below=stop_below)
+        session.free()
+        return proposal
+
     async def text(self, **fields: Any) -> list[Proposal]:
         """Return the proposals of four rounds: all of a draft was accepted, two of its tokens, and none of a dozen."""
         session = await self.session(**fields)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specgate.rpc import convert, convert_ahead, convert_session
+from specgate.rpc import convert, convert_ahead, convert_proposal, convert_session
 from specgate.types import (
     MAX_BRANCHES,
     MAX_GAMMA,
@@ -94,7 +94,11 @@ INFO = model_info(
     batch_invariant=True,
 )
 ROUND_TRIPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[Any]]] = {
-    "proposal": (convert.proposal_to_pb, convert.proposal_from_pb, [Proposal(), Proposal((0,)), SAMPLED, FULL]),
+    "proposal": (
+        convert_proposal.proposal_to_pb,
+        convert_proposal.proposal_from_pb,
+        [Proposal(), Proposal((0,)), SAMPLED, FULL],
+    ),
     "draft response": (
         partial(convert.draft_response_to_pb, 9),
         convert.draft_response_from_pb,

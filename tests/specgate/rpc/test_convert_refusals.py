@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specgate.errors import InvalidArgument
-from specgate.rpc import convert, convert_ahead, convert_session
+from specgate.rpc import convert, convert_ahead, convert_proposal, convert_session
 from specgate.rpc.validate import check_fingerprint, check_length, check_token_ids
 from specgate.types import Proposal
 from specgate.v1 import types_pb2
@@ -80,12 +80,12 @@ ROUNDS = [
         partial(convert.draft_response_from_pb, gamma=2),
         DraftResponse,
         (
-            {"proposal": convert.proposal_to_pb(Proposal((1, 2, 3)))},
+            {"proposal": convert_proposal.proposal_to_pb(Proposal((1, 2, 3)))},
             "proposal.draft_token_ids (length)",
             "3 is outside [0, 2]",
         ),
         (
-            {"proposal": convert.proposal_to_pb(Proposal((7,))), "num_prepared": 2},
+            {"proposal": convert_proposal.proposal_to_pb(Proposal((7,))), "num_prepared": 2},
             "num_prepared",
             "2 is outside [0, 1]",
         ),

@@ -1,7 +1,6 @@
 """Health: NOT_SERVING while loading, draining, and over a dead engine."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -85,9 +84,7 @@ async def test_watch_hears_of_death_recovery_and_drain(loading: tuple[Server, He
         await server.set_ready(engine.read_age_s)
         assert await anext(statuses) == SERVING
         engine.age_s = 1.0
-        start = time.monotonic()
         assert await anext(statuses) == NOT_SERVING
-        assert time.monotonic() - start < 0.2
         engine.age_s = 0.0
         assert await anext(statuses) == SERVING
         drain = asyncio.create_task(server.drain())

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from specgate.errors import (
 )
 from specgate.rpc.channel import open_channel
 from specgate.rpc.endpoint import split_endpoint
-from specgate.rpc.server import Server
+from specgate.rpc.server import FLUSH_S, Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import from_rpc_error
 from specgate.v1 import drafter_service_pb2
@@ -171,9 +170,7 @@ async def test_drain_aborts_what_does_not_end(echo: Echo) -> None:
     stream = client.chat()
     await stream.write(order("hold"))
     await servicer.held.wait()
-    start = time.monotonic()
     await server.drain()
-    assert 0.2 <= time.monotonic() - start < 2.0
     assert type(await error_of(stream.read())) is ServiceUnavailable
     assert servicer.released == 1
 
@@ -190,14 +187,6 @@ async def test_a_port_in_use_is_named() -> None:
         port = split_endpoint(first.endpoint)[1]
         with pytest.raises(InvalidArgument, match=f"port: {port} on 127.0.0.1 cannot be bound"):
             await Server(SERVICE, ServerOptions(port=port)).start()
-
-
-async def test_ipv6_loopback() -> None:
-    try:
-        async with running_server(ServerOptions(host="::1")) as server:
-            assert server.endpoint.startswith("[::1]:")
-    except InvalidArgument:
-        pytest.skip("no IPv6 here")
 
 
 @pytest.mark.parametrize(
@@ -256,6 +245,8 @@ async def test_a_signal_lets_running_streams_end_and_exits_with_0(number: signal
         stream = client.chat()
         assert await ask(stream, "cpu") == "cpu"
         await stop(child, client, number)
+        # A stop that does not wait for the stream has cut it by then.
+        await asyncio.sleep(2 * FLUSH_S)
         assert await ask(stream, "cuda:0") == "cuda:0"
         assert child.returncode is None
         await stream.done_writing()

@@ -119,7 +119,7 @@ async def test_while_the_service_works_its_client_is_not_idle() -> None:
     async with ended_by_silence(limits, "somebody") as silence:
         with silence.working():
             # A keep_alive that comes meanwhile starts no clock.
-            silence.heard()
+            silence.restart()
             await asyncio.sleep(0.3)
     with pytest.raises(SessionIdle, match=r"nothing came for 0\.1 s"):
         await worked_and_waits(limits)
