@@ -10,7 +10,6 @@ from orchestrator.bench.gates.measure import CaseResult, measure_case
 from orchestrator.bench.gates.ratios import Block
 from orchestrator.bench.replay.compare import ALONE
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
 from specgate.errors import ServiceUnavailable
 from tests.orchestrator.bench.load.support import FakeStart, Ticks, a_request, a_trace
@@ -27,9 +26,9 @@ class Starter(FakeStart):
         super().__post_init__()
         self.taught: dict[Gate, set[int]] = {gate: set() for gate in Gate}
 
-    def generate(self, request: GenerationRequest, learner: Learner | None = None):
-        self.taught[request.gate].add(id(learner))
-        return super().generate(request, learner)
+    def generate(self, request: GenerationRequest):
+        self.taught[request.gate].add(id(self.learner))
+        return super().generate(request)
 
 
 def test_fixed_choices_and_auto() -> None:
