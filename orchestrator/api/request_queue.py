@@ -184,7 +184,9 @@ class RequestQueue:
                 check_num_logprobs(requests, self._limits.max_logprobs_per_answer)
                 account = stack.enter_context(charged(requests))
             describe(self.model_name, requests)
-            generations = [self._generation(request) for request in account.requests]
+            rounds = self.metrics.rounds
+            on_record = [rounds.on_record, *round_spans()]
+            generations = [self.orchestrator.generate(one, on_record, rounds.on_loss) for one in account.requests]
             buffer: Buffer = asyncio.Queue(self._limits.output_buffer)
             running = [asyncio.create_task(self._run(*one, buffer, on_turn)) for one in enumerate(generations)]
             num_left = len(running)
@@ -207,10 +209,6 @@ class RequestQueue:
                 self._leave(num_left)
                 account.stats = [generation.stats for generation in generations]
                 conclude(account.stats)
-
-    def _generation(self, request: GenerationRequest) -> Generation:
-        rounds = self.metrics.rounds
-        return self.orchestrator.generate(request, [rounds.on_record, *round_spans()], rounds.on_loss)
 
     async def _run(self, index: int, generation: Generation, buffer: Buffer, on_turn: OnTurn) -> None:
         """Decode one request when its turn comes. Its last item in ``buffer`` is None, or the error that ended it."""

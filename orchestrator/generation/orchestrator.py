@@ -152,29 +152,23 @@ class Orchestrator:
         return self.tokenizer.encode(text)
 
     def generate(
-        self,
-        request: GenerationRequest,
-        on_record: Iterable[OnRecord] = (),
-        on_loss: OnLoss | None = None,
-        learner: Learner | None = None,
+        self, request: GenerationRequest, on_record: Iterable[OnRecord] = (), on_loss: OnLoss | None = None
     ) -> Generation:
         """Return the generation of one request. It opens its sessions when it is iterated.
 
         Args:
             on_record, on_loss: additional subscribers, see ``Session``.
-            learner: learns from the request in place of the orchestrator's own, and plans it under ``auto``.
 
         Raises:
             InvalidArgument: the request does not fit the target; the message names the field.
         """
         spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
         output = self._output(request)
-        learner = learner or self.learner
-        observer = learner.observer(request)
+        observer = self.learner.observer(request)
         session = Session(spec, output, on_record=[*filter(None, (observer,)), *on_record], on_loss=on_loss)
         drafter = self._drafter(request, session)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
-        policy = make_policy(request, drafter, learner)
+        policy = make_policy(request, drafter, self.learner)
         on_close = observer.leave if observer else lambda: None
         generation = Generation(session, drafter, verifier, policy, on_close)
         self._running.add(generation)

@@ -21,11 +21,13 @@ from specgate_lab.replay.compare import ALONE
 
 
 class Starter(Protocol):
-    """What starts generations; each teaches the learner that it is started with."""
+    """What starts generations, and the learner that they teach."""
+
+    learner: Learner
 
     def measured_costs(self) -> MeasuredCosts: ...
 
-    def generate(self, request: GenerationRequest, *, learner: Learner) -> TimedGeneration: ...
+    def generate(self, request: GenerationRequest) -> TimedGeneration: ...
 
 
 @dataclass(slots=True)
@@ -107,9 +109,9 @@ async def measure_case(
     learner = Learner(starter.measured_costs, between_events)
     for number, choice in turns(choices, num_blocks, num_warm_up):
         requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
-        start = partial(starter.generate, learner=learner if choice.gate is Gate.AUTO else outcome.tally)
+        starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
         start_s = clock()
-        send = partial(trace, start, clock=clock)
+        send = partial(trace, starter.generate, clock=clock)
         traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
         if number >= 0:
             outcome.add(choice, traces, start_s)
