@@ -146,13 +146,13 @@ def _generation_request(
     # One token is always decoded. If the client wants none, the answer leaves it out.
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
     defaults = request_queue.defaults
-    said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
+    given = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
     gate = defaults.gate if params.gate is None else params.gate
     # A threshold belongs to its gate: the default one is for the default gate only.
     threshold = defaults.gate_threshold if gate is defaults.gate else None
     return GenerationRequest(
         prompt_token_ids=prompt,
-        sampling=SamplingParams(**said),
+        sampling=SamplingParams(**given),
         max_tokens=max_tokens,
         seed=params.seed,
         stop=tuple(params.stop or ()),
