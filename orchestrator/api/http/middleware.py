@@ -20,7 +20,7 @@ from specgate.rpc.request_id import KEY, given_or_new
 
 MAX_HEADERS = 100
 QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Paths that machines ask every few seconds, and nobody looks for in a log."""
+"""Paths that machines ask every few seconds. They are not logged."""
 MAX_LOGGED_CHARACTERS = 128
 """Of a method and a path. A client may send any path."""
 OPEN = frozenset({"/health", "/healthz", "/readyz", "/version", "/openapi.json", *PAGE_PATHS})
@@ -161,7 +161,8 @@ class TracingMiddleware:
 
 
 def _header(scope: Scope, name: str) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope.get("headers", ()) if key == name.encode()), None)
+    wanted = name.encode()
+    return next((value.decode("latin-1") for key, value in scope.get("headers", ()) if key == wanted), None)
 
 
 def _is_ip(name: str) -> bool:

@@ -93,7 +93,7 @@ def _wrapped(app: FastAPI, hosts: Sequence[str], keyring: Keyring | None = None)
     inner = app.build_middleware_stack()
     traced = TracingMiddleware(inner)
     checked = HostMiddleware(traced, hosts) if keyring is None else KeyMiddleware(traced, keyring)
-    # Around all else, so that every answer has the id: also one to an error that nobody expected.
+    # Outermost, so that every answer has the id, also the answer to an unexpected error.
     app.middleware_stack = RequestIdMiddleware(with_few_headers(checked))
     return app
 

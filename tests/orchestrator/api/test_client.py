@@ -60,10 +60,9 @@ async def test_a_key_is_shown_where_one_is_asked_for(tmp_path: Path) -> None:
             assert sum([len(delta.token_ids) for delta in await all_of(client)]) == 40
         for key in (None, "sg-wrong"):
             async with Client(door.endpoint, key=key) as client:
-                with pytest.raises(Unauthenticated):
-                    await client.generate(PROMPT, GREEDY)
-                with pytest.raises(Unauthenticated):
-                    await all_of(client)
+                for asking in (client.generate(PROMPT, GREEDY), all_of(client)):
+                    with pytest.raises(Unauthenticated):
+                        await asking
 
 
 async def test_a_stream_and_a_whole_answer_say_the_same() -> None:
@@ -166,6 +165,8 @@ async def test_a_client_that_is_closed_ends_its_streams() -> None:
         await client.close()
         with pytest.raises(ServiceUnavailable, match="closed"):
             await waiting
+        with pytest.raises(ServiceUnavailable, match="closed"):
+            await client.generate(PROMPT, GREEDY)
         await room.freed()
 
 
@@ -173,7 +174,6 @@ async def test_a_client_that_is_closed_ends_its_streams() -> None:
     ("field", "prompt", "params"),
     [
         ("max_tokens", PROMPT, {"max_tokens": 0}),
-        ("max_tokens", PROMPT, {"max_tokens": -1}),
         ("gamma", PROMPT, {"gamma": 1 << 32}),
         ("seed", PROMPT, {"seed": 1 << 64}),
         ("n", PROMPT, {"n": 17}),
@@ -233,13 +233,6 @@ async def test_a_server_that_is_gone_in_mid_stream() -> None:
         with pytest.raises(ServiceUnavailable):
             await read(deltas)
         await room.freed()
-
-
-async def test_a_closed_client_says_so() -> None:
-    client = Client(NOBODY)
-    await client.close()
-    with pytest.raises(ServiceUnavailable, match=f"the client of {NOBODY} was closed"):
-        await client.generate(PROMPT, GREEDY)
 
 
 def test_a_key_that_no_header_can_carry() -> None:
