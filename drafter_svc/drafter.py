@@ -1,22 +1,21 @@
-"""One drafting session: follow the committed tokens, draft up to gamma tokens after them."""
+"""One drafting session: follow the committed tokens, draft up to γ tokens after them."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import torch
 
-from drafter_svc.rounds import RoundOrder
 from drafter_svc.run_ahead import guesses
-from drafter_svc.run_ahead.branches import Drafting
+from drafter_svc.run_ahead.branches import BranchContext, Guessing
 from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.run_ahead.sharpness import Sharpness
-from drafter_svc.sources.model import Draft, DraftToken, Terms
-from drafter_svc.sources.suffix import SURER_MATCH, SuffixText, until_stop
+from drafter_svc.sources.draft import Draft, DraftLimits, DraftToken
+from drafter_svc.sources.source import RoundOrder
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Allowed, Answer, Choosing, Prefix, adjusted, masked
+from specgate.runtime.batch_sampler import Allowed, Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.noise import Purpose
@@ -32,7 +31,7 @@ from specgate.types import (
 )
 
 DRAFT_SUPPORT = 64
-"""Tokens of the draft's distribution that rejection mode samples from, and ships."""
+"""Tokens of the draft's distribution that rejection mode samples from, and sends."""
 
 Work = Generator[ForwardRequest, Answer, Proposal]
 
@@ -45,7 +44,7 @@ class DraftSession:
         pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
         sharpness: of the guesses, shared by sessions whose targets choose alike.
-        method: what its drafts are called; ``SUFFIX_AND_MODEL`` copies where the text repeats itself, and drafts else.
+        method: what its drafts are called, ``MODEL`` or ``LAYER_SKIP``.
         grammar: what the answer may be; None: anything.
 
     Raises:
@@ -79,11 +78,9 @@ class DraftSession:
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
         self.sharpness = sharpness or Sharpness()
-        has_text = method is DraftMethod.SUFFIX_AND_MODEL
-        self._text = SuffixText(committed) if has_text else None
-        self._method = DraftMethod.MODEL if has_text else method
-        tools = Drafting(self.extend, self._candidates, self._next_copied)
-        self.ahead = RunAhead(spec, pool, self.capacity, tools, self.sharpness)
+        self._method = method
+        context = BranchContext(spec, pool, self.capacity, self.extend, self._candidates, method)
+        self.ahead = RunAhead(context, self.sharpness)
 
     def free(self) -> None:
         self.ahead.free()
@@ -111,8 +108,6 @@ class DraftSession:
     def commit(self, request: DraftRequest) -> None:
         """Follow the target: keep the KV of what was accepted, drop the rest. Raises OutOfSync, see ``RoundOrder``."""
         self._order.begin(request)
-        if self._text is not None:
-            self._text.extend(request.token_ids)
         if self._grammar is not None:
             self._grammar.commit(request.token_ids)
         committed, start = self._readable(request.token_ids), request.position
@@ -122,8 +117,9 @@ class DraftSession:
         self.sequence.mark_stable(min(self.num_committed, self.capacity))
 
     def draft(self, request: DraftRequest) -> Work:
-        """Commit, then draft 1 to gamma tokens; fewer where a stop token was drafted, the draft is unsure or the
-        context ends. The token that ends a draft stays in it: dropping it for its value would bias the text.
+        """Commit, then draft up to γ tokens; fewer if a stop token is drafted, the draft is unsure or the context ends.
+
+        The token that ends a draft stays in it: dropping it for its value would bias the text.
         """
         before = self.num_committed
         self.commit(request)
@@ -132,82 +128,52 @@ class DraftSession:
             return (yield from self.warm())
         num_prepared = len(draft.tokens)
         yield from self.extend(draft)
-        return draft.proposal(num_prepared)
+        return draft.proposal(num_prepared, self._method)
 
-    def extend(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
-        """Draft on until there are as many tokens as the draft's terms ask for, or one ends it."""
-        if not draft.tokens:
-            self._copy(draft)
-        while len(draft.tokens) < draft.terms.gamma and len(draft.sequence) < self.capacity and not draft.ended:
+    def extend(self, draft: Draft) -> Guessing:
+        """Draft on until there are as many tokens as the draft's limits ask for, or one ends it."""
+        while len(draft.tokens) < draft.limits.gamma and len(draft.sequence) < self.capacity and not draft.ended:
             yield from self._add(draft)
 
-    def _copy(self, draft: Draft) -> None:
-        """Let the draft be what followed the end of the text earlier in it, as far as there is evidence: no forward."""
-        draft.method = self._method
-        copied = self._copied(draft, min(draft.terms.gamma, self.capacity - len(draft.sequence)))
-        if copied:
-            draft.method, draft.ended = DraftMethod.SUFFIX, True
-            draft.sequence.append(copied)
-            certain = SparseDistribution.certain if self.spec.rejects else lambda token_id: None
-            draft.tokens = [DraftToken(token_id, 1.0, certain(token_id)) for token_id in copied]
-
-    def _copied(self, draft: Draft, most: int) -> list[int]:
-        """Return up to ``most`` tokens that followed the end of the draft's sequence: to a stop token, and to one that
-        the draft model has no row for.
-        """
-        if self._text is None or most <= 0:
-            return []
-        behind = draft.sequence.token_ids[self.num_committed :]
-        copied = self._text.draft(most, behind, least=SURER_MATCH)
-        if self._grammar is not None:
-            copied = copied[: self._grammar.num_following(copied, behind)]
-        known = next((index for index, one in enumerate(copied) if one >= self._num_rows), len(copied))
-        return list(until_stop(copied[:known], self.spec.stop_token_ids))
-
-    def _next_copied(self, draft: Draft) -> int | None:
-        """Return the token that a copy goes on with, if the draft is one that does."""
-        copied = self._copied(draft, 1) if draft.method is DraftMethod.SUFFIX else []
-        return copied[0] if copied else None
-
-    def _add(self, draft: Draft) -> Generator[ForwardRequest, Answer, None]:
-        """Run the last token and draft the one behind it; several, where the engine can run them in a row."""
+    def _add(self, draft: Draft) -> Guessing:
+        """Run the last token and draft the one after it; several, if the engine can run them in a row."""
         sequence, start = draft.sequence, len(draft.sequence)
-        choosing = self._choosing(sequence, start, with_probs=draft.terms.stop_below > 0)
-        most = min(draft.terms.gamma - len(draft.tokens), self.capacity - start) if self._chains(draft) else 1
-        logits, chosen = yield from forward(sequence, 1, None if self.spec.rejects else choosing, most)
-        if chosen is None:
-            tokens = [self._sampled(logits, choosing, draft.terms)]
+        step = self._sampling_step(sequence, start, with_probs=draft.limits.stop_below > 0)
+        most = min(draft.limits.gamma - len(draft.tokens), self.capacity - start) if self._chains(draft) else 1
+        logits, sampled = yield from forward(sequence, 1, None if self.spec.rejects else step, most)
+        if sampled is None:
+            tokens = [self._sampled(logits, step, draft.limits)]
         else:
-            probs = chosen.probs or [1.0] * len(chosen.token_ids)
-            tokens = [DraftToken(*one) for one in zip(chosen.token_ids, probs, strict=True)]
-        # Those that were run in a row are the sequence's already: behind a stop token they are not wanted.
-        ends = (i + 1 for i, one in enumerate(tokens) if self._ends(one, draft.terms))
+            probs = sampled.probs or [1.0] * len(sampled.token_ids)
+            tokens = [DraftToken(*one) for one in zip(sampled.token_ids, probs, strict=True)]
+        # Tokens that were run in a row are in the sequence already; those after a stop token are cut.
+        ends = (i + 1 for i, one in enumerate(tokens) if self._ends(one, draft.limits))
         num_kept = next(ends, len(tokens))
-        draft.ended = self._ends(tokens[num_kept - 1], draft.terms)
+        draft.ended = self._ends(tokens[num_kept - 1], draft.limits)
         sequence.truncate(start + num_kept)
         sequence.append([one.token_id for one in tokens[len(sequence) - start : num_kept]])
         draft.add(tokens[:num_kept], logits[:num_kept])
 
-    def _ends(self, token: DraftToken, terms: Terms) -> bool:
-        return token.token_id in self.spec.stop_token_ids or token.prob < terms.stop_below
+    def _ends(self, token: DraftToken, limits: DraftLimits) -> bool:
+        return token.token_id in self.spec.stop_token_ids or token.prob < limits.stop_below
 
     def _chains(self, draft: Draft) -> bool:
-        """Return whether a token can be run before anybody has looked at it."""
+        """Return whether a token can be run before the host has read it."""
         masked_or_rejected = self._grammar is not None or self.spec.rejects
-        return not (masked_or_rejected or self._sampling.has_penalties or draft.terms.stop_below > 0)
+        return not (masked_or_rejected or self._sampling.has_penalties or draft.limits.stop_below > 0)
 
-    def _sampled(self, logits: torch.Tensor, choosing: Choosing, terms: Terms) -> DraftToken:
-        logits = masked(logits, choosing)
-        probs = sampling.log_probs(adjusted(logits, choosing), choosing.params)[0].exp()
-        token_id, distribution = self._sample_support(probs, choosing.position, terms.round)
+    def _sampled(self, logits: torch.Tensor, step: SamplingStep, limits: DraftLimits) -> DraftToken:
+        logits = masked(logits, step)
+        probs = sampling.log_probs(adjusted(logits, step), step.params)[0].exp()
+        token_id, distribution = self._sample_support(probs, step.position, limits.round)
         raw = logits[0, : self.vocab_size].float().softmax(-1)
-        return DraftToken(token_id, float(raw[token_id]) if choosing.with_probs else 1.0, distribution)
+        return DraftToken(token_id, float(raw[token_id]) if step.with_probs else 1.0, distribution)
 
-    def _choosing(
+    def _sampling_step(
         self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, with_probs: bool = False
-    ) -> Choosing:
-        """Say how the tokens of a sequence are chosen: at ``start``, and behind each of these that stand from there."""
-        return Choosing(
+    ) -> SamplingStep:
+        """Return how tokens are sampled at ``start``, and after each of the ``drafted`` tokens from there on."""
+        return SamplingStep(
             self._sampling,
             self.spec.seed,
             start,
@@ -219,11 +185,11 @@ class DraftSession:
         )
 
     def _allowed(self, token_ids: Sequence[int], start: int, drafted: Sequence[int]) -> Allowed | None:
-        """Return what tells the tokens that the grammar allows at these positions, see ``Choosing``."""
+        """Return what gives the tokens that the grammar allows at these positions, see ``SamplingStep``."""
         grammar = self._grammar
         if grammar is None:
             return None
-        # A branch is asked for when its turn comes: the target may have committed some of its tokens by then.
+        # It is called when a branch runs: the target may have committed some of its tokens by then.
         return lambda: grammar.allowed(drafted, token_ids[self.num_committed : start])
 
     def _prefix(self, token_ids: Sequence[int], start: int, drafted: Sequence[int]) -> Prefix | None:
@@ -234,14 +200,13 @@ class DraftSession:
         return Prefix(known[:num_prompt], known[num_prompt:], drafted)
 
     def _candidates(self, logits: torch.Tensor, draft: Draft) -> list[list[Candidate]]:
-        """Return what the target may choose where these logits are from: at the draft's first token and after it."""
-        start = len(draft.sequence) - len(draft.tokens)
-        choosing = self._choosing(draft.sequence, start, draft.token_ids[: len(logits) - 1])
-        logits = adjusted(masked(logits, choosing), choosing)
-        return guesses.candidates(logits, choosing, rejects=self.spec.rejects, sharpness=self.sharpness.beta)
+        """Return what the target may choose, from the draft's first token on; ``logits`` have a row a position."""
+        step = self._sampling_step(draft.sequence, draft.start, draft.token_ids[: len(logits) - 1])
+        logits = adjusted(masked(logits, step), step)
+        return guesses.candidates(logits, step, rejects=self.spec.rejects, sharpness=self.sharpness.beta)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
-        """Sample from the top of the distribution, by the very float32 numbers that are shipped."""
+        """Sample from the top of the distribution, by the float32 numbers that are sent."""
         top = probs.topk(min(DRAFT_SUPPORT, len(probs)))
         weights, ids = top.values.cpu(), top.indices.cpu()
         weights, ids = weights[weights > 0], ids[weights > 0]

@@ -1,31 +1,78 @@
-"""What every draft source checks of a round before it drafts."""
+"""A drafter's session, whatever it is reached by: how one is made, and its rounds on the engine."""
 
-from specgate.errors import OutOfSync
-from specgate.types import DraftRequest
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drafter_svc.run_ahead.budget import RunAheadBudget
+from drafter_svc.sources.source import Announce, SourceSession
+from specgate.errors import InvalidArgument
+from specgate.rpc.validate import check_token_ids
+from specgate.service.served import Served
+from specgate.types import DraftRequest, Proposal, SessionSpec
+
+if TYPE_CHECKING:
+    from specgate.runtime.engine.engine import Task
+
+MakerOf = Callable[[SessionSpec], Callable[..., SourceSession]]
+"""Returns what makes the session of a specification once it is admitted."""
 
 
-class RoundOrder:
-    """Follows the numbers of a session's rounds, and the length of what is committed.
+class DraftRounds:
+    """The rounds of one session, one after the other.
 
     Args:
-        num_committed: tokens that the session was opened with.
+        served: what the session was opened on.
+        budget: how many guesses the session may make.
+        announce: sends what will be proposed after the guessed tokens. Called from any thread.
     """
 
-    def __init__(self, num_committed: int) -> None:
-        self.num_committed = num_committed
-        self._last_round = -1
+    def __init__(self, served: Served, session: SourceSession, budget: RunAheadBudget, announce: Announce) -> None:
+        self._session = session
+        self._engine = served.engine
+        self._budget = budget
+        self._vocab_size = served.admission.known_vocab_size(session.spec)
+        self._guess = partial(session.ahead.start, submit=served.engine.submit, announce=announce)
 
-    def begin(self, request: DraftRequest) -> None:
-        """Take it that the tokens of a round are committed.
+    async def warm(self) -> None:
+        """Read the tokens that the session was opened with."""
+        await self._engine.run(self._session.warm())
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """Return the round's proposal.
 
         Raises:
-            OutOfSync: the round starts from another length, or was drafted for already: its number keys the draft's
-                randomness.
+            InvalidArgument: a token id is unknown, or the tokens pass the session's end.
+            OutOfSync: the round does not start where the session is.
         """
-        if request.round < self._last_round + (request.gamma > 0):
-            raise OutOfSync(f"round {request.round} comes after round {self._last_round}")
-        if request.gamma:
-            self._last_round = request.round
-        if request.position != self.num_committed:
-            raise OutOfSync(f"the round starts at {request.position}, the session is at {self.num_committed}")
-        self.num_committed += len(request.token_ids)
+        check_token_ids("round.token_ids", request.token_ids, self._vocab_size)
+        if request.position + len(request.token_ids) > self._session.spec.max_length:
+            raise InvalidArgument("round.token_ids", f"pass the session's {self._session.spec.max_length} tokens")
+        guess = partial(self._guess, self._budget.share(self._session))
+        return await self._engine.run(drafting(self._session, request, guess))
+
+    def prepare(self) -> None:
+        """Guess what the next round asks. Called once the answer to this round is sent."""
+        if not self._session.ahead.was_announced:
+            self._guess(self._budget.share(self._session))
+
+
+def maker_of(served: Served) -> MakerOf:
+    """Return how the sessions of a service are made. Torch is imported only if there is a model."""
+    if not served.draft_method.has_model:
+        from drafter_svc.sources.suffix_session import SuffixSession
+
+        return lambda spec: SuffixSession
+    from drafter_svc.drafter import DraftSession
+    from drafter_svc.run_ahead.sharpness import SharpnessByMode
+
+    sharpness = SharpnessByMode()
+    return lambda spec: partial(DraftSession, sharpness=sharpness.of(spec.sampling), method=served.draft_method)
+
+
+def drafting(session: SourceSession, request: DraftRequest, guess: Callable[[], None]) -> "Task[Proposal]":
+    """Draft. If the proposal was announced, call ``guess`` at once; any other one is sent before guessing starts."""
+    proposal = yield from session.draft(request)
+    if session.ahead.was_announced:
+        guess()
+    return proposal

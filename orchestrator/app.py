@@ -27,9 +27,8 @@ from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, ServePool
 from orchestrator.cluster.progress import reporter
 from orchestrator.cluster.replica import LOGGING, STOP_GRACE_S, actor_options, scaling_options, service_application
-from orchestrator.cluster.running import Replicas
+from orchestrator.cluster.running import Replicas, wait_for_successor
 from orchestrator.cluster.scaling import POLICY, REQUESTS
-from orchestrator.cluster.succession import wait_for_successor
 from orchestrator.cluster.system_status import metrics_targets
 from orchestrator.decode.ports import Pool
 from orchestrator.decode.text import TextTokenizer

@@ -41,7 +41,7 @@ from specgate.runtime.engine.serving_path import build
 from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.stored_weights import weight_of
-from specgate.service.replica import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
+from specgate.service.loading import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
 from specgate_lab.reports.provenance import provenance
 
 ROWS = (1, 2, 4, 6, 8, 17)

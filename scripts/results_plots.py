@@ -18,7 +18,7 @@ BENCHES = {
 BENCH_ROWS = ("hf-assisted-all-cores", "spec", "spec+gate", "spec+run-ahead", "spec+run-ahead+auto")
 SOURCES = {"sources-bundled": "bundled pair", "sources-smollm2-135m": "SmolLM2-135M"}
 SOURCE_ROWS = ("hf-prompt-lookup", "hf-assisted", "model+auto", "layer-skip+auto", "suffix+auto", "suffix+model+auto")
-GPU_DAY = "h200-torch-2.11-fused"
+GPU_DAY = "h200"
 GPU_DRAFTS = {
     "draft-0.7": "30 layers, acceptance 0.7",
     "draft-0.8": "30 layers, acceptance 0.8",
@@ -63,8 +63,8 @@ def _draft_sources(results: Results) -> Figure:
 
 
 def _gpu(results: Results) -> Figure:
-    (origin,) = [step for step in results[GPU_DAY]["steps"] if step["name"] == "origin"]
-    ways = [row for row in origin["rows"] if row["way"] == "spec"]
+    (table,) = [step for step in results[GPU_DAY]["steps"] if step["name"] == "one process"]
+    ways = [row for row in table["rows"] if row.get("way") == "spec"]
     return _bars(
         {
             title: [Bar(_way(row), row["x_target"]) for row in ways if row["draft"] == draft]

@@ -25,20 +25,20 @@ Stamp = tuple[int, str, int]
 """When it began, in nanoseconds, what it was, and when it ended."""
 _MARKS = (
     ("orchestrator.decode.session", "Session.commit", "committed"),
-    ("orchestrator.services.drafter_link", "draft_round_to_pb", "drafter asked"),
-    ("drafter_svc.serving", "DraftRounds.draft", "drafter has it"),
+    ("orchestrator.services.links", "draft_round_to_pb", "drafter asked"),
+    ("drafter_svc.rounds", "DraftRounds.draft", "drafter has it"),
     ("drafter_svc.service", "draft_response_to_pb", "drafter answers"),
-    ("orchestrator.services.reattach", "check_proposal", "proposal is there"),
+    ("orchestrator.services.drafter_opener", "check_proposal", "proposal is there"),
     ("orchestrator.services.links", "verify_round_to_pb", "verifier asked"),
     ("verifier_svc.rounds", "VerifyRounds.begin", "verifier has it"),
     ("verifier_svc.service", "verdict_to_pb", "verifier answers"),
     ("orchestrator.services.failover", "check_verdict", "verdict is there"),
 )
 _MESSAGES = (
-    ("orchestrator.services.drafter_link", "draft_round_to_pb"),
+    ("orchestrator.services.links", "draft_round_to_pb"),
     ("drafter_svc.service", "draft_round_from_pb"),
     ("drafter_svc.service", "draft_response_to_pb"),
-    ("orchestrator.services.drafter_link", "draft_response_from_pb"),
+    ("orchestrator.services.links", "draft_response_from_pb"),
     ("orchestrator.services.links", "verify_round_to_pb"),
     ("verifier_svc.service", "verify_round_from_pb"),
     ("verifier_svc.service", "verdict_to_pb"),

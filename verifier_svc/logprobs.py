@@ -1,4 +1,4 @@
-"""What the target says of tokens that are given: raw log-probabilities, at temperature 1 with no filters."""
+"""Raw log-probabilities of given tokens by the target: temperature 1, no filters."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from specgate.types import TokenLogprobs
 
 
 def logprobs_of(logits: torch.Tensor, token_ids: Sequence[int], num_top: int | None) -> tuple[TokenLogprobs, ...]:
-    """Return what the rows say of these tokens and of the ``num_top`` likeliest ones; None: nothing is wanted.
+    """Return the log-probability of each token and of the ``num_top`` likeliest ones in its row; () for None.
 
     Args:
         logits: [rows, vocabulary], one row a token, or more.

@@ -1,4 +1,4 @@
-"""A verifier's session whatever it is reached by: its rounds on the engine, one at a time."""
+"""A verifier's session, whatever it is reached by: its rounds on the engine, one at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,12 +17,12 @@ Post = Callable[[Verdict | PromptLogprobs | Exception], None]
 
 
 class VerifyRounds:
-    """The rounds of one session, its prefill before them.
+    """The rounds of one session, after its prefill.
 
     Args:
-        post: given what the prompt's tokens are told, if the session asked for that, each verdict in order, and what a
-            round failed with; on the event loop.
-        working: what the engine's work stands within.
+        post: receives the prompt's log-probabilities if the session asked for them, each verdict in order, and what a
+            round failed with. Called on the event loop.
+        working: the context that the engine's work runs in.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class VerifyRounds:
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._within = ExitStack()
-        self._running = self._start(session.prefill(self._tell))
+        self._running = self._start(session.prefill(self._post_from_engine))
 
     async def begin(self, request: VerifyRequest) -> None:
-        """Start a round. One that runs is waited for, its solo run ends at the next token.
+        """Start a round. A round that still runs is waited for; its solo run ends at the next token.
 
         Raises:
             InvalidArgument: a token id is unknown.
@@ -61,7 +61,7 @@ class VerifyRounds:
         await self._idle.wait()
 
     async def cancel(self) -> None:
-        """End what runs, for good."""
+        """Cancel the round that runs, and wait for its end."""
         self._running.cancel()
         await self.ended()
 
@@ -80,11 +80,8 @@ class VerifyRounds:
         finally:
             self._idle.set()
 
-    def _tell(self, logprobs: PromptLogprobs) -> None:
-        self._loop.call_soon_threadsafe(self._post, logprobs)
-
     def _emit(self, verdict: Verdict) -> None:
-        # On the engine's thread, before its next forward: the last one is still this verdict's.
+        # Called on the engine's thread before its next forward: the last forward is this verdict's.
         if verdict.num_emitted:
             engine = self._model.engine
             verdict = replace(
@@ -93,7 +90,10 @@ class VerifyRounds:
                 batch_rows=engine.runner.last_num_rows,
                 forward_us=engine.forward_age_us,
             )
-        self._loop.call_soon_threadsafe(self._post, verdict)
+        self._post_from_engine(verdict)
+
+    def _post_from_engine(self, item: Verdict | PromptLogprobs) -> None:
+        self._loop.call_soon_threadsafe(self._post, item)
 
     def _check(self, request: VerifyRequest) -> None:
         vocab_size = self._model.vocab_size

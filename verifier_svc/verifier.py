@@ -1,4 +1,4 @@
-"""One verifying session: judge proposals, go on alone under the gate, stop where the request stops."""
+"""One verifying session: judge proposals, decode alone under the gate, stop where the request stops."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from specgate.errors import InvalidArgument, OutOfSync
 from specgate.runtime import sampling
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Choosing, Prefix, adjusted, masked
+from specgate.runtime.batch_sampler import Answer, Prefix, SamplingStep, adjusted, masked
 from specgate.runtime.grammar import GrammarState
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.scheduler import ForwardRequest, forward
@@ -27,13 +27,13 @@ from verifier_svc.logprobs import logprobs_of
 
 Verifying = Generator[ForwardRequest, Answer, None]
 Emit = Callable[[Verdict], None]
-Tell = Callable[[tuple[TokenLogprobs, ...]], None]
+EmitPrompt = Callable[[tuple[TokenLogprobs, ...]], None]
 PROMPT_ROWS = 64
-"""Of a prompt whose log-probabilities are wanted, in one forward: logits take memory, and others wait meanwhile."""
+"""Rows of one forward over a prompt whose log-probabilities are wanted: logits take memory, and other sessions wait."""
 
 
 class Judgement(NamedTuple):
-    """An acceptance, and how many of the choices that it stands on were near ties."""
+    """An acceptance, and how many of the target's choices behind it were near ties."""
 
     acceptance: Acceptance
     near_ties: int
@@ -44,7 +44,7 @@ class VerifySession:
     ``expect``.
 
     Args:
-        grammar: what the answer may be, behind what was emitted already; None: anything.
+        grammar: what the answer may be, in its state after the emitted tokens; None: anything.
 
     Raises:
         InvalidArgument: prompt plus max_tokens pass the target's context length.
@@ -89,9 +89,9 @@ class VerifySession:
         self._interrupted = False
 
     def expect(self, follow_ups: FollowUps) -> None:
-        """Go on with one of these where a verdict is its outcome, without being asked. Called from any thread.
+        """Start one of these rounds by itself if a verdict is its outcome. Called from any thread.
 
-        Of several for one round and position the first are kept: it may have gone on with them.
+        Of several for one round and position the first are kept: the session may have started one of them.
         """
         if self._expected is None or self._expected[:2] != follow_ups[:2]:
             self._expected = follow_ups
@@ -100,31 +100,31 @@ class VerifySession:
     def num_remaining(self) -> int:
         return self.spec.max_length - len(self.sequence)
 
-    def prefill(self, tell: Tell | None = None) -> Verifying:
+    def prefill(self, emit: EmitPrompt | None = None) -> Verifying:
         """Fill the KV up to the last committed token, which the first round needs as its input.
 
         Args:
-            tell: told the log-probabilities of the prompt's tokens, if the session asked for them, some at a time.
+            emit: receives the log-probabilities of the prompt's tokens in parts, if the session asked for them.
         """
-        if tell is not None and self.spec.num_prompt_logprobs:
-            yield from self._read_prompt(tell)
+        if emit is not None and self.spec.num_prompt_logprobs:
+            yield from self._read_prompt(emit)
         if (length := len(self.sequence) - 1) > self.sequence.num_cached:
             yield ForwardRequest(self.sequence, 0, length)
         not_computed = max(0, length - self.sequence.num_computed)
         self._cached_tokens = min(not_computed, len(self.spec.prompt_token_ids))
 
-    def _read_prompt(self, tell: Tell) -> Verifying:
-        """Run all rows of the prompt but the last, whatever is cached of it elsewhere: logits are not cached."""
+    def _read_prompt(self, emit: EmitPrompt) -> Verifying:
+        """Run all rows of the prompt but the last, also rows that are cached: logits are not cached."""
         prompt, end = self.spec.prompt_token_ids, self.spec.num_prompt_logprobs
         for first in range(0, end, PROMPT_ROWS):
             length = min(first + PROMPT_ROWS, end)
             answer = yield ForwardRequest(self.sequence, length - first, length, is_prompt=True)
-            tell(logprobs_of(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
+            emit(logprobs_of(answer.logits, prompt[first + 1 : length + 1], self.spec.prompt_logprobs))
 
     def verify(self, request: VerifyRequest, emit: Emit) -> Verifying:
-        """Judge the proposal and, while the gate is closed, go on alone; one verdict a forward, emitted at once.
+        """Judge the proposal and, while the gate is closed, decode alone; one verdict a forward, emitted at once.
 
-        Behind the last one comes the follow-up whose outcome it is, if there is one.
+        If the last verdict is the outcome of a follow-up, that round runs next.
 
         Raises:
             OutOfSync: the round starts from another length than the session's.
@@ -158,19 +158,23 @@ class VerifySession:
             proposal, budget, solo = Proposal(), budget - 1, True
 
     def _following(self, verdict: Verdict, start: int) -> tuple[int, VerifyRequest | None]:
-        """Return the round that was said to follow ``verdict``, whose tokens begin at ``start``, and its number."""
+        """Return the number of the follow-up whose outcome is ``verdict``, and its round; 0 and None if there is none.
+
+        Args:
+            start: position of the verdict's first token.
+        """
         expected = self._expected
         if expected is None or self._finished or self._interrupted:
             return 0, None
         number, following = expected.following(verdict, start, len(self.sequence))
         if following is not None and self.spec.rejects:
-            # Exact whatever drafted it: a token is accepted with the target's own probability of it, else another
-            # one is drawn from what is left.
+            # Exact for any draft: a token is accepted with the target's probability of it; else another one is drawn
+            # from the rest of the distribution.
             following = replace(following, proposal=following.proposal.as_certain())
         return number, following
 
     def _rest_of(self, request: VerifyRequest) -> Proposal | None:
-        """Return what is left of the proposal after the solo tokens that its sender had not seen; None: nothing."""
+        """Return what is left of the proposal after the solo tokens that its sender has not seen; None: they differ."""
         length, proposal = len(self.sequence), request.proposal
         if request.round <= self._last_round or not self._solo_start <= request.position <= length:
             raise OutOfSync(
@@ -197,12 +201,12 @@ class VerifySession:
     ) -> Generator[ForwardRequest, Answer, Verdict]:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
-        choosing = self._choosing(draft)
+        step = self._sampling_step(draft)
         self.sequence.append(draft)
-        answer = yield from forward(self.sequence, len(draft) + 1, None if self.spec.rejects else choosing)
+        answer = yield from forward(self.sequence, len(draft) + 1, None if self.spec.rejects else step)
         if self.spec.rejects:
-            answer = Answer(masked(answer.logits, choosing))
-        (num_accepted, token_id), near_ties = self._decide(answer, proposal, choosing)
+            answer = Answer(masked(answer.logits, step))
+        (num_accepted, token_id), near_ties = self._decide(answer, proposal, step)
         self._check_grammar(start, num_accepted)
         room = self.spec.max_length - start
         emitted, finish_reason = self._trim([*draft[:num_accepted], token_id], room)
@@ -227,32 +231,30 @@ class VerifySession:
             cached_tokens=self._cached_tokens,
         )
 
-    def _choosing(self, draft: Sequence[int]) -> Choosing:
-        """Say how the tokens behind the committed ones are chosen, the draft's tokens standing before them."""
+    def _sampling_step(self, draft: Sequence[int]) -> SamplingStep:
+        """Return how the tokens after the committed ones are sampled, each after the draft tokens before it."""
         params, committed, num_prompt = self.spec.sampling, self.sequence.token_ids, len(self.spec.prompt_token_ids)
         prefix = Prefix(self.spec.prompt_token_ids, committed[num_prompt:], draft) if params.has_penalties else None
         barred = Barred.at(len(committed), self.spec, self.vocab_size)
         allowed = partial(self._grammar.allowed, draft) if self._grammar is not None else None
-        return Choosing(params, self.spec.seed, len(committed), self.vocab_size, prefix, True, barred, allowed)
+        return SamplingStep(params, self.spec.seed, len(committed), self.vocab_size, prefix, True, barred, allowed)
 
     def _check_grammar(self, length: int, num_accepted: int) -> None:
-        """Raise InvalidArgument where nobody knows what the grammar allows behind the accepted tokens."""
+        """Raise InvalidArgument if the grammar has no state after the accepted tokens."""
         grammar = self._grammar
         if grammar is not None and num_accepted >= grammar.num_known:
             num_tokens = length + num_accepted - len(self.spec.prompt_token_ids)
             raise InvalidArgument("grammar", f"leads nowhere after {num_tokens} tokens: {grammar.error}")
 
-    def _decide(self, answer: Answer, proposal: Proposal, choosing: Choosing) -> Judgement:
-        if (chosen := answer.chosen) is not None:
-            acceptance = accept_agreeing(proposal.draft_token_ids, chosen.token_ids)
-            return Judgement(acceptance, sum(chosen.near_ties[: acceptance.num_accepted + 1]))
-        target_probs = sampling.log_probs(adjusted(answer.logits, choosing), choosing.params).double().exp()
-        return Judgement(accept_by_rejection(target_probs, proposal, choosing.seed, choosing.position), 0)
+    def _decide(self, answer: Answer, proposal: Proposal, step: SamplingStep) -> Judgement:
+        if (sampled := answer.sampled) is not None:
+            acceptance = accept_agreeing(proposal.draft_token_ids, sampled.token_ids)
+            return Judgement(acceptance, sum(sampled.near_ties[: acceptance.num_accepted + 1]))
+        target_probs = sampling.log_probs(adjusted(answer.logits, step), step.params).double().exp()
+        return Judgement(accept_by_rejection(target_probs, proposal, step.seed, step.position), 0)
 
     def _trim(self, emitted: list[int], room: int) -> tuple[list[int], FinishReason | None]:
-        """Cut what was decided at the first stop token, or where the grammar is complete without one, else after
-        ``room`` tokens.
-        """
+        """Cut the tokens after the first stop token, where the grammar is complete without one, or after ``room``."""
         emitted, reason = emitted[:room], FinishReason.LENGTH if len(emitted) >= room else None
         for index, token_id in enumerate(emitted):
             if token_id in self.spec.stop_token_ids:
@@ -264,8 +266,8 @@ class VerifySession:
 
 def _confidences(answer: Answer, emitted: list[int]) -> tuple[float, ...]:
     """Return the raw probability of each token that is emitted."""
-    if answer.chosen is not None:
+    if answer.sampled is not None:
         # Each emitted token is what the target itself chose in that row.
-        return tuple(answer.chosen.probs[: len(emitted)])
+        return tuple(answer.sampled.probs[: len(emitted)])
     raw = sampling.raw_log_probs(answer.logits[: len(emitted)])
     return tuple(raw[range(len(emitted)), emitted].exp().tolist())

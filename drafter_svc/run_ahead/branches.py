@@ -1,4 +1,4 @@
-"""The branches of one proposal: what its verdict is likely to commit, each with the next draft behind it."""
+"""The branches of one proposal: the outcomes that its verdict may have, each with the next draft after it."""
 
 from collections.abc import Callable, Generator, Sequence, Set
 from concurrent.futures import Future
@@ -6,64 +6,59 @@ from typing import Any, NamedTuple
 
 import torch
 
-from drafter_svc.run_ahead.outcomes import AcceptanceRate, Candidate, Outcome, likeliest
-from drafter_svc.sources.model import Draft, Terms
-from drafter_svc.sources.source import Announce
+from drafter_svc.run_ahead.outcomes import Candidate, Outcome, likeliest
+from drafter_svc.sources.draft import Draft, DraftLimits
+from drafter_svc.sources.source import Announce, Submit
 from specgate.runtime.batch_sampler import Answer
 from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.scheduler import ForwardRequest, logits_of
-from specgate.types import AnnouncedProposal, Announcement, DraftMethod, TokenIds
+from specgate.types import AnnouncedProposal, Announcement, DraftMethod, SessionSpec, TokenIds
 
 Guessing = Generator[ForwardRequest, Answer, None]
-Submit = Callable[[Guessing], "Future[Any]"]
-"""Queues a task on the engine, from any thread."""
 
 
-class Drafting(NamedTuple):
-    """How a session drafts, and what it thinks of the target.
+class BranchContext(NamedTuple):
+    """What all branches of a session share.
 
     Attributes:
-        extend: drafts on, to the draft's own terms.
-        candidates: what the target may choose at the positions of these logits, from the draft's first one on.
-        next_copied: the token that a draft goes on with if it is a copy; None where it is none, or the copy has ended.
+        pool: where their pages come from.
+        capacity: the most tokens of the session's sequence.
+        extend: drafts on, up to the draft's own limits.
+        candidates: what the target may choose at the positions of these logits, from the draft's first token on.
+        method: what the session's drafts are called.
     """
 
-    extend: Callable[[Draft], Guessing]
-    candidates: Callable[[torch.Tensor, Draft], list[list[Candidate]]]
-    next_copied: Callable[[Draft], int | None]
-
-
-class Tools(NamedTuple):
-    """What a session's branches are made with.
-
-    Attributes:
-        pool: where the branches' pages come from.
-        capacity: of the session's sequence, in tokens.
-        stop_token_ids: behind these nothing is drafted.
-        acceptance: of draft tokens, where it is one rate for all of them.
-    """
-
+    spec: SessionSpec
     pool: PagePool
     capacity: int
-    drafting: Drafting
-    stop_token_ids: Set[int]
-    acceptance: AcceptanceRate | None
+    extend: Callable[[Draft], Guessing]
+    candidates: Callable[[torch.Tensor, Draft], list[list[Candidate]]]
+    method: DraftMethod
+
+    @property
+    def stop_token_ids(self) -> Set[int]:
+        """After these nothing is drafted."""
+        return self.spec.stop_token_ids
 
 
-COPY_CHANCE = 0.5
-"""That the target goes on with a copy to the draft's end and one token more: often enough to look a round further."""
+class BranchRequest(NamedTuple):
+    """Which branches are wanted.
 
-
-class Order(NamedTuple):
-    """How many branches a proposal has at the most, where they are run, and who is told of them, if anybody is."""
+    Attributes:
+        num_rows: the most branches of one proposal.
+        submit: queues their work on the engine.
+        announce: sends their proposals; None: they are not announced.
+        acceptance: chance that a draft token is accepted, if one rate holds for all of them.
+    """
 
     num_rows: int
     submit: Submit
     announce: Announce | None
+    acceptance: float | None
 
 
 class Branch(NamedTuple):
-    """A draft behind a guessed outcome, the chance of that, and the job that drafts."""
+    """A draft after a guessed outcome, the chance of that outcome, and the job that drafts."""
 
     chance: float
     draft: Draft
@@ -71,29 +66,29 @@ class Branch(NamedTuple):
 
 
 class BranchSet:
-    """The branches behind one proposal. Lives on the engine's thread, but for ``open``.
+    """The branches of one proposal. Lives on the engine's thread, but for ``open``.
 
     Args:
         proposed: the proposal.
-        terms: of what is drafted behind its outcomes.
-        assumed: the tokens before the proposal that nobody has committed yet.
+        limits: of the drafts after its outcomes.
+        assumed: the tokens before the proposal that are not committed yet.
     """
 
-    def __init__(self, tools: Tools, proposed: Draft, terms: Terms, assumed: TokenIds = ()) -> None:
+    def __init__(self, context: BranchContext, proposed: Draft, limits: DraftLimits, assumed: TokenIds = ()) -> None:
         self.proposed = proposed
-        self.terms = terms
+        self.limits = limits
         self.assumed = assumed
         self.rows: Sequence[Sequence[Candidate]] = ()
-        """What the target may choose, by position from the proposal's first token on; () until that was looked at."""
+        """What the target may choose, by position from the proposal's first token on; () before the forward ran."""
         self.branches: dict[TokenIds, Branch] = {}
         """By the tokens of their outcomes, the likeliest first."""
-        self._tools = tools
+        self._context = context
         self._forks: list[KVSequence] = []
         self._jobs: list[Future[Any]] = []
         self._num_drafting = 0
         self._drafted: set[TokenIds] = set()
         self.announced: TokenIds | None = None
-        """The tokens of the likeliest outcome that was told of; None: nothing was told yet."""
+        """The tokens of the likeliest announced outcome; None before the announcement."""
 
     @property
     def is_busy(self) -> bool:
@@ -101,95 +96,83 @@ class BranchSet:
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a branch to go on with, or may still be."""
+        """Whether a branch can be used, or may become so."""
         return self.is_busy or any(self.named(ids) is not None for ids in self.branches)
 
-    def open(self, order: Order) -> None:
-        """Have the next draft prepared behind the likeliest outcomes. On any thread."""
-        self._jobs.append(order.submit(self._prepare(order)))
+    def open(self, request: BranchRequest) -> None:
+        """Queue the work that drafts after the likeliest outcomes. On any thread."""
+        self._jobs.append(request.submit(self._prepare(request)))
 
     def named(self, outcome: TokenIds) -> Branch | None:
-        """Return the branch of an outcome, if there is one to go on with."""
+        """Return the branch of an outcome, or None if there is none that can be used."""
         branch = self.branches.get(outcome)
-        if branch is None or not self._tools.pool.is_open(branch.draft.sequence) or _failed(branch.job):
+        if branch is None or not self._context.pool.is_open(branch.draft.sequence) or _failed(branch.job):
             return None
         return branch
 
     def close(self, kept: Branch | None = None) -> None:
-        """Close all branches but one; nothing is told any more."""
+        """Close all branches but one. Nothing is announced any more."""
         for job in self._jobs:
             job.cancel()
         for fork in self._forks:
             if kept is None or fork is not kept.draft.sequence:
-                self._tools.pool.discard(fork)
+                self._context.pool.discard(fork)
         self.branches, self._forks, self._jobs = {}, [], []
 
-    def _prepare(self, order: Order) -> Guessing:
-        """Open the branches, after a forward that tells what the target may say behind the last drafted token."""
-        draft, tools = self.proposed, self._tools
-        if draft.method is DraftMethod.SUFFIX:
-            self._open_copy(order)
-            return
+    def _prepare(self, request: BranchRequest) -> Guessing:
+        """Run the last drafted token, guess what the target may choose, and open the branches."""
+        draft, context = self.proposed, self._context
         if draft.sequence.num_cached < len(draft.sequence) - 1:
             return
-        logits, trunk, position = draft.logits, draft.sequence, len(draft.sequence) - len(draft.tokens)
-        if not draft.ends_with(tools.stop_token_ids):
+        logits, trunk, start = draft.logits, draft.sequence, draft.start
+        if not draft.ends_with(context.stop_token_ids):
             trunk = self._fork(trunk, len(trunk))
             logits = [*logits, (yield from logits_of(trunk, 1))]
-        self.rows = tools.drafting.candidates(torch.cat(logits), draft)
-        acceptance = tools.acceptance.rate if tools.acceptance is not None else None
-        guesses = likeliest(self.rows, draft.token_ids, order.num_rows, acceptance, tools.stop_token_ids)
+        self.rows = context.candidates(torch.cat(logits), draft)
+        guesses = likeliest(self.rows, draft.token_ids, request.num_rows, request.acceptance, context.stop_token_ids)
         for outcome, chance in guesses.items():
-            self._open(outcome, chance, trunk, position, order)
+            self._open(outcome, chance, trunk, start, request)
         if trunk is not draft.sequence:
-            # Its pages go to its branches: the last one to write needs no copy.
-            tools.pool.discard(trunk)
+            # The branches keep its pages, and the last one to write needs no copy.
+            context.pool.discard(trunk)
 
-    def _open_copy(self, order: Order) -> None:
-        """Open the branch on which the target goes on with the copy: no forward tells of another one."""
-        draft = self.proposed
-        if (token_id := self._tools.drafting.next_copied(draft)) is not None:
-            num_drafted = len(draft.tokens)
-            position = len(draft.sequence) - num_drafted
-            self._open(Outcome(num_drafted, token_id), COPY_CHANCE, draft.sequence, position, order)
-
-    def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, position: int, order: Order) -> None:
-        """Open a branch that drafts behind ``outcome``, if there is a page for it and anything to be drafted."""
+    def _open(self, outcome: Outcome, chance: float, trunk: KVSequence, start: int, request: BranchRequest) -> None:
+        """Open a branch after ``outcome``, if there is a free page for it and room to draft."""
         num_accepted, token_id = outcome
-        length = position + num_accepted
-        if self._tools.pool.num_free and length + 1 < self._tools.capacity:
+        length = start + num_accepted
+        if self._context.pool.num_free and length + 1 < self._context.capacity:
             fork = self._fork(trunk, length)
             fork.append([token_id])
-            draft = Draft(fork, self.terms)
+            draft = Draft(fork, self.limits)
             self._num_drafting += 1
             ids = (*self.proposed.token_ids[:num_accepted], token_id)
-            job = order.submit(self._extend(ids, draft, order.announce))
+            job = request.submit(self._extend(ids, draft, request.announce))
             self._jobs.append(job)
             self.branches[ids] = Branch(chance, draft, job)
 
     def _extend(self, outcome: TokenIds, draft: Draft, announce: Announce | None) -> Guessing:
         try:
-            yield from self._tools.drafting.extend(draft)
+            yield from self._context.extend(draft)
             self._drafted.add(outcome)
         finally:
-            # Also where it was dropped: then nothing is told of it.
+            # A dropped branch counts too; it is not announced.
             self._num_drafting -= 1
             if not self._num_drafting and announce is not None:
-                self._tell(announce)
+                self._announce(announce)
 
-    def _tell(self, announce: Announce) -> None:
+    def _announce(self, announce: Announce) -> None:
         drafts = {ids: branch.draft for ids, branch in self.branches.items() if ids in self._drafted}
         if drafts:
             self.announced = next(iter(drafts))
-            committed = len(self.proposed.sequence) - len(self.proposed.tokens) - len(self.assumed)
-            told = (
-                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), draft.method)
+            committed = self.proposed.start - len(self.assumed)
+            proposals = (
+                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), self._context.method)
                 for ids, draft in drafts.items()
             )
-            announce(Announcement(committed, tuple(told), self.terms.gamma, self.terms.stop_below))
+            announce(Announcement(committed, tuple(proposals), self.limits.gamma, self.limits.stop_below))
 
     def _fork(self, trunk: KVSequence, length: int) -> KVSequence:
-        fork = self._tools.pool.fork(trunk, length)
+        fork = self._context.pool.fork(trunk, length)
         self._forks.append(fork)
         return fork
 

@@ -7,7 +7,7 @@ import torch
 
 from drafter_svc.run_ahead.outcomes import Candidate
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 
 MAX_CANDIDATES = 16
 """Of one position."""
@@ -16,7 +16,7 @@ _NOISY = 64
 
 
 def candidates(
-    logits: torch.Tensor, choosing: Choosing, *, rejects: bool, sharpness: float = 1.0
+    logits: torch.Tensor, choosing: SamplingStep, *, rejects: bool, sharpness: float = 1.0
 ) -> list[list[Candidate]]:
     """Return the best candidates of each row, the best first, with their chances.
 
@@ -38,7 +38,7 @@ def candidates(
     return [[Candidate(*pair) for pair in zip(*row, strict=True) if pair[1] > 0] for row in rows]
 
 
-def _noisiest(log_probs: torch.Tensor, choosing: Choosing) -> tuple[torch.Tensor, torch.Tensor]:
+def _noisiest(log_probs: torch.Tensor, choosing: SamplingStep) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the scores and ids of the best perturbed candidates of each row.
 
     Noise is dear, so only ids that are likely in some row get any: a rare one whose noise wins is missed.

@@ -10,10 +10,6 @@ from typing import NamedTuple
 
 LEAST_MATCH = 2
 """Tokens of a match that are evidence of a copy. On the bench's texts three are 3 to 7 % slower, copies or none."""
-SURER_MATCH = 3
-"""Where a model would draft instead: two are found by chance in any text."""
-BYTES_A_TOKEN = 700
-"""Of memory: 500 on code, and 700 on texts of two different tokens, which have the most states and links."""
 
 
 def until_stop(token_ids: Sequence[int], stop_token_ids: Set[int]) -> Sequence[int]:
@@ -22,14 +18,14 @@ def until_stop(token_ids: Sequence[int], stop_token_ids: Set[int]) -> Sequence[i
     return token_ids[:end]
 
 
-def longest_copy(matched: int, awaited: int = 0, least: int = LEAST_MATCH) -> int:
-    """Return how many tokens a match is evidence for: one more than it has itself; 0: it has less than ``least``.
+def longest_copy(matched: int, awaited: int = 0) -> int:
+    """Return how many tokens a match is evidence for: one more than it has itself; 0: it is too short.
 
     Args:
         awaited: how many tokens of the copy are waited for. What follows them is used only where they come true, and
             then they are a part of the match.
     """
-    return matched + 2 * awaited + 1 if matched + awaited >= least else 0
+    return matched + 2 * awaited + 1 if matched + awaited >= LEAST_MATCH else 0
 
 
 class Match(NamedTuple):
@@ -37,13 +33,6 @@ class Match(NamedTuple):
 
     length: int
     end: int
-
-
-class Place(NamedTuple):
-    """A state of the automaton, and how many tokens of its strings are matched."""
-
-    state: int
-    length: int
 
 
 class SuffixText:
@@ -81,7 +70,7 @@ class SuffixText:
         state = max(self._link[self._last], 0)
         return Match(self._length[state], self._end[state])
 
-    def draft(self, most: int, behind: Sequence[int] = (), awaited: int = 0, least: int = LEAST_MATCH) -> list[int]:
+    def draft(self, most: int, behind: Sequence[int] = (), awaited: int = 0) -> list[int]:
         """Return up to ``most`` tokens that followed the match, see ``longest_copy``; none without evidence.
 
         Args:
@@ -90,7 +79,7 @@ class SuffixText:
         match = self._match_behind(behind) if behind else self.match
         text, known = self.token_ids, len(self.token_ids)
         drafted: list[int] = []
-        for position in range(match.end, match.end + min(most, longest_copy(match.length, awaited, least))):
+        for position in range(match.end, match.end + min(most, longest_copy(match.length, awaited))):
             # A copy may run into its own beginning: what repeats goes on repeating.
             if position < known:
                 drafted.append(text[position])
@@ -100,28 +89,17 @@ class SuffixText:
                 drafted.append(drafted[position - known - len(behind)])
         return drafted
 
-    def step(self, place: "Place", token_id: int) -> "Place":
-        """Return the longest match that goes on with a token, from a match of some text in this one.
-
-        This text may have grown since: a match is one for good, though a longer one may have come up.
-        """
-        state, length = place
-        while state and token_id not in self._next[state]:
-            state = self._link[state]
-            length = min(length, self._length[state])
-        return Place(self._next[state][token_id], length + 1) if token_id in self._next[state] else Place(0, 0)
-
-    def at(self, place: "Place") -> Match:
-        """Return the match that a place stands for."""
-        return Match(place.length, self._end[place.state])
-
     def _match_behind(self, token_ids: Sequence[int]) -> Match:
-        """Return the match at the end of the text and ``token_ids``."""
+        """Return the longest match at the end of the text and ``token_ids``."""
         state = max(self._link[self._last], 0)
-        place = Place(state, self._length[state])
+        length = self._length[state]
         for token_id in token_ids:
-            place = self.step(place, token_id)
-        return self.at(place)
+            while state and token_id not in self._next[state]:
+                state = self._link[state]
+                length = min(length, self._length[state])
+            is_known = token_id in self._next[state]
+            state, length = (self._next[state][token_id], length + 1) if is_known else (0, 0)
+        return Match(length, self._end[state])
 
     def _add(self, token_id: int) -> None:
         new = self._new({}, self._length[self._last] + 1, len(self.token_ids))

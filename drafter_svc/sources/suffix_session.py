@@ -1,10 +1,9 @@
 """A session that drafts by suffix matches: no model, no device, and nothing without evidence."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from drafter_svc.rounds import RoundOrder
-from drafter_svc.sources.answer_memory import AnswerMemory
-from drafter_svc.sources.source import Announce, Submit, Work
+from drafter_svc.sources.source import Announce, RoundOrder, Submit
 from drafter_svc.sources.suffix import SuffixText, until_stop
 from specgate.service.text import TextPool
 from specgate.types import (
@@ -18,6 +17,9 @@ from specgate.types import (
     TokenIds,
 )
 
+if TYPE_CHECKING:
+    from specgate.runtime.engine.engine import Task
+
 DEFAULT_ANNOUNCED = 16
 """Tokens of an announced draft while nobody said how many are wanted."""
 
@@ -27,13 +29,12 @@ class SuffixSession:
 
     Args:
         pool: counts the tokens that all sessions hold.
-        memory: of past answers, copied from where the text has no longer match of its own. None: there is none.
 
     Raises:
         KVCacheFull: the prompt does not fit beside the other sessions' texts.
     """
 
-    def __init__(self, spec: SessionSpec, pool: TextPool, memory: AnswerMemory | None = None) -> None:
+    def __init__(self, spec: SessionSpec, pool: TextPool) -> None:
         self.spec = spec
         self.last_proposal: Sequence[int] = ()
         self.was_announced = False
@@ -44,10 +45,6 @@ class SuffixSession:
         self._held = pool.take(len(committed))
         self._order = RoundOrder(len(committed))
         self._text = SuffixText(committed)
-        self._memory = memory
-        # Ids of another tokenizer mean something else.
-        self._reader = spec.cache_salt, spec.vocab_size, frozenset(spec.tokenizer_fingerprint.items())
-        self._recall = memory.recall(self._reader, committed) if memory is not None else None
         self._is_full = False
         """The pool had no room for what the target said: nothing more is drafted."""
 
@@ -55,12 +52,12 @@ class SuffixSession:
     def ahead(self) -> "SuffixSession":
         return self
 
-    def warm(self) -> Work:
+    def warm(self) -> "Task[Proposal]":
         """See ``SourceSession``: the text was read when the session was opened."""
         return Proposal()
         yield
 
-    def draft(self, request: DraftRequest) -> Work:
+    def draft(self, request: DraftRequest) -> "Task[Proposal]":
         """See ``SourceSession``."""
         self._order.begin(request)
         self._follow(request.token_ids)
@@ -93,8 +90,6 @@ class SuffixSession:
 
     def free(self) -> None:
         """See ``SourceSession``."""
-        if self._memory is not None and self._held:
-            self._memory.learn(self._reader, self._text.token_ids[len(self.spec.prompt_token_ids) :])
         self._pool.give(self._held)
         self._held = 0
 
@@ -103,18 +98,12 @@ class SuffixSession:
         if not self._is_full:
             self._held += len(token_ids)
             self._text.extend(token_ids)
-            if self._recall is not None:
-                self._recall.follow(token_ids)
 
     def _draft(self, gamma: int, behind: Sequence[int] = (), awaited: int = 0) -> TokenIds:
         """Return up to ``gamma`` tokens: the last one is the first stop token."""
         if gamma == 0 or self._is_full:
             return ()
-        drafted = self._text.draft(gamma, behind, awaited)
-        if self._recall is not None:
-            # As long as its evidence is: a short match here says less than a long one there.
-            drafted = max(drafted, self._recall.draft(gamma, behind, awaited), key=len)
-        return tuple(until_stop(drafted, self.spec.stop_token_ids))
+        return tuple(until_stop(self._text.draft(gamma, behind, awaited), self.spec.stop_token_ids))
 
     def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:
         """Return what is drafted behind ``proposed`` and the first token of the copy, and behind that round."""

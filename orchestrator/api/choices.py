@@ -1,24 +1,18 @@
-"""The choices of one request: each is a request of the queue, with a seed of its own; they run side by side."""
+"""The choices of one answer: each is a request of the queue, with a seed of its own."""
 
-import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.turns import Turn
 from orchestrator.decode.admission import RANDOM_SEED_BITS
-from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.decode.request import GenerationRequest
 from specgate.errors import InvalidArgument
 from specgate.types import SEED_LIMIT, check_range
 
 MAX_CHOICES = 16
 """In one answer: prompts times n."""
 SEED_BYTES = 8
-
-IndexedDelta = tuple[int, Delta]
 
 
 def check_num_choices(num_prompts: int, n: int) -> None:
@@ -28,6 +22,16 @@ def check_num_choices(num_prompts: int, n: int) -> None:
     if num_prompts * n > MAX_CHOICES:
         field = "prompt" if num_prompts > MAX_CHOICES else "n"
         raise InvalidArgument(field, f"{num_prompts} prompts times n = {n}; {MAX_CHOICES} choices are the most")
+
+
+def check_num_logprobs(requests: Sequence[GenerationRequest], most: int) -> None:
+    """Raise InvalidArgument unless the choices of one answer report at most ``most`` log-probabilities."""
+    of_prompts = sum(request.num_prompt_logprobs for request in requests)
+    of_outputs = sum(request.num_logprobs for request in requests)
+    if of_prompts + of_outputs > most:
+        field = "prompt_logprobs" if of_prompts > of_outputs else "logprobs"
+        asked = f"{of_prompts + of_outputs} log-probabilities in {len(requests)} choices"
+        raise InvalidArgument(field, f"asks for {asked}; gateway.max_logprobs_per_answer allows {most}")
 
 
 def choices_of(requests: Sequence[GenerationRequest], n: int) -> list[GenerationRequest]:
@@ -55,80 +59,3 @@ def seed_of_choice(seed: int, index: int) -> int:
         return seed
     parts = (number.to_bytes(SEED_BYTES, "big") for number in (seed, index))
     return int.from_bytes(hashlib.sha256(b"".join(parts)).digest()[:SEED_BYTES], "big")
-
-
-class Choices:
-    """Runs the choices of one answer: each waits for a turn of its own, and runs when it comes.
-
-    Args:
-        on_turn: called at each turn.
-    """
-
-    def __init__(
-        self,
-        request_queue: RequestQueue,
-        requests: Sequence[GenerationRequest],
-        on_turn: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._request_queue = request_queue
-        self._requests = requests
-        self._on_turn = on_turn
-        self._turns: Sequence[Turn] = ()
-
-    @property
-    def stats(self) -> list[GenerationStats]:
-        """Of each choice, counted so far."""
-        return [turn.stats for turn in self._turns]
-
-    async def deltas(self) -> AsyncGenerator[IndexedDelta, None]:
-        """Yield the deltas of all choices as they come, each with its choice's index. Closing it early frees all.
-
-        Raises:
-            InvalidArgument, TooManySessions, ServiceUnavailable: see ``RequestQueue.reserved``.
-            SpecgateError: the first failure of a choice, which ends all of them.
-        """
-        with self._request_queue.reserved(self._requests) as self._turns:
-            streams = [self._deltas_of(index, turn) for index, turn in enumerate(self._turns)]
-            # One alone needs nobody to bring it together.
-            async with aclosing(streams[0] if len(streams) == 1 else _merged(streams)) as deltas:
-                async for one in deltas:
-                    yield one
-
-    async def _deltas_of(self, index: int, turn: Turn) -> AsyncGenerator[IndexedDelta, None]:
-        async with turn.taken() as running, aclosing(running.deltas()) as deltas:
-            self._on_turn()
-            async for delta in deltas:
-                yield index, delta
-
-
-async def _merged(streams: Sequence[AsyncGenerator[IndexedDelta, None]]) -> AsyncGenerator[IndexedDelta, None]:
-    """Yield what the streams yield, as it comes. Whoever reads slowly holds all of them up."""
-    items: asyncio.Queue[IndexedDelta | Exception | None] = asyncio.Queue(1)
-    pumping = [asyncio.create_task(_pump(stream, items)) for stream in streams]
-    try:
-        num_left = len(streams)
-        while num_left:
-            item = await items.get()
-            if isinstance(item, Exception):
-                raise item
-            if item is None:
-                num_left -= 1
-            else:
-                yield item
-    finally:
-        for task in pumping:
-            task.cancel()
-        await asyncio.wait(pumping)
-
-
-async def _pump(
-    stream: AsyncGenerator[IndexedDelta, None], items: "asyncio.Queue[IndexedDelta | Exception | None]"
-) -> None:
-    end: Exception | None = None
-    try:
-        async with aclosing(stream):
-            async for item in stream:
-                await items.put(item)
-    except Exception as error:
-        end = error
-    await items.put(end)

@@ -1,4 +1,4 @@
-"""Work of many clients on one thread: who has used it the least lately is next, so no client holds up another one."""
+"""Work of many clients on one thread. The client that has used it least lately is next, so no client delays others."""
 
 import asyncio
 import time
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 from specgate.errors import TooManySessions
 
 HALF_LIFE_S = 10.0
-"""Who keeps the thread busy stays behind others; who has used it a little is soon level with a newcomer again."""
+"""Used time counts half as much after so long. A client that used the thread a little soon counts as a newcomer."""
 FORGOTTEN_S = 0.01
-"""Less used time than this makes no difference to anybody, and there is no end of addresses."""
+"""Less used time than this is forgotten. It makes no difference, and there may be any number of addresses."""
 
 T = TypeVar("T")
 
@@ -25,12 +25,13 @@ class _Waiting(NamedTuple):
 
 
 class FairThread:
-    """Runs one piece of work at a time. Not for several event loops.
+    """Runs one piece of work at a time. It serves one event loop.
 
     Args:
-        max_waiting_each: pieces of work of one client that wait.
-        max_waiting: of all clients. Where they are taken, who has the most gives up its last one to who has fewer.
-        clock: seconds.
+        max_waiting_each: pieces of work of one client that may wait.
+        max_waiting: pieces of work of all clients that may wait. When that is reached, the client with the most loses
+            its last one to a client with fewer.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class FairThread:
         self._halved_at_s = 0.0
 
     async def run(self, client: str, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, or raise what it raises. Of one client the first come first.
+        """Return what ``work`` returns, or raise what it raises. The work of one client runs in order of arrival.
 
         Raises:
-            TooManySessions: too much waits, of this client or of all.
+            TooManySessions: too much work waits, of this client or of all.
         """
         num_own = sum(one.client == client for one in self._waiting)
         if num_own >= self._max_waiting_each:
@@ -84,7 +85,7 @@ class FairThread:
         self._is_busy = True
         start_s = self._clock()
         running = asyncio.get_running_loop().run_in_executor(self._thread, chosen.work)
-        # Not where the client leaves: the thread works on, and that is the client's time.
+        # Also if the client leaves: the thread goes on with the work, and that time is the client's.
         running.add_done_callback(partial(self._end, chosen, start_s))
 
     def _end(self, one: _Waiting, start_s: float, done: "asyncio.Future[Any]") -> None:

@@ -1,24 +1,24 @@
-"""The grammars that clients ask for: each is tried once, beside the event loop, and one at a time."""
+"""The grammars of requests. Each is checked once, beside the event loop, one at a time."""
 
 from collections import OrderedDict
 from functools import partial
 
 from orchestrator.api.fair_thread import FairThread
 from orchestrator.api.keys.account import charged_if_refused
-from orchestrator.api.keys.client import client_name
+from orchestrator.api.keys.keyring import client_name
 from specgate.grammar_check import GrammarCheck
 from specgate.types import Grammar
 
 MAX_KNOWN = 256
-"""Grammars that passed and are remembered: each of 128 tools is one. Of those that did not pass there is no end."""
+"""Grammars that passed and are remembered: a request may have one for each of 128 tools."""
 MAX_WAITING_EACH = 32
-"""Of one client. A bad one takes two seconds, so that its own last one would wait for a minute."""
+"""Grammars of one client. A bad one takes two seconds, so the last of them waits for a minute."""
 MAX_WAITING = 256
-"""Of all clients: their texts take 64 MiB at the most."""
+"""Grammars of all clients. Their texts take 64 MiB at most."""
 
 
 class CheckedGrammars:
-    """What passed, and a queue for what nobody has asked for yet. Not for several event loops."""
+    """The grammars that passed, and a queue for new ones. It serves one event loop."""
 
     def __init__(self) -> None:
         self._check = GrammarCheck()
@@ -29,9 +29,9 @@ class CheckedGrammars:
         """Return the grammar as services take it.
 
         Raises:
-            InvalidArgument: it cannot be used; the field is the place in it. It counts as a request of the caller's.
+            InvalidArgument: it cannot be used; ``field`` is the place in it. It counts as a request of the caller.
             RateLimited: the caller's key has no request left.
-            TooManySessions: too many grammars wait to be tried, of the caller's or of all.
+            TooManySessions: too many grammars wait to be checked, of the caller or of all.
         """
         if grammar in self._known:
             self._known.move_to_end(grammar)

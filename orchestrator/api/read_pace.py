@@ -1,4 +1,4 @@
-"""How slowly a client may read before it is cut: by what it takes in a while, not by total silence."""
+"""How slowly a client may read before it is disconnected. What it reads in a while counts, not total silence."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ class ReaderTooSlow(ServiceUnavailable):
 class ReadPace:
     """Times the writes of one answer.
 
-    A reader falls behind by the time that writes wait for it, and makes good a second with every ``min_tokens_per_s``
-    tokens that it takes. Once it is ``window_s`` behind, it is cut.
+    A reader falls behind by the time that writes wait for it. It catches up by one second with every
+    ``min_tokens_per_s`` tokens that it reads. At ``window_s`` seconds behind it is disconnected.
 
-    So one that takes nothing is cut after ``window_s`` seconds, one at half of the pace after twice that, and one that
-    keeps the pace never, however fast the models are.
+    So a reader that reads nothing is disconnected after ``window_s`` seconds, one at half of the pace after twice that,
+    and one that keeps the pace never, however fast the models are.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ReadPace:
         self._behind_s = 0.0
 
     async def write(self, writing: Awaitable[None], num_tokens: int = 0) -> None:
-        """Wait for a write of so many tokens.
+        """Wait for a write of ``num_tokens`` tokens.
 
         Raises:
             ReaderTooSlow: the reader has fallen too far behind.

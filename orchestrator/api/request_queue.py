@@ -1,16 +1,15 @@
-"""What both APIs stand on: one orchestrator, so many requests at a time, so many more that wait, no more.
-
-A reader that is slower than ``ReadPace`` allows is cut off.
-"""
+"""What both APIs stand on: one orchestrator, so many requests at a time, so many more that wait, no more."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from functools import partial
 from typing import TypeVar
 
+from orchestrator.api.choices import check_num_logprobs
+from orchestrator.api.failures import for_strangers
 from orchestrator.api.grammars import CheckedGrammars
 from orchestrator.api.keys.account import audit_refusal, charged
 from orchestrator.api.metrics.gateway import GatewayMetrics
@@ -18,7 +17,6 @@ from orchestrator.api.metrics.requests import RequestTimer
 from orchestrator.api.read_pace import ReadPace
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.api.traces import conclude, describe, round_spans
-from orchestrator.api.turns import RunningRequest, Turn
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
@@ -35,6 +33,10 @@ OTHER_BYTES = 1 << 20
 MAX_BESIDE = 2
 """Long pieces of work that are done at a time; others wait for their turn."""
 
+Buffer = asyncio.Queue[tuple[int, Delta] | Exception | None]
+"""Of one answer: deltas with their request's index; for each request at last None, or the error that ended it."""
+OnTurn = Callable[[float, float], None]
+"""Called at the turn of a request with when it came and when its turn did, in seconds of ``time.perf_counter``."""
 T = TypeVar("T")
 
 
@@ -61,7 +63,7 @@ class RequestQueue:
         self._beside = ThreadPoolExecutor(MAX_BESIDE, thread_name_prefix="beside")
         self._grammars = CheckedGrammars()
         self._num_inside = 0
-        self._num_running = 0
+        self._waiting: set[RequestTimer] = set()
         running, queued = limits.max_running, limits.max_queued
         self.metrics = GatewayMetrics(model_name, self, running, queued, has_drafter=orchestrator.has_drafters)
         self._empty = asyncio.Event()
@@ -90,8 +92,8 @@ class RequestQueue:
 
     @property
     def num_running(self) -> int:
-        """Requests whose turn has come."""
-        return self._num_running
+        """Requests whose turn has come, and whose answer is not read to its end."""
+        return self._num_inside - len(self._waiting)
 
     def read_pace(self) -> ReadPace:
         """Return what times the writes of one answer."""
@@ -137,15 +139,21 @@ class RequestQueue:
             return await self._grammars.usable(grammar)
 
     def check_room(self, num_requests: int = 1) -> None:
-        """Raise what ``admitted`` would raise now for so many requests; before work is put into reading one.
+        """Raise what ``deltas`` would raise now for so many requests; before work is put into reading one.
 
         Raises:
             InvalidArgument: there is never room for so many; names ``n``.
             TooManySessions: with them more would run and wait than may.
             ServiceUnavailable: the gateway is draining.
         """
+        running, waiting = self._limits.max_running, self._limits.max_queued
         with self._rejections():
-            self._check_room(num_requests)
+            if self.draining:
+                raise ServiceUnavailable("the gateway is draining")
+            if num_requests > running + waiting:
+                raise InvalidArgument("n", f"{num_requests} choices; {running + waiting} may run and wait here")
+            if self._num_inside + num_requests > running + waiting:
+                raise TooManySessions(f"{running} requests run and {waiting} wait; come back later")
 
     @contextmanager
     def _rejections(self) -> Iterator[None]:
@@ -156,79 +164,82 @@ class RequestQueue:
             audit_refusal(error)
             raise
 
-    def _check_room(self, num_requests: int) -> None:
-        if self.draining:
-            raise ServiceUnavailable("the gateway is draining")
-        running, waiting = self._limits.max_running, self._limits.max_queued
-        if num_requests > running + waiting:
-            raise InvalidArgument("n", f"asks for {num_requests} choices; {running + waiting} may run and wait here")
-        if self._num_inside + num_requests > running + waiting:
-            raise TooManySessions(f"{running} requests run and {waiting} wait; come back later")
+    async def deltas(
+        self, requests: Sequence[GenerationRequest], on_turn: OnTurn = lambda came_s, turn_s: None
+    ) -> AsyncGenerator[tuple[int, Delta], None]:
+        """Run the requests of one answer, and yield their deltas as they come, each with its request's index.
 
-    @asynccontextmanager
-    async def admitted(self, request: GenerationRequest) -> AsyncIterator[RunningRequest]:
-        """Check the request, wait for its turn, and free everything when the block is left.
+        They find room together or not at all. Each waits for a turn of its own, so many cannot lock each other out. A
+        reader that is slower than the models stops the decode loops between rounds. Leaving early frees everything.
 
         Raises:
-            InvalidArgument, TooManySessions, ServiceUnavailable: see ``reserved``.
-        """
-        with self.reserved([request]) as turns:
-            async with turns[0].taken() as running:
-                yield running
-
-    @contextmanager
-    def reserved(self, requests: Sequence[GenerationRequest]) -> Iterator[list["Turn"]]:
-        """Check requests that belong together, and make room for all of them or for none. Each waits for its own turn.
-
-        Nobody holds a turn while it waits for another one, so many cannot lock each other out. A place is given back
-        when its turn is over, all that are left when the block is.
-
-        Raises:
-            InvalidArgument: a request does not fit the target, or they tell too many log-probabilities; or see
-                ``check_room``.
-            TooManySessions, ServiceUnavailable: see ``check_room``.
+            InvalidArgument, TooManySessions, ServiceUnavailable: see ``check_room``.
+            InvalidArgument: a request does not fit the target, or they report too many log-probabilities.
             RateLimited: the caller's key asks for more than it may.
+            SpecgateError: the first failure of a request, which ends all, after the deltas before it.
         """
         self.check_room(len(requests))
-        with self._rejections():
-            _check_num_logprobs(requests, self._limits.max_logprobs_per_answer)
         with ExitStack() as stack:
             with self._rejections():
+                check_num_logprobs(requests, self._limits.max_logprobs_per_answer)
                 account = stack.enter_context(charged(requests))
             describe(self.model_name, requests)
-            turns = [self._turn_of(request) for request in account.requests]
-            self._num_inside += len(turns)
+            generations = [self._generation(request) for request in account.requests]
+            buffer: Buffer = asyncio.Queue(self._limits.output_buffer)
+            running = [asyncio.create_task(self._run(*one, buffer, on_turn)) for one in enumerate(generations)]
+            num_left = len(running)
+            self._num_inside += num_left
             self._empty.clear()
             try:
-                yield turns
+                while num_left:
+                    item = await buffer.get()
+                    if isinstance(item, Exception):
+                        raise item
+                    if item is None:
+                        num_left -= 1
+                        self._leave(1)
+                    else:
+                        yield item
             finally:
-                for turn in turns:
-                    turn.leave()
-                account.stats = [turn.stats for turn in turns]
+                for task in running:
+                    task.cancel()
+                await asyncio.wait(running)
+                self._leave(num_left)
+                account.stats = [generation.stats for generation in generations]
                 conclude(account.stats)
 
-    def _turn_of(self, request: GenerationRequest) -> Turn:
-        rounds, timer = self.metrics.rounds, self.metrics.requests.begin()
-        generation = self.orchestrator.generate(request, [rounds.on_record, *round_spans()], rounds.on_loss)
-        return Turn(generation, self._run, self._leave, timer)
+    def _generation(self, request: GenerationRequest) -> Generation:
+        rounds = self.metrics.rounds
+        return self.orchestrator.generate(request, [rounds.on_record, *round_spans()], rounds.on_loss)
 
-    @asynccontextmanager
-    async def _run(self, generation: Generation, timer: RequestTimer) -> AsyncIterator[RunningRequest]:
-        def on_delta(delta: Delta) -> None:
-            self.heard_at = time.monotonic()
-            timer.on_delta(delta)
+    async def _run(self, index: int, generation: Generation, buffer: Buffer, on_turn: OnTurn) -> None:
+        """Decode one request when its turn comes. Its last item in ``buffer`` is None, or the error that ended it."""
+        end: Exception | None = None
+        timer = self.metrics.requests.begin()
+        self._waiting.add(timer)
+        try:
+            async with self._turn, aclosing(aiter(generation)) as deltas:
+                self._waiting.discard(timer)
+                on_turn(timer.came_s, timer.let_in())
+                async for delta in deltas:
+                    self.heard_at = time.monotonic()
+                    timer.on_delta(delta)
+                    await buffer.put((index, delta))
+            if generation.finish_reason is None:
+                end = ServiceUnavailable("the gateway was closed before the request was finished")
+        except InvalidArgument as error:
+            # Such as a grammar that leads nowhere: no failure of ours, so nobody is to be woken by it.
+            end = error
+        except Exception as error:
+            timer.on_failure()
+            end = for_strangers(error)
+        finally:
+            self._waiting.discard(timer)
+            timer.end(generation.stats)
+        await buffer.put(end)
 
-        request = RunningRequest(generation, self._limits, on_delta, timer.on_failure)
-        async with self._turn, aclosing(request) as running:
-            self._num_running += 1
-            timer.let_in()
-            try:
-                yield running
-            finally:
-                self._num_running -= 1
-
-    def _leave(self) -> None:
-        self._num_inside -= 1
+    def _leave(self, num_requests: int) -> None:
+        self._num_inside -= num_requests
         if self._num_inside == 0:
             self._empty.set()
 
@@ -241,13 +252,3 @@ class RequestQueue:
         except TimeoutError:
             return False
         return True
-
-
-def _check_num_logprobs(requests: Sequence[GenerationRequest], most: int) -> None:
-    """Raise InvalidArgument unless the choices of one answer tell ``most`` log-probabilities or fewer."""
-    of_prompts = sum(request.num_prompt_logprobs for request in requests)
-    behind_them = sum(request.num_logprobs for request in requests)
-    if of_prompts + behind_them > most:
-        field = "prompt_logprobs" if of_prompts > behind_them else "logprobs"
-        asked = f"{of_prompts + behind_them} log-probabilities in {len(requests)} choices"
-        raise InvalidArgument(field, f"asks for {asked}; gateway.max_logprobs_per_answer allows {most}")

@@ -1,4 +1,4 @@
-"""What the span of a request tells of it, in GenAI's words, and a span below it for each of its rounds."""
+"""The attributes of a request's span, with GenAI's names, and a child span for each round."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from specgate.types import RoundRecord
 
 
 def describe(model_name: str, requests: Sequence[GenerationRequest]) -> None:
-    """Tell the running span, if there is one, what is asked for. No prompt is in it."""
+    """Add what is requested to the running span, if there is one. The prompt is not added."""
     span = tracing.current()
     if span is None:
         return
@@ -29,7 +29,7 @@ def describe(model_name: str, requests: Sequence[GenerationRequest]) -> None:
 
 
 def conclude(stats: Sequence[GenerationStats]) -> None:
-    """Tell the running span what came of it."""
+    """Add the results to the running span, if there is one."""
     span = tracing.current()
     if span is not None:
         drafted = sum(one.drafted for one in stats)
@@ -46,7 +46,7 @@ def conclude(stats: Sequence[GenerationStats]) -> None:
 
 
 def round_spans() -> Sequence[Callable[[RoundRecord], None]]:
-    """Return who makes a span of each round: nobody where the request is not traced."""
+    """Return the subscribers that make a span of each round: none if the request is not traced."""
     parent = tracing.current()
     return () if parent is None else (lambda record: _add_round(parent, record),)
 

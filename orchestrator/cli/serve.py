@@ -42,7 +42,7 @@ def serve(options: ServeOptions) -> None:
         raise ServiceUnavailable("serving needs Ray: pip install 'specgate[ray]'")
     from orchestrator.app import build
     from orchestrator.cluster.cluster import on_cluster
-    from orchestrator.cluster.deploy import Served, with_ports
+    from orchestrator.cluster.deploy import ServedApplication, with_ports
 
     log = Console(stderr=True)
     warn = _warning_event if options.json_events else warner(log)
@@ -50,7 +50,7 @@ def serve(options: ServeOptions) -> None:
         if ours:
             _check_models(settings)
         settings = with_ports(settings)
-        served = Served(settings, build(settings.model_dump(mode="json")))
+        served = ServedApplication(settings, build(settings.model_dump(mode="json")))
         try:
             with _shown(log, stop, as_json=options.json_events) as show:
                 apis = served.start(show)

@@ -1,7 +1,7 @@
 """Where a Ray cluster may be: the address that was asked for, or what Ray has left on this machine.
 
-Anybody may write to the folder in which Ray leaves the address of the latest cluster, and anybody may start a process
-that looks like a part of Ray. What is believed is a file and a process of this user or of root.
+Every user may write to the folder in which Ray leaves the address of the latest cluster, and may start a process that
+looks like a part of Ray. Only files and processes of this user or of root count.
 """
 
 import os
@@ -25,11 +25,11 @@ MAX_ADDRESS_BYTES = 300
 GCS_FLAG = "--gcs-address="
 
 Say = Callable[[str], None]
-"""Takes a line for whoever started the command."""
+"""Shows one line to the user of the command."""
 
 
 def asked_for() -> str | None:
-    """Return the HOST:PORT in RAY_ADDRESS, "local" where that says so, None where it names no cluster.
+    """Return the HOST:PORT in RAY_ADDRESS, "local" if it is that word, None if it names no cluster.
 
     Raises:
         InvalidArgument: it has another form.
@@ -44,25 +44,25 @@ def asked_for() -> str | None:
 
 
 def left_here(say: Say) -> list[str]:
-    """Return the addresses that Ray has left on this machine, the latest `ray start` first. ``say`` hears what was not
-    believed.
+    """Return the addresses that Ray has left on this machine, the latest `ray start` first; ``say`` gets the refused
+    ones.
     """
     path = Path(get_ray_address_file(None))
     return list(dict.fromkeys([*read_address(path, say), *_of_raylets()]))
 
 
 def read_address(path: Path, say: Say) -> Iterator[str]:
-    """Yield the address in a file of Ray's, unless it is none, or somebody else may have written it."""
+    """Yield the address in a file of Ray's, unless it holds none, or another user may have written it."""
     try:
-        # A link or a pipe that somebody has put there is not followed and not waited for.
+        # Another user may have put a link or a pipe there: it is not followed, and not waited for.
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="ascii") as file:
             status = os.fstat(file.fileno())
             text = file.read(MAX_ADDRESS_BYTES).strip()
         address = join_endpoint(*split_endpoint(text))
     except (OSError, ValueError, InvalidArgument):
         return
-    # A group that is the user's alone cannot be told from others for sure. Under a umask of 002 Ray's file is not
-    # believed; the raylet of the cluster is.
+    # Whether a group has other members cannot be found out for sure. So a file that was written under a umask of 002
+    # does not count; the cluster's raylet does.
     if not is_trusted(status.st_uid) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         say(f"{path} names a Ray cluster at {address!r}, and others may have written it: the file is not believed")
         return

@@ -1,4 +1,4 @@
-"""Asking a cluster that may be gone: Ray then raises one of many errors, or waits for ever."""
+"""Questions to a cluster that may be gone: then Ray raises one of many errors, or waits for ever."""
 
 import threading
 from collections.abc import Callable
@@ -16,11 +16,11 @@ T = TypeVar("T")
 SERVE_CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 SERVE_NAMESPACE = "serve"
 LOST = (RayError, RayServeException, RuntimeError, OSError)
-"""What Ray raises where its cluster is gone; a TimeoutError is an OSError."""
+"""What Ray raises without its cluster; a TimeoutError is an OSError."""
 
 
 def answer_within(timeout_s: float, ask: Callable[[], T]) -> T:
-    """Return what ``ask`` returns; it is left alone in its thread where it does not return in time.
+    """Return what ``ask`` returns. If it does not return in time, its thread goes on alone.
 
     Raises:
         ServiceUnavailable: the cluster does not answer.
@@ -41,17 +41,17 @@ def answer_within(timeout_s: float, ask: Callable[[], T]) -> T:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what ``error`` says, else its name. Never empty."""
+    """Return the first line of the message of ``error``, else its name. Never empty."""
     return lines_of(error)[0]
 
 
 def lines_of(error: BaseException) -> list[str]:
-    """Return the lines of what ``error`` says, else its name alone. Never empty."""
+    """Return the lines of the message of ``error``, else its name alone. Never empty."""
     return str(error).strip().splitlines() or [type(error).__name__]
 
 
 def serve_controller() -> ActorHandle[Any] | None:
-    """Return the actor that leads Ray Serve on the cluster that this process is connected to, None where none runs."""
+    """Return the controller of Ray Serve on the cluster of this process, None if none runs."""
     try:
         return ray.get_actor(SERVE_CONTROLLER, namespace=SERVE_NAMESPACE)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The Ray cluster under the application: joined where there is one, started on this machine where there is none."""
+"""The application's Ray cluster: a running one is joined, else one is started on this machine."""
 
 import logging
 from collections.abc import Iterator
@@ -25,10 +25,10 @@ _ROUTES_OUTWARDS = ray_constants.ENABLE_RAY_CLUSTER
 
 @contextmanager
 def on_cluster(say: Say, *, insecure: bool = False) -> Iterator[bool]:
-    """Connect to Ray; yield whether the cluster is ours. What was started here is ended with the block.
+    """Connect to Ray; yield whether the cluster was started here. Then it ends with the block.
 
     Args:
-        say: hears which clusters were given up, and what is not secure.
+        say: gets the clusters that were given up, and what is not secure.
         insecure: whether Ray may do without a token.
 
     Raises:
@@ -53,7 +53,7 @@ def on_cluster(say: Say, *, insecure: bool = False) -> Iterator[bool]:
 
 @contextmanager
 def visiting_cluster(say: Say, *, insecure: bool = False) -> Iterator[None]:
-    """Connect to the Ray cluster that ``orchestrator serve`` would join, to look at it. It is left as it is.
+    """Connect to the Ray cluster that ``orchestrator serve`` would join, without a change to it.
 
     Raises:
         ServiceUnavailable: there is none, it cannot be joined, or it asks for no token and ``insecure`` is not set.
@@ -71,12 +71,12 @@ def visiting_cluster(say: Say, *, insecure: bool = False) -> Iterator[None]:
 
 
 def _clear_away() -> None:
-    """End the Serve that was started for us, unless others use it, and leave the cluster."""
-    # Serve's controller kills itself, which Ray reports on standard output as calls to a dead actor. A cluster that is
-    # gone has nothing to be cleared away.
+    """End the Serve that we started, unless others use it, and leave the cluster."""
+    # Serve's controller kills itself, which Ray reports on standard output as calls to a dead actor. In a cluster that
+    # is gone there is nothing to end.
     with redirect_stdout(StringIO()), suppress(ServiceUnavailable):
         answer_within(LEAVE_S, _end_idle_serve)
-        # Here, where what Ray says of it is not shown; ``on_cluster`` shuts down what was not left this way.
+        # Inside the block, which hides Ray's output; ``on_cluster`` shuts down otherwise.
         ray.shutdown()
 
 
@@ -97,8 +97,7 @@ def _join(head: Head, say: Say, *, insecure: bool) -> None:
 
 
 def _start(say: Say, *, insecure: bool) -> None:
-    # A local Ray asks for a token by itself, unless the environment says otherwise, but would write a new one so that
-    # every user can read it.
+    # A local Ray asks for a token unless the environment says otherwise, but makes a new one readable by every user.
     mode = mode_of_environment()
     has_token = mode.lower() == TOKEN_MODE
     if not has_token:
@@ -114,17 +113,17 @@ def _start(say: Say, *, insecure: bool) -> None:
 
 
 def _permit(problem: str, way_out: str, say: Say, *, insecure: bool) -> None:
-    """Raise ServiceUnavailable unless ``insecure`` permits a Ray without a token; then say what that means."""
+    """Raise ServiceUnavailable unless ``insecure`` permits a Ray without a token; then show what that means."""
     if not insecure:
         raise ServiceUnavailable(f"{problem}, and {DANGER}: {way_out}, or permit it with --insecure")
     say(f"{problem}, and {DANGER}: --insecure permits it")
 
 
 def _init(address: str, *, on_loopback: bool) -> None:
-    # A Ray that knows its node by 127.0.0.1 listens there, any other one everywhere. On Linux it puts the outward
-    # address in the place of a 127.0.0.1 that it is given, unless this says that there is no cluster of machines.
+    # A Ray whose node address is 127.0.0.1 listens there, any other one on every interface. On Linux Ray replaces a
+    # given 127.0.0.1 by the outward address, unless this flag says that there is no cluster of machines.
     ray_constants.ENABLE_RAY_CLUSTER = _ROUTES_OUTWARDS and not on_loopback
-    # A dashboard is started with a cluster only, never where one is joined.
+    # Only a new cluster could start a dashboard, not one that is joined.
     ray.init(address, namespace=NAMESPACE, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
 

@@ -1,4 +1,4 @@
-"""One application's life on a cluster: deployed, watched until it serves, drained."""
+"""One application on a cluster: deployed, watched until it serves, drained."""
 
 import errno
 import socket
@@ -25,28 +25,28 @@ from specgate.errors import InvalidArgument, ServiceUnavailable
 
 POLL_S = 0.2
 DOOR_S = 20.0
-"""How long a gateway that runs may take to say where its doors are."""
+"""How long a running gateway may take to return its endpoints."""
 WATCH_S = 2.0
 STATUS_S = 15.0
-"""How long Serve's controller may take to say how the application is; it may be starting anew."""
+"""How long Serve's controller may take to return the application's status; it may be restarting."""
 DELETE_S = 30.0
-"""How long Serve may take, beyond the drain times, to take an application off."""
+"""How long Serve may take, beyond the drain times, to delete an application."""
 OUR_ERRORS = "specgate.errors."
 
 OnStages = Callable[[Stages], None]
-"""Called, again and again, with the stage that every replica is in."""
+"""Called repeatedly with the stage of each replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayEndpoints:
-    """Where clients go: the HTTP URL, and HOST:PORT of the gRPC API, of every gateway; those on one port are one."""
+    """The HTTP URL and the gRPC HOST:PORT of every gateway; gateways that share a port are one entry."""
 
     http: tuple[str, ...]
     grpc: tuple[str, ...]
 
 
-class Served:
-    """One application, made of ``settings``, on the cluster that this process is connected to."""
+class ServedApplication:
+    """One application with ``settings`` on the cluster of this process."""
 
     def __init__(self, settings: Settings, application: Application) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class Served:
 
         Raises:
             InvalidArgument: a door's port is in use.
-            ServiceUnavailable: a replica cannot start; says why.
+            ServiceUnavailable: a replica cannot start; the message says why.
         """
         gateway = self._settings.gateway
         _check_free("gateway.http.port", gateway.http)
@@ -84,7 +84,7 @@ class Served:
             show(_stages(board))
             application = serve.status().applications.get(self._name)
             if application is not None and application.status is ApplicationStatus.RUNNING:
-                # The last that a replica told may have come between the two questions.
+                # A replica may have reported its last stage between the two questions.
                 show(_stages(board))
                 return
             if application is not None and application.status is ApplicationStatus.DEPLOY_FAILED:
@@ -94,22 +94,22 @@ class Served:
 
     def _endpoints(self) -> GatewayEndpoints:
         gateways = serve.get_app_handle(self._name)
-        told = gateways.broadcast("endpoints").results(timeout_s=DOOR_S)
+        endpoints = gateways.broadcast("endpoints").results(timeout_s=DOOR_S)
         scheme = "https" if self._settings.gateway.http.tls else "http"
-        http, grpc = (tuple(dict.fromkeys(one)) for one in zip(*told, strict=True))
+        http, grpc = (tuple(dict.fromkeys(one)) for one in zip(*endpoints, strict=True))
         return GatewayEndpoints(tuple(f"{scheme}://{endpoint}" for endpoint in http), grpc)
 
     def wait(self, stop: threading.Event) -> None:
         """Return once ``stop`` is set.
 
         Raises:
-            ServiceUnavailable: the cluster is gone, or the application was taken off it.
+            ServiceUnavailable: the cluster is gone, or somebody has deleted the application.
         """
         while not stop.wait(WATCH_S):
             try:
                 there = self._name in answer_within(STATUS_S, serve.status).applications
             except ServiceUnavailable:
-                # There is nothing left to drain, and nobody to ask for it.
+                # There is nothing left to drain.
                 self._deployed = False
                 raise
             if not there:
@@ -117,11 +117,11 @@ class Served:
                 raise ServiceUnavailable(f"the application {self._name} was taken off the cluster")
 
     def stop(self) -> None:
-        """Let running requests end, within the drain time, and take the application off, if it is ours."""
+        """Let running requests end, within the drain time, and delete the application, if this object deployed it."""
         if not self._deployed:
             return
         drain_s = self._settings.drain_s
-        # First, because a gateway that Serve stops is told so only when its HTTP requests have ended.
+        # This is first, because Serve tells a gateway to stop only after its HTTP requests have ended.
         with suppress(ServiceUnavailable):
             answer_within(drain_s + STOP_GRACE_S, self._drain)
         # A cluster that is gone took the application with it.
@@ -133,7 +133,7 @@ class Served:
 
 
 def _stages(board: Any) -> Stages:
-    """Return the stage that every replica is in. Raises ServiceUnavailable where the cluster is gone."""
+    """Return the stage of each replica. Raises ServiceUnavailable if the cluster is gone."""
     try:
         return cast(Stages, ray.get(board.read.remote()))
     except RayError as error:

@@ -1,4 +1,4 @@
-"""Which Ray cluster is joined, if any: one that answers as a Ray head, and asks for a token or may do without."""
+"""Which Ray cluster to join: one whose head answers, and that asks for a token or is permitted without one."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +23,9 @@ class Head(NamedTuple):
 
 
 def find_head(say: Say) -> Head | None:
-    """Return the head to join: the one that RAY_ADDRESS names, else the first that was left here and answers.
+    """Return the head to join: the one that RAY_ADDRESS names, else the first one that Ray left here and that answers.
 
-    None where there is none, or RAY_ADDRESS wants none; ``say`` hears which ones were given up.
+    None if there is none, or RAY_ADDRESS wants none; ``say`` gets the ones that were given up.
 
     Raises:
         ServiceUnavailable: one was asked for and cannot be joined.
@@ -43,14 +43,14 @@ def find_head(say: Say) -> Head | None:
 
 
 def first_that_answers(addresses: Sequence[str], say: Say, give_up_s: float = GIVE_UP_S) -> Head | None:
-    """Return the first of the heads that answers within ``give_up_s``, None where none does.
+    """Return the first of the heads that answers within ``give_up_s``, None if none does.
 
-    All are asked at once, but for those of this machine at whose address a stranger's process listens.
+    All are asked at once, except where another user's process listens at an address of this machine.
     """
 
     def look(address: str) -> Head | ServiceUnavailable:
         try:
-            # What Ray has left may outlive its head, and then anybody may listen there and be handed the token.
+            # The address may outlive its head; then any process may listen there and would get the token.
             check_listener(address)
             return _look(address, give_up_s)
         except ServiceUnavailable as error:
@@ -63,7 +63,7 @@ def first_that_answers(addresses: Sequence[str], say: Say, give_up_s: float = GI
                 return found
             say(f"Ray has left the address of a cluster here, {address}, that {_CANNOT}: {found}")
     finally:
-        # Whoever comes after the first that answers is not waited for.
+        # The heads after the first one that answers are not awaited.
         askers.shutdown(wait=False)
     return None
 

@@ -1,8 +1,8 @@
-"""What a Ray head demands, found out by asking it.
+"""Whether a Ray head demands a token.
 
-As a program, ``ADDRESS TIMEOUT_S`` with a token on standard input, it asks once without the token and once with it, and
-prints both status codes. It is a process of its own because the process that asks may start a Ray afterwards, which
-forks, and a fork beside gRPC's threads may never get as far as its own program.
+As a program, ``ADDRESS TIMEOUT_S`` with a token on standard input, it asks the head once without the token and once
+with it, and prints both status codes. It is a process of its own because the caller may start a Ray afterwards, which
+forks, and a fork beside gRPC's threads may hang.
 """
 
 import os
@@ -22,13 +22,13 @@ REFUSED = grpc.StatusCode.UNAUTHENTICATED.name
 LATE = grpc.StatusCode.DEADLINE_EXCEEDED.name
 GONE = grpc.StatusCode.UNAVAILABLE.name
 START_S = 5.0
-"""How long the process that asks may take beside its questions."""
+"""How long the program may take beside its two questions."""
 TLS_VARIABLE = "RAY_USE_TLS"
 TLS_FILES = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_SERVER_CERT")
 
 
 def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
-    """Return whether the Ray head at ``address`` asks for a token, and takes ours; False where it asks for none.
+    """Return whether the Ray head at ``address`` demands a token, and accepts ours; False if it demands none.
 
     Raises:
         ServiceUnavailable: it does not answer within ``timeout_s``, is no Ray head, or asks for another token; or it
@@ -39,8 +39,8 @@ def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
     if without == OK:
         return False
     if without != REFUSED:
-        told = {LATE: f"it does not answer within {timeout_s:g} s", GONE: "there is no connection to it"}
-        raise ServiceUnavailable(told.get(without, f"what answers there is no Ray head ({without})"))
+        problems = {LATE: f"it does not answer within {timeout_s:g} s", GONE: "there is no connection to it"}
+        raise ServiceUnavailable(problems.get(without, f"what answers there is no Ray head ({without})"))
     if token is None:
         raise ServiceUnavailable("it asks for a token, and there is none here: copy the head's ~/.ray/auth_token")
     if with_token != OK:
@@ -49,7 +49,7 @@ def wants_token(address: str, token: str | None, timeout_s: float) -> bool:
 
 
 def _ask(address: str, token: str | None, timeout_s: float) -> tuple[str, str]:
-    # -P: a file in the caller's folder must not stand in for a library of the process that is handed the token.
+    # -P: a file in the caller's folder must not replace a library of the process that gets the token.
     command = [sys.executable, "-P", "-m", __name__, address, str(timeout_s)]
     try:
         asked = subprocess.run(
@@ -88,7 +88,7 @@ def _main(address: str, timeout_s: float) -> None:
         ask: Any = channel.unary_unary(METHOD)
         code = _code(ask, (), timeout_s)
         print(code, flush=True)
-        # Nobody is handed our token who does not ask for one.
+        # Only a head that demands a token gets ours.
         if code == REFUSED and token:
             print(_code(ask, (("authorization", f"Bearer {token}"),), timeout_s))
 

@@ -1,4 +1,4 @@
-"""Who listens at an address of this machine, read from the kernel's tables: they tell the user of every socket."""
+"""Who listens at an address of this machine: the kernel's tables have the user of every socket."""
 
 import errno
 import socket
@@ -13,10 +13,10 @@ EVERYWHERE = ("0.0.0.0", "::")
 
 
 def check_listener(address: str) -> None:
-    """Return where only processes of this user or of root listen at ``address``, or where it is another machine's.
+    """Check that only processes of this user or of root listen at ``address``; another machine's passes, too.
 
     Raises:
-        ServiceUnavailable: somebody else listens there, nobody does, or it cannot be found out.
+        ServiceUnavailable: another user listens there, nobody does, or it cannot be found out.
     """
     host, port = split_endpoint(address)
     try:
@@ -32,7 +32,7 @@ def check_listener(address: str) -> None:
 
 
 def is_on_loopback_alone(address: str) -> bool:
-    """Return whether what listens at ``address`` is on this machine's loopback, and on no other interface.
+    """Return whether the port of ``address`` is open on this machine's loopback, and on no other interface.
 
     Raises:
         OSError, ValueError: see ``listening``.

@@ -1,4 +1,4 @@
-"""A pool whose leases are Ray Serve requests: Serve balances them, queues them, and knows which replicas live."""
+"""A pool whose leases are Ray Serve requests: Serve balances them, queues them, and knows the live replicas."""
 
 import asyncio
 import logging
@@ -16,14 +16,14 @@ from orchestrator.decode.ports import Lease
 from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
 
 DRAFTER_WAIT_S = 0.5
-"""A request can do without a drafter: one that is not free at once is not waited for."""
+"""Short, because a request can do without a drafter."""
 REST_S = 1.0
 LOOK_S = FRESH_S
-"""Who has waited for so long finds out whether a replica runs or comes, and looks again as often."""
+"""How often a waiting request checks whether a replica runs or is being started."""
 END_GRACE_S = 0.5
-"""A session's stream is closed right after its lease is given back, and ends the lease by itself within this time."""
+"""After a lease is given back, its session's stream closes, which ends the lease within this time."""
 BROKEN = (RayError, RayServeException, StopAsyncIteration)
-"""What a call to a replica ends with that is dead, stopped, or was never there."""
+"""How a call to a replica ends that is dead, stopped, or was never there."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ class ServePool:
     """See ``ports.Pool``. A lease is one streaming call to a replica, open as long as its session is.
 
     Args:
-        role: what messages call the replicas.
+        role: the name of the replicas in messages.
         handle: of a deployment with ``cluster.replica.ServiceReplica``'s ``lease``.
         wait_s: how long a lease may take.
-        rest_s: for so long after nobody was free in time, or there, nobody is waited for: the next are told at once.
+        rest_s: after a lease failed, how long further ones fail at once.
     """
 
     def __init__(self, role: str, handle: DeploymentHandle[Any], wait_s: float, rest_s: float = 0.0) -> None:
@@ -49,11 +49,11 @@ class ServePool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def lease(self) -> Lease:
-        """Return a lease on the replica that Serve chose. Waits for one that Serve starts, as for one that is full.
+        """Return a lease on the replica that Serve chose. Waits for a full replica, and for one that Serve starts.
 
         Raises:
-            TooManySessions: all replicas are full, and as many requests wait as may, or too long.
-            ServiceUnavailable: no replica is there, and none is on its way; Ray's own reason is logged.
+            TooManySessions: all replicas are full, and too many requests wait, or this one waited too long.
+            ServiceUnavailable: no replica is there, and none is being started; Ray's own reason is logged.
         """
         if time.monotonic() < self._rested_at_s:
             raise ServiceUnavailable(f"no {self._role} was free a moment ago")
@@ -71,7 +71,7 @@ class ServePool:
             raise
 
     async def _asked(self) -> Lease | None:
-        """Ask Serve for a lease once; return None where the replica that it chose is dead, stopped, or never was."""
+        """Ask Serve for a lease once; return None if the chosen replica is dead, stopped, or was never there."""
         response: Any = self._handle.lease.remote()
         try:
             endpoint, token = await self._first_of(response)
@@ -105,7 +105,7 @@ class ServePool:
 
     async def _nobody_free(self) -> SpecgateError:
         problem = f"no {self._role} was free within {self._wait_s:g} s"
-        # Who did not wait long for a lease does not wait long for the reason either.
+        # A short wait for a lease must not become a long wait for the reason.
         busy = await self._replicas.any_running(min(ANSWER_S, self._wait_s))
         return TooManySessions(problem) if busy else ServiceUnavailable(problem)
 

@@ -1,4 +1,4 @@
-"""How far replicas are with loading: told to a named actor where somebody looks on, and to nobody elsewhere."""
+"""The loading progress of replicas: reported to a named actor while somebody watches, else not at all."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from ray import serve
 
 NAMESPACE = "specgate"
 OnStage = Callable[[str, int, int], None]
-"""Called with a stage's name, how much of it is done and how much there is; of nothing where it is a notice."""
+"""Called with a stage's name, how much of it is done and how much there is; both are 0 for a notice."""
 Stages = dict[str, tuple[str, int, int]]
 """Replica to the stage that it is in."""
 
@@ -19,12 +19,12 @@ class ProgressBoard:
     def __init__(self) -> None:
         self._stages: Stages = {}
 
-    def tell(self, replica: str, stage: str, done: int, total: int) -> None:
-        """Put down where ``replica`` is."""
+    def report(self, replica: str, stage: str, done: int, total: int) -> None:
+        """Store the stage of ``replica``."""
         self._stages[replica] = (stage, done, total)
 
     def read(self) -> Stages:
-        """Return where all replicas are."""
+        """Return the stage of each replica."""
         return self._stages
 
 
@@ -35,7 +35,7 @@ def start_board(app_name: str) -> Any:
 
 
 def reporter() -> OnStage:
-    """Return what the replica that this is called in reports its progress with."""
+    """Return the function by which the calling replica reports its progress."""
     context = serve.get_replica_context()
     try:
         board = ray.get_actor(context.app_name, namespace=NAMESPACE)
@@ -43,11 +43,11 @@ def reporter() -> OnStage:
         return _to_nobody
     name = f"{context.deployment} {context.replica_id.unique_id}"
 
-    def tell(stage: str, done: int, total: int) -> None:
-        board.tell.remote(name, stage, done, total)
+    def report(stage: str, done: int, total: int) -> None:
+        board.report.remote(name, stage, done, total)
 
-    return tell
+    return report
 
 
 def _to_nobody(stage: str, done: int, total: int) -> None:
-    """Nobody looks on."""
+    """Nobody watches."""

@@ -1,4 +1,4 @@
-"""The two deployments of models: a replica runs one gRPC service, and gives out the right to its sessions."""
+"""The two deployments of models: a replica runs one gRPC service, and leases its sessions."""
 
 import logging
 import os
@@ -10,8 +10,8 @@ from ray import serve
 from ray.serve.deployment import Application
 
 from orchestrator.api.settings.listen import NODE
-from orchestrator.api.settings.logs import LogSettings
-from orchestrator.api.settings.settings import Autoscaling, DrafterSettings, Placement, ServiceSettings
+from orchestrator.api.settings.replicas import Autoscaling, LogSettings, Placement
+from orchestrator.api.settings.settings import DrafterSettings, ServiceSettings
 from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.progress import reporter
 from orchestrator.services.status import loads_of
@@ -23,12 +23,11 @@ from specgate.service.settings import settings_class
 
 HEALTH_CHECK_PERIOD_S = 2.0
 HEALTH_CHECK_TIMEOUT_S = 5.0
-"""A replica that has not answered three times is replaced: with the period one that hangs is found in some 20 s."""
+"""A replica that misses three checks is replaced: so a hanging one is found in some 20 s."""
 STOP_GRACE_S = 5.0
-"""Beyond the drain time, for all that ends a gateway in order."""
+"""Beyond the drain time, for the rest of a gateway's orderly end."""
 LOGGING = {"enable_access_log": False}
-"""A line a lease or a request would be the most of what is logged."""
-
+"""Most of the log would be one line per lease or request."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,14 +57,14 @@ class ServiceReplica:
         kind = DrafterSettings if role == "drafter" else ServiceSettings
         config = _config(role, kind.model_validate(settings), drain_s, traces_endpoint)
         self._replica = Replica(role, config, self._leases)
-        tell = reporter()
+        report = reporter()
 
         def on_notice(text: str) -> None:
-            # Whoever deployed this may not look on, and nobody does once it serves.
+            # Nobody may be watching the progress.
             _log.warning("%s", text)
-            tell(text, 0, 0)
+            report(text, 0, 0)
 
-        await self._replica.start(tell, on_notice)
+        await self._replica.start(report, on_notice)
         freeze_loaded()
 
     async def lease(self) -> AsyncGenerator[tuple[str, str], None]:
@@ -77,7 +76,7 @@ class ServiceReplica:
     async def record_routing_stats(self) -> dict[str, Any]:
         """Return where it listens, its cards, and its sessions and KV tokens, each as used and most.
 
-        Serve's name for what it asks a replica beside its requests: this one is answered also where all are taken.
+        Serve calls this method outside of the request queue, so it is answered even if all sessions are taken.
         """
         sessions, kv_tokens = loads_of(self._replica.info())
         return {
@@ -117,7 +116,7 @@ def service_application(
 
 
 def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, Any]:
-    """Return what Ray is told of a replica's needs; one that runs no model takes no card unless it is told to."""
+    """Return a replica's resources, as Ray takes them. Without a model it gets no card unless the settings say so."""
     num_gpus = placement.num_gpus
     if num_gpus is None:
         num_gpus = 1.0 if has_model and ray.is_initialized() and ray.cluster_resources().get("GPU", 0) else 0.0
@@ -130,7 +129,7 @@ def actor_options(placement: Placement, *, has_model: bool = True) -> dict[str, 
 
 
 def scaling_options(replicas: int, autoscaling: Autoscaling | None, policy: str | None = None) -> dict[str, Any]:
-    """Return what Serve is told of how many replicas there are.
+    """Return the number of replicas, as Serve takes it.
 
     Args:
         policy: import path of the policy that decides; by default Serve's own, which counts requests by its handles.

@@ -1,9 +1,10 @@
-"""Whether a deployment has replicas that run, or that come: asked of Serve's controller, which checks their health."""
+"""Whether replicas of a deployment run or are being started. Serve's controller, which checks their health, knows."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any
 
@@ -11,18 +12,20 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import ApplicationStatus
 
 from specgate.errors import ServiceUnavailable, reason_of
 
 ANSWER_S = 2.0
 FRESH_S = 0.25
-"""An answer of the controller's holds for so long, however many ask."""
+"""An answer of the controller is reused for so long."""
+POLL_S = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class Presence(Enum):
-    """What there is of a deployment's replicas; ``COMING`` where none runs and Serve is to start some."""
+    """The state of a deployment's replicas; ``COMING``: none runs, and Serve starts some."""
 
     RUNNING = auto()
     COMING = auto()
@@ -34,7 +37,7 @@ class Replicas:
     """The replicas of one deployment, busy or not. Asking takes no lease.
 
     Args:
-        role: what messages call the replicas.
+        role: the name of the replicas in messages.
     """
 
     def __init__(self, role: str, handle: DeploymentHandle[Any]) -> None:
@@ -65,15 +68,15 @@ class Replicas:
         if presence in (Presence.RUNNING, Presence.UNKNOWN):
             self._missing_since_s = None
             return True
-        # Where nobody looked for long there may have been one in between.
+        # If nobody has checked for long, a replica may have run in between.
         if self._missing_since_s is None or now_s - self._missing_at_s > within_s:
             self._missing_since_s = now_s
         self._missing_at_s = now_s
         return presence is Presence.COMING and now_s - self._missing_since_s < within_s
 
     async def _presence(self, answer_s: float) -> Presence:
-        # All who ask share one question: a thread that waits for a lost controller is not joined by a second one. They
-        # share its answer, too: many who wait, each at its own time, are not as many questions.
+        # All callers share one question to the controller, so that a lost controller blocks one thread only. They share
+        # its answer, too, so that many waiting requests do not ask as often.
         if self._asking is None or (self._asking.done() and time.monotonic() >= self._fresh_until_s):
             self._asking = asyncio.create_task(self._ask_controller())
         asking = self._asking
@@ -95,10 +98,35 @@ class Replicas:
         deployment = application.deployments.get(self._deployment_name) if application else None
         if deployment is None or deployment.status == "DEPLOY_FAILED":
             return Presence.GONE
-        # A deployment without a replica gets one: a lost one is replaced, and one that scales to none has work now.
+        # Serve starts a replica for it: in place of a lost one, or because a request waits for a deployment at zero.
         return Presence.RUNNING if any_runs(deployment.replica_states) else Presence.COMING
 
 
 def any_runs(replica_states: Iterable[str]) -> bool:
     """Return whether one of the states of a deployment's replicas, as Serve's status has them, is running."""
     return any(state == "RUNNING" for state in replica_states)
+
+
+async def wait_for_successor(timeout_s: float) -> None:
+    """Return once another replica of the caller's deployment runs; at once where the whole application ends.
+
+    Serve stops a replica and starts the next one at the same moment, so that for some seconds only the old one could
+    answer. Waits ``timeout_s`` seconds at the most.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            while await asyncio.to_thread(_is_last):  # noqa: ASYNC110 - Serve sends no event
+                await asyncio.sleep(POLL_S)
+
+
+def _is_last() -> bool:
+    """Return whether the application goes on and no other replica runs yet."""
+    context: Any = serve.get_replica_context()
+    try:
+        application = serve.status().applications.get(context.app_name)
+    except (RayError, RayServeException):
+        return False
+    if application is None or application.status is ApplicationStatus.DELETING:
+        return False
+    deployment = application.deployments.get(context.deployment)
+    return deployment is not None and not any_runs(deployment.replica_states)

@@ -1,4 +1,4 @@
-"""What this machine's Ray and this process listen on, beyond loopback: read from the sockets that are open."""
+"""The ports beyond loopback that this process and this machine's Ray listen on, from the list of open sockets."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -26,9 +26,9 @@ class OpenPort(NamedTuple):
 
 
 def open_ports() -> list[OpenPort]:
-    """Return what listens beyond loopback on this machine, of the Ray that this process is connected to and of our own.
+    """Return the ports beyond loopback of this process and of its Ray on this machine.
 
-    Processes of other users keep their sockets to themselves, and are left out.
+    Sockets of other users' processes cannot be read and are left out.
     """
     found = {
         OpenPort(_shown(connection.laddr.ip), connection.laddr.port, name)

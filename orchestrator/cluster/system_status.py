@@ -7,11 +7,11 @@ from typing import Any
 import ray
 
 from orchestrator.cluster.answers import LOST, SERVE_NAMESPACE, answer_within, lines_of, serve_controller
-from orchestrator.services.status import ANSWER_S, Load, NodeStatus, Queue, ReplicaStatus, SystemStatus
+from orchestrator.services.status import ANSWER_S, Load, NodeStatus, QueueStatus, ReplicaStatus, SystemStatus
 from specgate.errors import ServiceUnavailable
 
 RUNNING = "RUNNING"
-Told = Mapping[str, Any]
+Report = Mapping[str, Any]
 """What a replica says of itself, as plain values."""
 
 
@@ -65,11 +65,11 @@ def _replicas(deployment: str, details: dict[str, Any]) -> list[ReplicaStatus]:
     role, message, replicas = deployment.lower(), details.get("message", ""), details["replicas"]
     if not replicas:
         return [ReplicaStatus(role, "", "", details["status"], error=message or "it has no replica")]
-    told = _ask([one["actor_name"] for one in replicas if one["state"] == RUNNING])
-    return [_replica(role, one, told.get(one.get("actor_name"), message)) for one in replicas]
+    report = _ask([one["actor_name"] for one in replicas if one["state"] == RUNNING])
+    return [_replica(role, one, report.get(one.get("actor_name"), message)) for one in replicas]
 
 
-def _ask(actor_names: list[str]) -> dict[str, Told | str]:
+def _ask(actor_names: list[str]) -> dict[str, Report | str]:
     """Return what each replica says of itself, or why it says nothing. All are asked at once."""
     asked = {name: _asked(name) for name in actor_names}
     pending = [ref for ref in asked.values() if not isinstance(ref, str)]
@@ -86,16 +86,16 @@ def _asked(actor_name: str) -> Any:
         return "it is gone"
 
 
-def _answer(ref: Any) -> Told | str:
+def _answer(ref: Any) -> Report | str:
     try:
-        return ray.get(ref, timeout=0) or "it tells nothing of itself"
+        return ray.get(ref, timeout=0) or "it reports nothing"
     except ray.exceptions.GetTimeoutError:
         return f"it does not answer within {ANSWER_S:g} s"
     except LOST as error:
         return lines_of(error)[-1]
 
 
-def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaStatus:
+def _replica(role: str, details: dict[str, Any], report: Report | str) -> ReplicaStatus:
     known = {
         "role": role,
         "name": details["replica_id"],
@@ -103,14 +103,14 @@ def _replica(role: str, details: dict[str, Any], told: Told | str) -> ReplicaSta
         "state": details["state"],
         "uptime_s": round(_since_s(details["start_time_s"]), 1),
     }
-    if isinstance(told, str):
-        return ReplicaStatus(**known, error=told)
-    known["metrics"] = told["metrics"]
+    if isinstance(report, str):
+        return ReplicaStatus(**known, error=report)
+    known["metrics"] = report["metrics"]
     if role == "gateway":
-        queue = Queue(*(told[name] for name in Queue.__slots__))
-        return ReplicaStatus(**known, endpoints=tuple(told[door] for door in ("http", "grpc")), queue=queue)
-    sessions, kv_tokens = (Load(*told[name]) for name in ("sessions", "kv_tokens"))
-    known |= {"endpoints": (told["endpoint"],), "cards": tuple(told["cards"])}
+        queue = QueueStatus(*(report[name] for name in QueueStatus.__slots__))
+        return ReplicaStatus(**known, endpoints=tuple(report[door] for door in ("http", "grpc")), queue=queue)
+    sessions, kv_tokens = (Load(*report[name]) for name in ("sessions", "kv_tokens"))
+    known |= {"endpoints": (report["endpoint"],), "cards": tuple(report["cards"])}
     return ReplicaStatus(**known, sessions=sessions, kv_tokens=kv_tokens)
 
 

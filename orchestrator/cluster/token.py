@@ -1,4 +1,4 @@
-"""Whether a Ray asks for a token, and the token that one of our own asks for."""
+"""Whether a Ray demands a token, and the token of a Ray that is started here."""
 
 import os
 import secrets
@@ -19,14 +19,14 @@ TOKEN_BYTES = 32
 
 
 def mode_of_environment() -> str:
-    """Return the mode that the environment asks for, by default token. Ray takes any other word for none."""
+    """Return the mode in the environment, by default token. With any other word Ray demands no token."""
     return os.environ.get(MODE_VARIABLE, TOKEN_MODE)
 
 
 def use_mode(mode: str) -> None:
     """Set the mode of this process's Ray, and of its children."""
     os.environ[MODE_VARIABLE] = mode
-    # Ray reads its environment when it is imported, and once more when it is told to.
+    # Ray reads its environment at its import, and here.
     Config.initialize("")
 
 
@@ -37,7 +37,7 @@ def token_here() -> str | None:
         ServiceUnavailable: the file that RAY_AUTH_TOKEN_PATH names is not there or is empty, or the token is no
             visible ASCII.
     """
-    # Ray's own loader keeps what it has read, and a process that has a token loaded asks for it, whatever its mode.
+    # Ray's own loader is not used: it keeps the token, and then its process demands it in every mode.
     given = os.environ.get(TOKEN_VARIABLE, "").strip()
     token = given or _read()
     if token and token.isascii() and token.isprintable():
@@ -59,17 +59,17 @@ def _read() -> str:
 
 
 def make_token() -> None:
-    """Make a token where Ray will look for one, readable by its owner alone; one that is there is kept.
+    """Write a token where Ray looks for one, readable by its owner alone; an existing one is kept.
 
     Raises:
-        OSError: it cannot be written there.
-        ServiceUnavailable: what is there is no token: an empty file, a folder, a link to nothing.
+        OSError: it cannot be written.
+        ServiceUnavailable: there is something else: an empty file, a folder, a broken link.
     """
     if os.environ.get(TOKEN_VARIABLE, "").strip():
         return
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Whoever looks, and also after a crash half-way, finds a whole token there or none.
+    # The file holds a whole token or does not exist, even after a crash.
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""Whether a request fits the target, before anything is opened for it, and what its sessions are opened with."""
+"""The check that a request fits the target, and what its sessions are opened with."""
 
 import secrets
 

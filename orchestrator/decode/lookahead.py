@@ -1,11 +1,11 @@
-"""What may come behind the verdict that is waited for: what the drafter announced of it, and what the verifier is told.
+"""Rounds that may follow the pending verdict: what the drafter announced of them, and what the verifier is sent.
 
-In ``shared_noise`` and greedy whatever is verified leaves the text as it is. In rejection mode above temperature 0 only
-drafts are announced that were not sampled: each is verified as drafted with certainty, which leaves the law as it is
-whatever the token, since it is accepted with the target's own probability of it.
+In ``shared_noise`` and greedy any draft may be verified, the text stays the same. In rejection mode above temperature 0
+only drafts that were not sampled are announced. Each is verified as if drafted with certainty: it is accepted with the
+target's own probability, so the distribution stays the target's.
 
-A drafter may be a round further ahead: then what it announces stands behind the tokens of two rounds, and is told once
-the first of them are committed.
+A drafter may be two rounds ahead. Then its announcement depends on the tokens of two rounds, and is sent once those of
+the first one are committed.
 """
 
 import math
@@ -29,32 +29,32 @@ from specgate.types import (
     Verdict,
 )
 
-MOST_A_ROUND = 2
-"""Announcements for each round that was sent: of the next one, and of one further ahead."""
-MOST_KEPT = 2 * MOST_A_ROUND * MAX_BRANCHES
+MAX_ANNOUNCEMENTS_PER_ROUND = 2
+"""One of the next round, and one of the round after it."""
+MAX_KEPT = 2 * MAX_ANNOUNCEMENTS_PER_ROUND * MAX_BRANCHES
 """Proposals: those of two rounds, whatever a drafter announces."""
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
-    """The ``Progress`` of a session behind a verdict that is still to come."""
+class ExpectedProgress:
+    """The ``Progress`` of a session after a verdict that is still to come."""
 
     length: int
     remaining: int
     confidence: None = None
 
 
-class Planned(NamedTuple):
-    """A round as it would be behind one outcome."""
+class ExpectedRound(NamedTuple):
+    """A round as it would be after one outcome of the pending verdict."""
 
     plan: RoundPlan
     proposal: Proposal
 
 
-class ExpectedRounds:
-    """Tells follow-ups of the round that runs, and remembers what was told: once a round and position, for good.
+class Lookahead:
+    """Chooses the follow-ups of the pending round, once per round and position, and remembers them.
 
-    What a verifier goes on with is what it was told first, so what came later must not be taken for it.
+    A verifier keeps the first follow-ups that it gets for a round, so later ones must not replace them here.
 
     Args:
         policy: says what a round would be.
@@ -65,41 +65,42 @@ class ExpectedRounds:
         self._session = session
         self._drafter = drafter
         self._policy = policy
-        self._sent: tuple[Planned, ...] = ()
+        self._sent: tuple[ExpectedRound, ...] = ()
         self._sent_at: tuple[int, int] | None = None
 
-    def tell(self, running: Proposal) -> FollowUps | None:
-        """Return what is to be told of what may come behind the verdict on ``running``; None: nothing.
+    def follow_ups(self, pending: Proposal) -> FollowUps | None:
+        """Return what to send of the rounds that may follow the verdict on ``pending``; None: nothing.
 
-        All have the gate of the first one; one whose plan has another is left out.
+        All have the gate of the first one; those whose plan has another gate are left out.
         """
         session = self._session
         place = session.round, session.length
         if session.finished or place == self._sent_at:
             return None
-        expected = self._drafter.expected(session.length)
-        coming = [entry for ids in expected if (entry := self._coming(running, ids)) is not None]
-        coming = [entry for entry in coming if entry[1].plan.solo_below == coming[0][1].plan.solo_below][:MAX_BRANCHES]
-        if not coming:
+        outcomes = self._drafter.expected(session.length)
+        expected = [pair for ids in outcomes if (pair := self._expected_round(pending, ids)) is not None]
+        expected = [pair for pair in expected if pair[1].plan.solo_below == expected[0][1].plan.solo_below]
+        expected = expected[:MAX_BRANCHES]
+        if not expected:
             return None
-        self._sent_at, self._sent = place, tuple(planned for _, planned in coming)
-        plans = [planned.plan for planned in self._sent]
+        self._sent_at, self._sent = place, tuple(one for _, one in expected)
+        plans = [one.plan for one in self._sent]
         # A solo run ends with the text, whatever its limit.
         gate = plans[0].solo_below, max(plan.max_solo_tokens for plan in plans)
-        return FollowUps(session.round + 1, session.length, tuple(one for one, _ in coming), *gate)
+        return FollowUps(session.round + 1, session.length, tuple(follow_up for follow_up, _ in expected), *gate)
 
-    def followed(self, verdict: Verdict) -> Planned | None:
-        """Return the round that the verifier has gone on with behind ``verdict``."""
+    def followed(self, verdict: Verdict) -> ExpectedRound | None:
+        """Return the round that the verifier has begun by itself after ``verdict``; None: it waits."""
         return self._sent[verdict.follow_up - 1] if verdict.follow_up else None
 
-    def _coming(self, running: Proposal, token_ids: TokenIds) -> tuple[FollowUp, Planned] | None:
-        """Return the round behind these tokens, if they are what a verdict on ``running`` may commit."""
+    def _expected_round(self, pending: Proposal, token_ids: TokenIds) -> tuple[FollowUp, ExpectedRound] | None:
+        """Return the round after ``token_ids``, if a verdict on ``pending`` may commit them."""
         session, accepted, token_id = self._session, token_ids[:-1], token_ids[-1]
         num_accepted = len(accepted)
-        if running.draft_token_ids[:num_accepted] != accepted or token_id >= session.opening_spec.vocab_size:
+        if pending.draft_token_ids[:num_accepted] != accepted or token_id >= session.opening_spec.vocab_size:
             return None
-        coming = Coming(session.length + len(token_ids), session.remaining - len(token_ids))
-        expected = self._policy.plan_ahead(coming)
+        progress = ExpectedProgress(session.length + len(token_ids), session.remaining - len(token_ids))
+        expected = self._policy.plan_ahead(progress)
         if expected is None or not expected.plan.gamma:
             return None
         plan = expected.plan
@@ -108,51 +109,15 @@ class ExpectedRounds:
         if proposal is None:
             return None
         follow_up = FollowUp(num_accepted, token_id, proposal.draft_token_ids, expected.least_confidence)
-        return follow_up, Planned(plan, proposal)
+        return follow_up, ExpectedRound(plan, proposal)
 
 
-_Known = tuple[AnnouncedProposal, Announcement]
-"""A proposal, and what it was announced in."""
+class Announcer:
+    """The part of ``ports.Drafter`` about announcements: those of one session that may still come true.
 
-
-class HearsAnnouncements:
-    """The part of ``ports.Drafter`` that is about announcements, whatever they come by.
-
-    Args:
-        rejects: whether proposals need distributions.
-    """
-
-    def __init__(self, *, rejects: bool) -> None:
-        self._announced = Announced(rejects=rejects)
-        self._on_announcement: OnAnnouncement = lambda: None
-
-    def announced(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter``."""
-        return self._announced.answer(request)
-
-    def expected(self, position: int) -> Collection[TokenIds]:
-        """See ``ports.Drafter``."""
-        return self._announced.expected(position)
-
-    def listen(self, on_announcement: OnAnnouncement) -> None:
-        """See ``ports.Drafter``."""
-        self._on_announcement = on_announcement
-
-    def _commit(self, request: DraftRequest) -> None:
-        self._announced.commit(request)
-        self._on_announcement()
-
-    def _add(self, announcement: Announcement) -> None:
-        self._announced.add(announcement)
-        self._on_announcement()
-
-
-class Announced:
-    """What was announced in one session and may still come about, by the tokens that are to be committed before it.
-
-    A proposal is a function of those tokens and of ``stop_below``. So it does not matter how many rounds commit them,
-    nor in which order announcements and requests cross: what begins with the tokens that are committed goes on, without
-    them, and all else is dropped.
+    They are kept by the tokens that must be committed first. A proposal depends on those tokens and on ``stop_below``
+    alone. So it does not matter how many rounds commit them, nor in which order announcements and requests arrive: a
+    proposal whose tokens begin with the committed ones stays, without them, and the others are dropped.
 
     Args:
         rejects: whether proposals need distributions.
@@ -161,21 +126,26 @@ class Announced:
     def __init__(self, *, rejects: bool = False) -> None:
         self._rejects = rejects
         self._length = 0
-        self._last: TokenIds = ()
-        """The tokens that the drafter was told of last; ``_length`` counts them in."""
-        self._behind: dict[TokenIds, _Known] = {}
+        self._last_sent: TokenIds = ()
+        """The tokens that the drafter was sent last; ``_length`` includes them."""
+        self._known: dict[TokenIds, _Announced] = {}
+        self._on_announcement: OnAnnouncement = lambda: None
+
+    def listen(self, on_announcement: OnAnnouncement) -> None:
+        """See ``ports.Drafter``."""
+        self._on_announcement = on_announcement
 
     def expected(self, position: int) -> Collection[TokenIds]:
         """See ``ports.Drafter``."""
-        return tuple(self._behind) if position == self._length else ()
+        return tuple(self._known) if position == self._length else ()
 
-    def answer(self, request: DraftRequest) -> Proposal | None:
-        """See ``ports.Drafter.announced``."""
-        known = self._behind.get(request.token_ids)
+    def announced(self, request: DraftRequest) -> Proposal | None:
+        """See ``ports.Drafter``."""
+        known = self._known.get(request.token_ids)
         if known is None or request.position != self._length:
             return None
         (_, ids, method), announcement = known
-        # It has been over the wire as a float32.
+        # The announced value was rounded to a float32 on the wire.
         if not math.isclose(request.stop_below, announcement.stop_below, rel_tol=1e-6):
             return None
         has_ended = len(ids) < announcement.gamma
@@ -186,22 +156,28 @@ class Announced:
         return proposal.as_certain() if self._rejects else proposal
 
     def commit(self, request: DraftRequest) -> None:
-        """Take it that the drafter is told of the tokens of ``request``."""
-        self._length, self._last = request.position + len(request.token_ids), request.token_ids
-        self._behind = _going_on(self._last, self._behind)
+        """Keep what can come true after the tokens of ``request``, which the drafter is sent."""
+        self._length, self._last_sent = request.position + len(request.token_ids), request.token_ids
+        self._known = _still_possible(self._last_sent, self._known)
+        self._on_announcement()
 
     def add(self, announcement: Announcement) -> None:
-        """Keep what can still come about."""
+        """Keep those of its proposals that can still come true."""
         num_passed = self._length - announcement.position
-        if 0 <= num_passed <= len(self._last):
-            passed = self._last[len(self._last) - num_passed :]
-            self._behind |= _going_on(passed, {one.token_ids: (one, announcement) for one in announcement.proposals})
-            for ids in list(self._behind)[: max(len(self._behind) - MOST_KEPT, 0)]:
-                del self._behind[ids]
+        if 0 <= num_passed <= len(self._last_sent):
+            passed = self._last_sent[len(self._last_sent) - num_passed :]
+            new = {one.token_ids: (one, announcement) for one in announcement.proposals}
+            self._known |= _still_possible(passed, new)
+            for ids in list(self._known)[: max(len(self._known) - MAX_KEPT, 0)]:
+                del self._known[ids]
+        self._on_announcement()
 
 
-def _going_on(passed: TokenIds, behind: dict[TokenIds, _Known]) -> dict[TokenIds, _Known]:
+_Announced = tuple[AnnouncedProposal, Announcement]
+"""A proposal, and the announcement that brought it."""
+
+
+def _still_possible(passed: TokenIds, known: dict[TokenIds, _Announced]) -> dict[TokenIds, _Announced]:
+    """Return the proposals whose tokens begin with ``passed`` and go on, without those."""
     num_passed = len(passed)
-    return {
-        ids[num_passed:]: one for ids, one in behind.items() if len(ids) > num_passed and ids[:num_passed] == passed
-    }
+    return {ids[num_passed:]: one for ids, one in known.items() if len(ids) > num_passed and ids[:num_passed] == passed}

@@ -1,4 +1,6 @@
-"""The hot loop: draft, verify, commit, yield. And the rounds it takes: each is drafted while the reader is busy."""
+"""The decode loop: draft, verify, commit, yield. It does what ``plain_loop`` does, and drafts the next round while the
+reader is busy with this one.
+"""
 
 import asyncio
 import time
@@ -7,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import NamedTuple
 
-from orchestrator.decode.lookahead import ExpectedRounds, Planned
+from orchestrator.decode.lookahead import ExpectedRound, Lookahead
 from orchestrator.decode.ports import Drafter, Verifier
 from orchestrator.decode.request import Delta
 from orchestrator.decode.session import Session
@@ -29,22 +31,22 @@ async def decode(session: Session, drafter: Drafter, verifier: Verifier, policy:
                         break
 
 
-class _Begun(NamedTuple):
-    """A round's plan, and the drafting that goes on behind the reader's back; its result is when it ended, too.
+class _NextRound(NamedTuple):
+    """A planned round whose draft is on its way; ``drafting`` returns the draft and when it was there, in seconds.
 
-    ``followed`` is what the target has begun with by itself. ``begun_s`` in the seconds of the clock.
+    ``followed`` is the round that the target has begun by itself, if it has. ``begun_s``: when it was planned.
     """
 
     plan: RoundPlan
     drafting: asyncio.Task[tuple[Proposal, float]]
-    followed: Planned | None
+    followed: ExpectedRound | None
     begun_s: float
 
 
 class Rounds:
-    """Plans rounds and has them drafted. A plan is made of what is committed; no later one changes it.
+    """Plans rounds and has them drafted. A plan depends on committed tokens alone; later ones do not change it.
 
-    What the drafter announces meanwhile is handed on to the verifier, which goes on with it where it comes true.
+    Announced drafts are sent to the verifier, which verifies one of them by itself if its tokens are committed.
 
     Args:
         clock: seconds.
@@ -63,68 +65,68 @@ class Rounds:
         self._verifier = verifier
         self._policy = policy
         self._clock = clock
-        self._begun: _Begun | None = None
+        self._next: _NextRound | None = None
         self._drafting: asyncio.Task[tuple[Proposal, float]] | None = None
-        self._running = NO_PROPOSAL
-        self._expected = ExpectedRounds(session, drafter, policy)
-        drafter.listen(self._hand_on)
+        self._pending = NO_PROPOSAL
+        """The proposal whose verdict is awaited."""
+        self._lookahead = Lookahead(session, drafter, policy)
+        drafter.listen(self._send_follow_ups)
 
     async def follow(self, verdict: Verdict) -> None:
-        """Tell the drafter what was committed, before anything else happens with it.
+        """Send the drafter what ``verdict`` committed, and ask for the next draft if it ends the round.
 
-        After the last verdict of a round the next one is asked for. Nobody waits for the answer here.
+        The answer is not awaited here.
         """
         if self._session.finished:
             return
         if verdict.last:
-            self._begin(self._expected.followed(verdict))
-            # The request goes out now; after a yield it would wait for the reader. (Of an announced proposal it goes
-            # out behind that, when the target is asked.)
+            self._begin(self._lookahead.followed(verdict))
+            # The request is sent now; after a yield it would wait for the reader.
             await asyncio.sleep(0)
             return
-        self._running = NO_PROPOSAL
-        # One that is behind with its last answer hears of it with the next round.
+        self._pending = NO_PROPOSAL
+        # A drafter that still owes an answer gets these tokens with the next round.
         if self._session.plan.keeps_warm and (self._drafting is None or self._drafting.done()):
             await self._drafter.draft(self._session.keep_warm())
 
     async def next(self) -> tuple[RoundPlan, Proposal]:
         """Return the next round's plan and its proposal. Raises SpecgateError where the drafter is lost for good."""
-        if self._begun is None:
+        if self._next is None:
             self._session.restart_round_time()
-        plan, drafting, followed, begun_s = self._begun or self._begin()
+        plan, drafting, followed, begun_s = self._next or self._begin()
         wanted_s = self._clock()
-        # What the target works on already is not waited for.
+        # A draft that the target verifies already is not awaited.
         proposal, ready_s = (followed.proposal, begun_s) if followed is not None else await drafting
-        self._session.leave_out(ready_s, wanted_s, beside_target=followed is not None)
-        self._begun, self._running = None, proposal
-        self._hand_on()
+        self._session.exclude_from_timing(ready_s, wanted_s, beside_target=followed is not None)
+        self._next, self._pending = None, proposal
+        self._send_follow_ups()
         return plan, proposal
 
     async def aclose(self) -> None:
-        """End what is being drafted for nobody."""
-        self._begun = None
+        """Cancel a draft that nobody awaits any more."""
+        self._next = None
         if self._drafting is not None:
             self._drafting.cancel()
             await asyncio.gather(self._drafting, return_exceptions=True)
 
-    def _begin(self, followed: Planned | None = None) -> _Begun:
+    def _begin(self, followed: ExpectedRound | None = None) -> _NextRound:
         plan = self._policy.plan(self._session)
         if followed is not None:
             plan = replace(followed.plan, prepare=plan.prepare)
         request = self._session.draft_request(plan)
         self._drafting = asyncio.create_task(self._draft(request, self._drafting))
-        self._begun = _Begun(plan, self._drafting, followed, self._clock())
-        return self._begun
+        self._next = _NextRound(plan, self._drafting, followed, self._clock())
+        return self._next
 
     async def _draft(
         self, request: DraftRequest | None, before: asyncio.Task[tuple[Proposal, float]] | None
     ) -> tuple[Proposal, float]:
         if before is not None:
-            # Of a round that the target went on with nobody has waited for the answer.
+            # The answer of a round that the target began by itself was not awaited.
             await before
         return NO_PROPOSAL if request is None else await self._drafter.draft(request), self._clock()
 
-    def _hand_on(self) -> None:
-        # Not while the reader is away: the target is at most one round ahead of him.
-        if self._begun is None and (follow_ups := self._expected.tell(self._running)) is not None:
+    def _send_follow_ups(self) -> None:
+        # Only while a verdict is awaited: so the target is at most one round ahead of the reader.
+        if self._next is None and (follow_ups := self._lookahead.follow_ups(self._pending)) is not None:
             self._verifier.expect(follow_ups)

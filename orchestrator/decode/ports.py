@@ -16,8 +16,8 @@ class Drafter(Protocol):
     async def draft(self, request: DraftRequest) -> Proposal:
         """Return a proposal of up to ``request.gamma`` tokens; an empty one without a drafter, or without evidence.
 
-        ``request.gamma`` 0 only tells the committed tokens, and returns an empty proposal without waiting. What was
-        announced may be returned at once, while the drafter is told behind the caller's back.
+        ``request.gamma`` 0 only sends the committed tokens, and returns an empty proposal without waiting. An announced
+        proposal may be returned at once, while the request is sent in the background.
 
         Raises:
             SpecgateError: the session is lost; nothing but ``close()`` may follow.
@@ -29,13 +29,13 @@ class Drafter(Protocol):
         ...
 
     def expected(self, position: int) -> Collection[TokenIds]:
-        """Return the tokens that were taken to be committed after ``position``, the likeliest first: of one round and
-        of several, and behind all of them a proposal is known.
+        """Return the token sequences that may be committed after ``position`` and have an announced proposal, the
+        likeliest first. They are those of one round or of several.
         """
         ...
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
-        """Have it called."""
+        """Call ``on_announcement`` from now on."""
         ...
 
     async def close(self) -> None:
@@ -55,9 +55,9 @@ class Verifier(Protocol):
         ...
 
     def expect(self, follow_ups: FollowUps) -> None:
-        """Say what may come behind the round that runs. Never waits and never raises.
+        """Send the rounds that may follow the pending one. Never waits and never raises.
 
-        Where its last verdict names one of them that round runs already: ``verify`` has its verdicts.
+        Where the last verdict names one of them, that round runs already: ``verify`` yields its verdicts.
         """
         ...
 
@@ -87,7 +87,7 @@ class DrafterDialer(Protocol):
         ...
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter | None:
-        """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+        """Return the session as soon as its memory is reserved; the prefill goes on in the background.
 
         None: that drafter holds fewer tokens than are committed. Another one may hold more.
 
@@ -101,7 +101,7 @@ class VerifierDialer(Protocol):
     """Opens one verifier session."""
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> Verifier:
-        """Return the session as soon as its memory is reserved; the prefill goes on behind it.
+        """Return the session as soon as its memory is reserved; the prefill goes on in the background.
 
         Raises:
             SpecgateError: it could not be opened, or not in time.
@@ -122,9 +122,9 @@ class Pool(Protocol):
         ...
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
-        """Give a lease back; ``failed`` tells the pool that the service did not answer as it should."""
+        """Give a lease back; ``failed``: the service did not answer as it should."""
         ...
 
     async def close(self) -> None:
-        """Stop what runs behind the pool. Safe to call twice."""
+        """Stop the pool's background work. Safe to call twice."""
         ...

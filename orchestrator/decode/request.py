@@ -83,12 +83,12 @@ class GenerationRequest:
 
     @property
     def num_prompt_logprobs(self) -> int:
-        """Log-probabilities that the answer tells of the prompt: each token's own, and those of the likeliest ones."""
+        """Log-probabilities of the prompt in the answer: each token's own, and those of the likeliest ones."""
         return 0 if self.prompt_logprobs is None else len(self.prompt_token_ids) * (1 + self.prompt_logprobs)
 
     @property
     def num_logprobs(self) -> int:
-        """The most that it tells of the tokens behind the prompt."""
+        """The most log-probabilities of emitted tokens in the answer."""
         return 0 if self.logprobs is None else self.max_tokens * (1 + self.logprobs)
 
     @property
@@ -201,7 +201,8 @@ class Delta:
     ``text`` is the text that became complete. A multi-byte character waits for its last token, and the possible start
     of a stop string waits until it is decided. ``sources`` has one entry per token. ``prompt_logprobs``, if requested,
     are in the first delta: one entry for each prompt token but the first. So is ``cached_tokens``, of the prompt.
-    ``records`` are the verdicts of the tokens.
+    ``records`` are the verdicts of the tokens. ``committed_s``, in seconds of ``time.perf_counter``, is when the tokens
+    were committed. ``stats`` is in the last delta.
     """
 
     token_ids: tuple[int, ...]
@@ -212,15 +213,16 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     records: tuple[RoundRecord, ...] = ()
     cached_tokens: int = 0
+    committed_s: float = field(default=0.0, compare=False)
+    stats: GenerationStats | None = field(default=None, compare=False)
 
     def without_records(self) -> Self:
-        """Return what an answer needs that does not tell of rounds. Of a long one the records are most of the objects
-        that a garbage collection walks, and that stops every thread.
+        """Return the delta as an answer without rounds needs it. Kept records would be most of the objects that a
+        garbage collection walks, which stops every thread.
         """
         return replace(self, records=())
 
     @property
     def size(self) -> int:
-        """Tokens and log-probabilities in it: what it takes to tell them follows from that."""
-        told = (*self.logprobs, *self.prompt_logprobs)
-        return len(self.token_ids) + sum(1 + len(one.top) for one in told)
+        """Number of tokens and log-probabilities; the time to encode them is in proportion."""
+        return len(self.token_ids) + sum(1 + len(one.top) for one in (*self.logprobs, *self.prompt_logprobs))

@@ -1,4 +1,4 @@
-"""One request's state: what is committed, what may still come, and when it ends. Pure but for its clock."""
+"""One request's state: its committed tokens, its limits, and when it ends. Pure, except for its clock."""
 
 import logging
 import time
@@ -28,8 +28,6 @@ _ACCEPTED = {
     DraftMethod.MODEL: TokenSource.ACCEPTED,
     DraftMethod.LAYER_SKIP: TokenSource.ACCEPTED_LAYER_SKIP,
     DraftMethod.SUFFIX: TokenSource.ACCEPTED_SUFFIX,
-    # A drafter that does not say which of the two it was.
-    DraftMethod.SUFFIX_AND_MODEL: TokenSource.ACCEPTED,
 }
 
 
@@ -42,33 +40,33 @@ class Ending(NamedTuple):
 
 
 OnRecord = Callable[[RoundRecord], None]
-"""Told of every verdict that is committed, as it is: what takes long is not done there."""
+"""Called with each committed verdict, before the next round; it must not take long."""
 OnLoss = Callable[[str, BaseException | None], None]
-"""Told of every service that a request lost and went on without: "drafter" or "verifier", and why."""
+"""Called with each service that a request lost and went on without: "drafter" or "verifier", and why."""
 
 
 class ProposalWait(NamedTuple):
-    """From when to when, in seconds, a proposal lay there, and whether the target was at work on it meanwhile."""
+    """When a proposal was ready, when the reader wanted it, in seconds, and whether the target worked on it between."""
 
     ready_s: float = 0.0
     wanted_s: float = 0.0
     beside_target: bool = False
 
-    def left_out_us(self, round_start_s: float, verify_us: int) -> int:
-        """Return for how long nobody but the reader was at work, in a round whose target took ``verify_us``."""
+    def read_us(self, round_start_s: float, verify_us: int) -> int:
+        """Return for how long only the reader was busy, in a round whose target took ``verify_us``."""
         ready_s = max(self.ready_s, round_start_s + verify_us / 1e6) if self.beside_target else self.ready_s
         return int(max(0.0, self.wanted_s - ready_s) * 1e6)
 
 
 class Session:
-    """The truth about one request: services come and go, this stays.
+    """The state of one request. Services come and go, the session stays.
 
     Args:
         spec: what services are opened with; its ``stop_token_ids`` hold the end-of-sequence ids too.
         output: turns tokens into text and looks for stop strings.
         clock: seconds, for the time of a round.
-        on_record: who else counts what is committed.
-        on_loss: who counts what was survived.
+        on_record: subscribers of the committed verdicts.
+        on_loss: subscriber of the lost services.
     """
 
     def __init__(
@@ -118,17 +116,17 @@ class Session:
 
     @property
     def spec(self) -> SessionSpec:
-        """What a service is opened with at this moment: everything emitted so far is in it."""
+        """What a service is opened with now: it includes the tokens emitted so far."""
         return replace(self.opening_spec, output_token_ids=self.output_token_ids)
 
     def draft_request(self, plan: RoundPlan) -> DraftRequest | None:
-        """Begin a round: what the drafter is asked, and told of the tokens committed since it was last told; None:
-        it hears nothing.
+        """Begin a round; return the drafter's request, with the tokens committed since the last one. None: the plan
+        sends the drafter nothing.
         """
         self.round += 1
         self._catches_up = plan.gamma > 0 and not self.plan.keeps_warm
         self.plan = plan
-        return self._report(plan.gamma, plan.stop_below) if plan.tells_drafter else None
+        return self._report(plan.gamma, plan.stop_below) if plan.sends_to_drafter else None
 
     def lost(self, role: str, error: BaseException | None) -> None:
         """Count a service, "drafter" or "verifier", that this request goes on without or has replaced."""
@@ -140,7 +138,7 @@ class Session:
             self._on_loss(role, error)
 
     def keep_warm(self) -> DraftRequest:
-        """What the drafter is told while the target decodes alone: it carries the current round's number."""
+        """Return the request that sends the drafter the tokens of a solo run, within the current round."""
         return self._report()
 
     def _report(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
@@ -149,23 +147,23 @@ class Session:
         return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
 
     def restart_round_time(self) -> None:
-        """Count the round's time from now: it is the first one, or the one before it broke off, who knows when."""
+        """Start the round's time now: it is the first round, or the one before it broke off."""
         self._round_start_s = self._clock()
 
-    def leave_out(self, ready_s: float, wanted_s: float, *, beside_target: bool = False) -> None:
-        """Leave out of the round's time that its proposal lay there, from ``ready_s`` until the reader ``wanted`` it.
+    def exclude_from_timing(self, ready_s: float, wanted_s: float, *, beside_target: bool = False) -> None:
+        """Exclude from the round's time how long its proposal waited for the reader, from ``ready_s`` to ``wanted_s``.
 
         Args:
-            beside_target: the target had begun with it at once: only what the reader took longer than that is left out.
+            beside_target: the target worked on it meanwhile: only the time after that is excluded.
         """
         self._proposal_wait = ProposalWait(ready_s, wanted_s, beside_target)
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
-        """What the verifier is asked in this round."""
+        """Return this round's request to the verifier."""
         return VerifyRequest(self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens)
 
     def commit(self, proposal: Proposal, verdict: Verdict) -> Delta:
-        """Take over what ``verdict`` decided, cut at the first end inside it.
+        """Commit the tokens of ``verdict``, up to the first one that ends the text.
 
         A stop token is emitted and is the last token; so is the token that completes a stop string, whose text ends
         before it. Where a stop and the length limit meet in one token, the reason is the stop.
@@ -176,7 +174,7 @@ class Session:
         ending = self._end(tokens, verdict)
         kept = tokens[: ending.num_tokens]
         confidence, self.confidence = self.confidence, verdict.confidence
-        # Another verifier, in mid-request, has another cache; the prompt was read by then.
+        # A later verifier has another cache; the prompt was read by then.
         cached_tokens = 0 if self.stats.target_forwards else verdict.cached_tokens
         self.stats.cached_tokens += cached_tokens
         self.committed += kept
@@ -193,6 +191,8 @@ class Session:
             prompt_logprobs=verdict.prompt_logprobs,
             records=(record,),
             cached_tokens=cached_tokens,
+            committed_s=self._round_start_s,
+            stats=self.stats if self.finished else None,
         )
 
     def _end(self, tokens: tuple[int, ...], verdict: Verdict) -> Ending:
@@ -203,7 +203,7 @@ class Session:
                 kept, reason = kept[: index + 1], FinishReason.STOP
                 break
         if self.opening_spec.grammar is not None and verdict.finish_reason is FinishReason.STOP:
-            # Where the grammar is complete and no token says so, the verifier alone knows.
+            # Only the verifier knows when a grammar is complete without a stop token.
             reason = FinishReason.STOP
         text, num_tokens = self._output.push(kept)
         if reason is not None and not self._output.stopped:
@@ -211,15 +211,15 @@ class Session:
         return Ending(num_tokens, text, FinishReason.STOP if self._output.stopped else reason)
 
     def _time(self, proposal: Proposal, verdict: Verdict) -> RoundTiming:
-        # From one verdict to the next: what is done between them is of the round, too.
+        # A round's time runs from one verdict to the next.
         round_start_s, self._round_start_s = self._round_start_s, self._clock()
         moved, self._num_failovers = self.stats.verifier_failovers > self._num_failovers, self.stats.verifier_failovers
-        # A first verdict has waited for the prompt; one without the draft that was asked for, for nothing.
+        # The first verdict includes the prompt's time. One without the requested draft waited for nothing.
         typical = self.stats.target_forwards > 0 and not moved
         if verdict.solo:
             return RoundTiming(typical=typical)
         typical &= not self._catches_up and bool(len(proposal) or not self.plan.gamma)
-        read_us = self._proposal_wait.left_out_us(round_start_s, verdict.verify_us)
+        read_us = self._proposal_wait.read_us(round_start_s, verdict.verify_us)
         return RoundTiming(int((self._round_start_s - round_start_s) * 1e6) - read_us, read_us, typical)
 
     def _emit(self, record: RoundRecord) -> None:
@@ -228,8 +228,8 @@ class Session:
             try:
                 on_record(record)
             except Exception:
-                # Who counts must never cost anybody text.
-                _log.exception("what a request teaches is lost from here on")
+                # A subscriber must never cost text.
+                _log.exception("a subscriber of a request's records failed and gets no more of them")
                 self._on_record.remove(on_record)
 
 

@@ -81,8 +81,8 @@ class TextTokenizer:
         """
         alone = self.decode([token_id], skip_special_tokens=False)
         twice = "" if is_first else self.decode([token_id] * 2, skip_special_tokens=False)
-        behind = twice.removeprefix(alone)
-        return behind if behind.endswith(alone) else alone
+        second = twice.removeprefix(alone)
+        return second if second.endswith(alone) else alone
 
     def encode_chat(
         self,
@@ -162,17 +162,17 @@ class TextTokenizer:
 
     @property
     def backend(self) -> Any:
-        """The ``tokenizers.Tokenizer`` behind it, None for a tokenizer written in Python."""
+        """The wrapped ``tokenizers.Tokenizer``, None for a tokenizer written in Python."""
         return getattr(self._tokenizer, "backend_tokenizer", None)
 
 
 class IncrementalText:
-    """Text of a growing list of tokens: what ``step`` and ``flush`` return adds up to what they add to their prompt's.
+    """Text of a growing list of tokens: ``step`` and ``flush`` return the parts that they add to the prompt's text.
 
-    They are read behind the prompt's last tokens: a tokenizer may strip the space that a text begins with, as Llama
-    2's. A character waits for its last byte; one that the prompt leaves unfinished is the completion's. With
-    byte-fallback tokenizers (SentencePiece) bytes that are no UTF-8 are the one exception: there ``decode`` takes back
-    what was readable before them, which a stream cannot.
+    The tokens are decoded together with the prompt's last ones, because a tokenizer such as Llama 2's strips the space
+    that a text begins with. A character waits for its last byte; one that the prompt leaves unfinished belongs to the
+    completion. There is one exception: with byte-fallback tokenizers (SentencePiece) and bytes that are no UTF-8
+    ``decode`` takes back text that was readable, which a stream cannot.
 
     Args:
         skipped_token_ids: they have no text.
@@ -183,7 +183,7 @@ class IncrementalText:
         self._tokenizer = tokenizer
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)
         self._backend = tokenizer.backend
-        # A whole character, and an unfinished one behind it.
+        # A whole character, and an unfinished one after it.
         shown = (i for i in reversed(range(len(prompt))) if prompt[i] not in skipped_token_ids)
         last = [*islice(shown, 2 * MAX_CHARACTER_TOKENS - 1)][::-1]
         token_ids = [prompt[i] for i in last]
@@ -196,11 +196,11 @@ class IncrementalText:
         self._emitted = [self._decode(self._token_ids)]
         self._num_read = len(self._token_ids)
         self._stream: Any = None
-        """Goes on behind the tokens that were read last. The first text has none: it is read behind the prompt's."""
+        """Continues after the tokens that were read last; None for the first text, which continues the prompt's."""
         self._begun = self.step(token_ids[end:])
 
     def _last_character(self, token_ids: list[int]) -> tuple[int, int]:
-        """Return where the last whole character begins and ends, as far as tokens tell. What follows is unfinished."""
+        """Return where the tokens of the last whole character begin and end. Those after them are unfinished."""
         first_end = max(0, len(token_ids) - MAX_CHARACTER_TOKENS + 1)
         for end in range(len(token_ids), first_end - 1, -1):
             for start in reversed(range(max(0, end - MAX_CHARACTER_TOKENS), end)):

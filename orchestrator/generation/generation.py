@@ -83,7 +83,7 @@ class Generation:
                     self._text.append(delta.text)
                     yield delta
         except SpecgateError:
-            # Closing breaks the streams; that is no failure.
+            # Closing ends the streams with errors, which are no failures.
             if not self._closed:
                 raise
         finally:
@@ -107,7 +107,7 @@ class Generation:
         try:
             self._on_close()
         finally:
-            # The sessions are freed even if a learner fails.
+            # A failing learner must not keep the sessions open.
             try:
                 await self._drafter.close()
             finally:

@@ -1,7 +1,8 @@
 """The facade of the system: one orchestrator runs many generations."""
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Self
 from weakref import WeakSet
 
@@ -12,7 +13,6 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.session import OnLoss, OnRecord, Session
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.generation import Generation
-from orchestrator.generation.pacing import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
@@ -28,6 +28,9 @@ from specgate.tokenizer import first_difference
 from specgate.types import ModelInfo
 
 __all__ = ["Generation", "Orchestrator"]
+
+SEARCH_DELAY_S = 0.002
+"""A search begins so much later: the messages of the current round are sent by then."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +76,8 @@ class Orchestrator:
     ) -> Self:
         """Return an orchestrator after one service of each pool has reported its model, and the two fit together.
 
-        A drafter pool that does not answer is no error: the target decodes alone until a drafter answers. The pools
-        are closed with the orchestrator, and when this fails.
+        A drafter pool without an answer is no error: the target decodes alone until a drafter answers. The pools are
+        closed with the orchestrator, and when this method fails.
 
         Args:
             wrap_call: wraps the gRPC call of every session.
@@ -149,24 +152,31 @@ class Orchestrator:
         return self.tokenizer.encode(text)
 
     def generate(
-        self, request: GenerationRequest, on_record: Iterable[OnRecord] = (), on_loss: OnLoss | None = None
+        self,
+        request: GenerationRequest,
+        on_record: Iterable[OnRecord] = (),
+        on_loss: OnLoss | None = None,
+        learner: Learner | None = None,
     ) -> Generation:
         """Return the generation of one request. It opens its sessions when it is iterated.
 
         Args:
-            on_record, on_loss: additional observers, see ``Session``.
+            on_record, on_loss: additional subscribers, see ``Session``.
+            learner: learns from the request in place of the orchestrator's own, and plans it under ``auto``.
 
         Raises:
             InvalidArgument: the request does not fit the target; the message names the field.
         """
         spec = make_spec(request, self.target_info, has_text=self.tokenizer is not None)
         output = self._output(request)
-        observer = self.learner.observer(request)
+        learner = learner or self.learner
+        observer = learner.observer(request)
         session = Session(spec, output, on_record=[*filter(None, (observer,)), *on_record], on_loss=on_loss)
         drafter = self._drafter(request, session)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
-        policy = make_policy(request, drafter, self.learner)
-        generation = Generation(session, drafter, verifier, policy, on_close=observer.leave if observer else _nothing)
+        policy = make_policy(request, drafter, learner)
+        on_close = observer.leave if observer else lambda: None
+        generation = Generation(session, drafter, verifier, policy, on_close)
         self._running.add(generation)
         return generation
 
@@ -201,5 +211,13 @@ class Orchestrator:
         await self.close()
 
 
-def _nothing() -> None:
-    """Do nothing when a request without an observer ends."""
+def between_events(steps: Iterator[None]) -> None:
+    """Run long work step by step on the running event loop, with other events in between, so that no round waits."""
+    loop = asyncio.get_running_loop()
+
+    def step() -> None:
+        for _ in steps:
+            loop.call_soon(step)
+            return
+
+    loop.call_later(SEARCH_DELAY_S, step)

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from drafter_svc.serving import DraftRounds, maker_of
-from orchestrator.decode.lookahead import HearsAnnouncements
+from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
@@ -110,7 +110,7 @@ async def loaded(
             config = config_of(service.role, **service.settings.model_dump())
             tell = partial(on_loading, service.role)
             # When an engine dies its requests fail, and this process goes on.
-            load = partial(load_served, service.role, config, adapt=adapt, on_failure=None)
+            load = partial(load_served, service.role, config, adapt=adapt, exits_on_failure=False)
             served[service.role] = await asyncio.to_thread(load, tell, _naming(service.role, on_notice))
         yield InProcessDialer(served)
     finally:
@@ -146,7 +146,7 @@ class _Ending:
         await asyncio.wait({self._task}, timeout=CLOSING_S)
 
 
-class InProcessDrafter(HearsAnnouncements):
+class InProcessDrafter(Announcer):
     """A session on the drafter of this process.
 
     Args:
@@ -166,7 +166,7 @@ class InProcessDrafter(HearsAnnouncements):
 
     async def draft(self, request: DraftRequest) -> Proposal:
         """See ``ports.Drafter``."""
-        self._commit(request)
+        self.commit(request)
         answer = self._last = asyncio.create_task(self._answer(request, self._last))
         if request.gamma == 0:
             return NO_PROPOSAL
@@ -195,7 +195,7 @@ class InProcessDrafter(HearsAnnouncements):
 
     def _hear(self, announcement: Announcement) -> None:
         # The engine's thread may call it.
-        self._loop.call_soon_threadsafe(self._add, announcement)
+        self._loop.call_soon_threadsafe(self.add, announcement)
 
     async def _cancel(self) -> None:
         self._last.cancel()

@@ -13,8 +13,6 @@ from specgate.types import Gate as Gate
 
 ABSENT_DRAFTER_SOLO_TOKENS = 16
 """Limit of a solo run while a drafter is looked for, so that a new drafter is used soon."""
-
-
 DEFAULT_THRESHOLD = {Gate.NONE: 0.0, Gate.TARGET_CONFIDENCE: 0.5, Gate.DRAFT_CONFIDENCE: 0.4, Gate.AUTO: 0.0}
 DEFAULT_GATE = Gate.AUTO
 FIXED_GAMMA, AUTO_GAMMA = 5, 8
@@ -244,16 +242,14 @@ def make_policy(request: Asked, drafter: DrafterState, learner: PolicyMaker) -> 
     """Return the policy of ``request``, limited to what ``drafter`` can do."""
     if request.max_gamma == 0:
         return TargetAlone()
-    return WithinLimits(_gate(request, drafter, learner), drafter)
-
-
-def _gate(request: Asked, drafter: DrafterState, learner: PolicyMaker) -> Policy:
+    policy: Policy
     match request.gate:
         case Gate.NONE:
-            return AlwaysDraft(request.max_gamma)
+            policy = AlwaysDraft(request.max_gamma)
         case Gate.TARGET_CONFIDENCE:
-            return TargetConfidence(request.max_gamma, request.threshold)
+            policy = TargetConfidence(request.max_gamma, request.threshold)
         case Gate.DRAFT_CONFIDENCE:
-            return DraftConfidence(request.max_gamma, request.threshold)
+            policy = DraftConfidence(request.max_gamma, request.threshold)
         case Gate.AUTO:
-            return learner.policy(request, drafter)
+            policy = learner.policy(request, drafter)
+    return WithinLimits(policy, drafter)

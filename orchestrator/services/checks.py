@@ -1,7 +1,7 @@
-"""Whether a service's answer can be true. What cannot is an InternalError of that service, and it is replaced.
+"""Whether a service's answer is possible. An impossible one is an InternalError of that service, and it is replaced.
 
-Pure, and in front of the decode loop whatever the link: neither a hostile drafter nor a broken verifier gets a
-token out that nobody decided, and a proposal that the verifier would refuse never reaches it.
+The checks are pure and apply to every link. So neither a hostile drafter nor a broken verifier emits a token that the
+target did not choose, and no proposal reaches the verifier that it would refuse.
 """
 
 import math
@@ -34,7 +34,7 @@ def check_proposal(spec: SessionSpec, request: DraftRequest, proposal: Proposal)
 
 
 def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *, first: bool) -> None:
-    """Raise InternalError unless ``verdict`` can be one of ``request``; ``first`` is the one of the proposal."""
+    """Raise InternalError unless ``verdict`` can answer ``request``; ``first``: it is the proposal's verdict."""
     num_draft_tokens = len(request.proposal) if first else 0
     if verdict.round != request.round or not 0 <= verdict.num_accepted <= num_draft_tokens:
         raise InternalError(
@@ -59,16 +59,16 @@ def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *
 
 
 def check_follow_up(verdict: Verdict, expected: FollowUps | None, position: int) -> None:
-    """Raise InternalError unless the verifier may go on behind ``verdict`` as it says.
+    """Raise InternalError unless the verifier may begin the follow-up that ``verdict`` names.
 
     Args:
-        expected: what it was told of last.
+        expected: the follow-ups that it was sent last.
         position: the committed length before the verdict.
     """
     number = verdict.follow_up
     if not number:
         return
-    if expected is None or expected.number_behind(verdict, position) != number:
+    if expected is None or expected.number_of(verdict, position) != number:
         raise InternalError(f"round {verdict.round} is followed by number {number}, which was not said of this outcome")
     if not verdict.last or verdict.finish_reason is not None:
         raise InternalError(f"round {verdict.round} is followed by another one, and has not ended or was the last")

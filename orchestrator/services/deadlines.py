@@ -9,12 +9,13 @@ from specgate.types import DraftRequest, Proposal
 
 T = TypeVar("T")
 STALL_S = 0.05
-"""A timer that is so much too late was held up by somebody who kept the event loop, a slow console for one."""
+"""A timer that rings so much too late was delayed by a busy event loop, such as one that writes to a slow console."""
 MAX_STALLS = 5
+"""Delayed timers that are set again; then silence counts, busy or not."""
 
 
 class Deadline:
-    """Waits ``first_s`` for a first answer, which has a prefill before it, then in proportion to what was seen.
+    """Waits ``first_s`` for the first answer, which includes a prefill.
 
     Later answers may take ``factor`` times the slowest one so far, and ``floor_s`` in any case. All in seconds.
     """
@@ -36,19 +37,20 @@ class Deadline:
         return result
 
     def _learn(self, seconds: float) -> None:
-        # The first one counts for nothing: a long prompt would make a hang look normal.
+        # The first answer does not count: with a long prompt it would make a hang look normal.
         self._slowest_s = 0.0 if self._slowest_s is None else max(self._slowest_s, seconds)
         self.limit_s = max(self._floor_s, self._factor * self._slowest_s)
 
 
 class DraftDeadline:
-    """Waits ``first_s`` for a draft until it is known how long one takes, then ``factor`` times that: as long as the
-    slowest one took, or as its tokens would make of those that are told and asked for now, whichever is more.
-    ``floor_s`` in any case, else never more than ``first_s``. All in seconds.
+    """Waits ``first_s`` for a draft until the time of a draft is known, then ``factor`` times that time.
 
-    By tokens that are asked for, not by those that come: how many these are may depend on their values, and whether a
-    proposal is used must not. The first draft has a prefill before it, so it counts by what its drafter says that it
-    took. What was prepared says nothing.
+    The time is the larger of two: that of the slowest draft so far, and that of one token times the tokens that this
+    request sends and asks for. The limit is at least ``floor_s``, and else at most ``first_s``. All in seconds.
+
+    Requested tokens count, not received ones: the number of those may depend on their values, and whether a proposal is
+    used must not. The first draft includes a prefill, so it counts with the time that the drafter reports. Prepared
+    proposals do not count.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class DraftDeadline:
         self._slowest_s = self._token_s = 0.0
 
     def limit_s(self, num_tokens: int = 1) -> float:
-        """Return how long a draft may take, of so many tokens with those that it is told of before."""
+        """Return how long a draft may take; ``num_tokens`` are those that the request sends and asks for."""
         if not self._slowest_s:
             return self._first_s
         expected_s = max(self._slowest_s, self._token_s * num_tokens)
@@ -86,9 +88,9 @@ class DraftDeadline:
 
 
 async def within(limit_s: float, answer: Awaitable[T]) -> T:
-    """Return the answer. Raises TimeoutError, which says so, where it takes longer than ``limit_s``.
+    """Return the answer. Raises TimeoutError, with a message, where it takes longer than ``limit_s``.
 
-    Time in which nobody could look whether it has come, because the event loop was kept, does not count.
+    Time in which the event loop was busy with something else does not count.
     """
     try:
         async with asyncio.timeout(None) as bound:
@@ -104,7 +106,7 @@ async def within(limit_s: float, answer: Awaitable[T]) -> T:
 
 
 class _Timer:
-    """Lets ``bound`` end after ``limit_s`` of an event loop that runs."""
+    """Ends ``bound`` after ``limit_s`` seconds of a running event loop."""
 
     def __init__(self, bound: asyncio.Timeout, limit_s: float) -> None:
         self._bound = bound

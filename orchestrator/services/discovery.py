@@ -1,4 +1,4 @@
-"""What the services behind a pool serve, and whether draft and target fit together."""
+"""Which models the services of a pool serve, and whether draft and target fit together."""
 
 import asyncio
 import re
@@ -19,12 +19,12 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 UNKNOWN_CONTEXT_LENGTH = 1 << 31
 RETRY_INTERVAL_S = 0.1
 ANSWER_SHARE = 1 / 3
-"""Of the time for all, how much one service may take: a hung one leaves time for others."""
+"""One service's share of the whole time, so that a hung one leaves time for others."""
 ANSWER_S = 3.0
-"""And at most so much: one that has loaded answers at once."""
+"""The most that one service may take: a loaded one answers at once."""
 
 OnWait = Callable[[SpecgateError], None]
-"""Called once, with why a service does not answer yet."""
+"""Called once, with the reason why a service does not answer yet."""
 
 
 class Dialer(VerifierDialer, Protocol):
@@ -47,7 +47,7 @@ class Dialer(VerifierDialer, Protocol):
 async def ask_one(
     pool: Pool, dialer: Dialer, role: str, timeout_s: float, on_wait: OnWait = lambda error: None
 ) -> ModelInfo:
-    """Return what one service of ``pool`` says of itself; those that do not answer, or still load, are passed over.
+    """Return the model information of one service of ``pool``; services that do not answer yet are passed over.
 
     Raises:
         ServiceUnavailable: none answered within ``timeout_s``.
@@ -89,9 +89,10 @@ async def ask_verifier(
 
 
 def tokenizer_of(served: ModelInfo, known: str) -> TextTokenizer | None:
-    """Return the tokenizer of what a verifier serves, None where it is not found on this machine.
+    """Return the tokenizer of the model that a verifier serves, None where it is not on this machine.
 
-    A verifier tells no paths. So it is that of ``known``, a folder here, where it is the same; or that of the hub id.
+    A verifier reports no path. The tokenizer is that of ``known``, a folder here, or of the hub id that it reports,
+    whichever has the same fingerprint.
     """
     names = [known, served.model] if HUB_ID.fullmatch(served.model) else [known]
     for name in names if served.tokenizer_fingerprint else ():
@@ -131,10 +132,10 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
 
 
 class KnownDrafters:
-    """A ``DrafterDialer`` that knows what each drafter holds. It asks one before the first session there.
+    """A ``DrafterDialer`` that knows each drafter's context length. It asks a drafter before the first session there.
 
     Args:
-        info: what a drafter was found to serve beforehand, None while none was there.
+        info: of a drafter that was asked before, None if none has answered.
     """
 
     def __init__(self, dialer: Dialer, target: ModelInfo, info: ModelInfo | None) -> None:
@@ -162,7 +163,7 @@ class KnownDrafters:
         try:
             return await self._dialer.open_drafter(lease, spec)
         except InvalidArgument:
-            # It may have come back with less memory than it had.
+            # It may have restarted with less memory.
             await self._meet(lease)
             if self._holds(lease, spec):
                 raise
@@ -176,7 +177,7 @@ class KnownDrafters:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
         except InvalidArgument as error:
-            # One endpoint of several that is not what it should be is no fault of the request.
+            # One wrong endpoint of several is no fault of the request.
             raise ServiceUnavailable(str(error)) from None
         check_pair(self._target, info)
         self.info = self.info or info

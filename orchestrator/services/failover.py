@@ -1,10 +1,9 @@
-"""A verifier that outlives its process: lost, another one is opened with all that was emitted."""
+"""A verifier that outlives its process: where one is lost, another one is opened with all emitted tokens."""
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from orchestrator.decode.ports import Lease, Pool, Verifier, VerifierDialer
 from orchestrator.decode.session import Session
@@ -25,37 +24,27 @@ from specgate.types import FollowUps, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
 MAX_FAILURES_WITHOUT_PROGRESS = 3
-"""A request that brings down whatever verifies it does not get through the whole pool."""
+"""A request that crashes its verifiers crashes only a few of the pool."""
 FAILOVER_OPEN_SHARE = 1 / 3
-"""Of the time for a failover, how much one verifier may take to open: a hung one leaves time for others."""
+"""One verifier's share of the time for a failover, so that a hung one leaves time for others."""
 RETRY_INTERVAL_S = 0.1
 NOBODY_FREE = "none was ready, or none had a place free"
-"""The cause where it was the pool that waited to the end."""
+"""The cause where the pool itself waited to the end."""
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _VerifierSession:
-    """An open session."""
-
-    leased: SessionLease[Verifier]
-    deadline: Deadline
-
-    @property
-    def verifier(self) -> Verifier:
-        return self.leased.session
-
-
 class FailoverVerifier:
-    """The port's ``Verifier`` over whatever verifiers the pool has. The session is the truth they start from."""
+    """The port's ``Verifier`` over the verifiers of a pool. Each starts from what the session has committed."""
 
     def __init__(self, pool: Pool, dialer: VerifierDialer, session: Session, timeouts: Timeouts) -> None:
         self._pool = pool
         self._dialer = dialer
         self._session = session
         self._timeouts = timeouts
-        self._attached: _VerifierSession | None = None
+        self._attached: SessionLease[Verifier] | None = None
+        self._deadline: Deadline
+        """Of the attached verifier."""
         self._leasing: asyncio.Timeout | None = None
         self._lost_by: SpecgateError | None = None
         self._expected: FollowUps | None = None
@@ -66,10 +55,10 @@ class FailoverVerifier:
         """Attach for the first time. A verifier that is full or gone is passed over for another, without waiting.
 
         Raises:
-            SpecgateError: what the pool, or the last verifier that was tried, answered. What the pool says holds: it
-                has waited for as long as it does, and a second turn would begin at the end of its queue.
-            TooManySessions, ServiceUnavailable: the tries have taken as long as one wait and one opening may; says why
-                the last verifier was passed over.
+            SpecgateError: what the pool, or the last verifier that was tried, answered. The pool's answer is final: it
+                has waited, and another request for a lease would begin at the end of its queue.
+            TooManySessions, ServiceUnavailable: the attempts took as long as one wait and one opening may; the message
+                says why the last verifier was passed over.
         """
         limit_s = self._timeouts.failover_s + self._timeouts.open_s
         cause: SpecgateError | None = None
@@ -99,22 +88,22 @@ class FailoverVerifier:
         return None
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
-        """See ``ports.Verifier``. A round that was answered in part before its verifier was lost just ends.
+        """See ``ports.Verifier``. A round whose verifier is lost after its first verdict ends there.
 
         Raises:
             InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: no verifier will take this request.
             ServiceUnavailable: no other verifier was there in time; says how many tokens were emitted.
                 Or the request was closed meanwhile.
-            SpecgateError: what the last of several verifiers failed with, none of which got any further.
+            SpecgateError: the failure of the last of several verifiers, none of which made progress.
         """
         answered = False
         while not answered:
             attached = self._attached or await self._attach_another()
             try:
-                async with aclosing(attached.verifier.verify(request)) as verdicts:
+                async with aclosing(attached.session.verify(request)) as verdicts:
                     last = False
                     while not last:
-                        verdict = await self._next(attached, verdicts)
+                        verdict = await self._next(verdicts)
                         check_verdict(self._session.opening_spec, request, verdict, first=not answered)
                         check_follow_up(verdict, self._expected, self._session.length)
                         answered, last, self._num_failures = True, verdict.last, 0
@@ -128,7 +117,7 @@ class FailoverVerifier:
         """See ``ports.Verifier``."""
         if self._attached is not None:
             self._expected = follow_ups
-            self._attached.verifier.expect(follow_ups)
+            self._attached.session.expect(follow_ups)
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""
@@ -138,10 +127,10 @@ class FailoverVerifier:
         if self._attached is not None:
             await self._detach(self._attached)
 
-    async def _next(self, attached: _VerifierSession, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
-        limit_s = attached.deadline.limit_s
+    async def _next(self, verdicts: AsyncGenerator[Verdict, None]) -> Verdict:
+        limit_s = self._deadline.limit_s
         try:
-            verdict = await attached.deadline.wait(anext(verdicts, None))
+            verdict = await self._deadline.wait(anext(verdicts, None))
         except TimeoutError:
             raise ServiceUnavailable(f"no verdict came within {limit_s:.3g} s") from None
         if verdict is None:
@@ -149,29 +138,31 @@ class FailoverVerifier:
         return verdict
 
     def _check_ending(self, verdict: Verdict) -> None:
-        # Both decide by the same rules. A verifier that ended too soon takes no more rounds.
+        # The session decides by the same rules. A verifier that ends too soon takes no more rounds.
         if verdict.finish_reason is not None and not self._session.finished:
             raise InternalError("the verifier ended a request that goes on")
 
-    async def _lose(self, attached: _VerifierSession, error: SpecgateError) -> None:
-        """Give the verifier up. Raises ``error`` where another one would do no better."""
+    async def _lose(self, attached: SessionLease[Verifier], error: SpecgateError) -> None:
+        """Give the verifier up. Raises ``error`` where another verifier would fail, too."""
         misconfigured = isinstance(error, MISCONFIGURED)
-        # One that ended the session because nobody talked to it is well.
+        # A verifier that ended a silent session works as it should.
         if not await self._detach(attached, failed=not isinstance(error, (*MISCONFIGURED, SessionIdle))):
             raise error
         self._num_failures += 1
         if misconfigured or self._num_failures >= MAX_FAILURES_WITHOUT_PROGRESS:
             raise error
         self._lost_by = error
-        _log.warning("lost the verifier at %s: %s", attached.leased.lease.endpoint, reason_of(error))
+        _log.warning("lost the verifier at %s: %s", attached.lease.endpoint, reason_of(error))
 
-    async def _attach_another(self) -> _VerifierSession:
+    async def _attach_another(self) -> SessionLease[Verifier]:
+        timeouts = self._timeouts
         cause: SpecgateError | None = None
         try:
-            async with asyncio.timeout(self._timeouts.failover_s):
+            async with asyncio.timeout(timeouts.failover_s):
                 while self._attached is None:
                     try:
-                        await self._try_another()
+                        lease = await self._lease()
+                        await self._open_on(lease, min(timeouts.open_s, timeouts.failover_s * FAILOVER_OPEN_SHARE))
                     except MISCONFIGURED:
                         raise
                     except SpecgateError as error:
@@ -183,17 +174,13 @@ class FailoverVerifier:
         self._session.lost("verifier", self._lost_by)
         return self._attached
 
-    async def _try_another(self) -> None:
-        lease = await self._lease()
-        await self._open_on(lease, min(self._timeouts.open_s, self._timeouts.failover_s * FAILOVER_OPEN_SHARE))
-
     async def _lease(self) -> Lease:
         self._check_wanted()
         try:
             async with asyncio.timeout(None) as self._leasing:
                 lease = await self._pool.lease()
         except TimeoutError:
-            # Nobody but ``close`` sets this time.
+            # Only ``close`` sets this timeout.
             self._check_wanted()
             raise
         finally:
@@ -204,7 +191,7 @@ class FailoverVerifier:
         return lease
 
     def _check_wanted(self) -> None:
-        # Whoever closes a request may do so while its task waits elsewhere; that comes back and finds no verifier.
+        # A request may be closed while its task waits for something else.
         if self._closed:
             raise ServiceUnavailable("the request was closed")
 
@@ -220,16 +207,16 @@ class FailoverVerifier:
         if leased is None:
             raise InternalError(f"the verifier at {lease.endpoint} opened nothing")
         timeouts = self._timeouts
-        deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
-        self._attached = _VerifierSession(leased, deadline)
+        self._deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
+        self._attached = leased
         if self._closed:
             await self.close()
             self._check_wanted()
 
-    async def _detach(self, attached: _VerifierSession, *, failed: bool = False) -> bool:
-        """Give the session back; return whether it was still ours to give."""
+    async def _detach(self, attached: SessionLease[Verifier], *, failed: bool = False) -> bool:
+        """Give the session back; return False where this was done before."""
         if self._attached is not attached:
             return False
         self._attached = self._expected = None
-        await attached.leased.give_back(failed=failed)
+        await attached.give_back(failed=failed)
         return True

@@ -8,16 +8,33 @@ from typing import Any
 
 import grpc
 
+from orchestrator.decode.lookahead import MAX_ANNOUNCEMENTS_PER_ROUND, Announcer
 from orchestrator.decode.ports import Lease
-from orchestrator.services.drafter_link import GrpcDrafter
 from orchestrator.services.streams import ChannelCache, SessionStream, answered_by, check_round
-from specgate.errors import InvalidArgument, SpecgateError
-from specgate.rpc.convert import prompt_logprobs_from_pb, verdict_from_pb, verify_round_to_pb
-from specgate.rpc.convert_ahead import follow_ups_to_pb
+from specgate.errors import InternalError, InvalidArgument, SpecgateError
+from specgate.rpc.convert import (
+    draft_response_from_pb,
+    draft_round_to_pb,
+    prompt_logprobs_from_pb,
+    verdict_from_pb,
+    verify_round_to_pb,
+)
+from specgate.rpc.convert_ahead import announcement_from_pb, follow_ups_to_pb
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.request_id import outgoing
 from specgate.rpc.status import from_rpc_error
-from specgate.types import FollowUps, ModelInfo, SessionSpec, TokenLogprobs, Verdict, VerifyRequest
+from specgate.types import (
+    NO_PROPOSAL,
+    DraftRequest,
+    FollowUps,
+    ModelInfo,
+    Proposal,
+    SessionSpec,
+    TokenLogprobs,
+    Verdict,
+    VerifyRequest,
+    common_prefix_length,
+)
 from specgate.v1 import drafter_service_pb2, types_pb2, verifier_service_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
@@ -29,18 +46,18 @@ _STUBS: Mapping[str, Callable[[grpc.aio.Channel], Any]] = {
 
 
 WrapCall = Callable[[Any], Any]
-"""Takes a session's gRPC call, and returns what is used in its place: it writes, reads and cancels as that does."""
+"""Takes a session's gRPC call, and returns a replacement with the same methods ``write``, ``read`` and ``cancel``."""
 
 
 class GrpcDialer:
-    """Opens sessions over shared channels; an open that is not answered within ``open_timeout_s`` has failed."""
+    """Opens sessions over shared channels. An opening fails if it is not answered within ``open_timeout_s``."""
 
     def __init__(self, channels: ChannelCache, open_timeout_s: float, wrap_call: WrapCall | None = None) -> None:
         self._channels = channels
         self._open_timeout_s = open_timeout_s
         self._wrap_call = wrap_call
 
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> GrpcDrafter:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "GrpcDrafter":
         """See ``ports.DrafterDialer``."""
         opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
         call = self._stub(lease, "drafter").Draft(metadata=outgoing())
@@ -55,7 +72,7 @@ class GrpcDialer:
         return GrpcVerifier(stream, spec.num_prompt_logprobs)
 
     async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
-        """Return what the service says of itself; ``role`` is "drafter" or "verifier".
+        """Return the service's model information; ``role`` is "drafter" or "verifier".
 
         Raises:
             InvalidArgument: another kind of service answers there.
@@ -86,18 +103,84 @@ def _spec_to_pb(spec: SessionSpec, lease: Lease) -> types_pb2.SessionSpec:
     return session_spec_to_pb(replace(spec, lease_token=lease.token))
 
 
+class GrpcDrafter(Announcer):
+    """A session on a drafter. It reads its stream all the time, so that announcements are known when needed."""
+
+    def __init__(self, stream: SessionStream, *, rejects: bool = False) -> None:
+        super().__init__(rejects=rejects)
+        self._stream = stream
+        self._proposed: tuple[int, ...] = ()
+        self._num_unannounced = 0
+        self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
+        self._lost: Exception | None = None
+        self._listening = asyncio.create_task(self._listen())
+
+    async def draft(self, request: DraftRequest) -> Proposal:
+        """See ``ports.Drafter``."""
+        if self._lost is not None:
+            raise self._lost
+        round_pb = draft_round_to_pb(request, common_prefix_length(self._proposed, request.token_ids))
+        self._proposed = ()
+        self._num_unannounced += MAX_ANNOUNCEMENTS_PER_ROUND
+        self.commit(request)
+        try:
+            await self._stream.write(drafter_service_pb2.DraftRequest(round=round_pb))
+            if request.gamma == 0:
+                return NO_PROPOSAL
+            answer = await self._answers.get()
+        except asyncio.CancelledError:
+            # The late answer would be taken for the next round's.
+            self._stream.close()
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        with answered_by(self._stream.peer):
+            check_round(answer.round, request.round)
+            proposal = draft_response_from_pb(answer, request.gamma)
+        self._proposed = proposal.draft_token_ids
+        return proposal
+
+    async def close(self) -> None:
+        """See ``ports.Drafter``."""
+        self._stream.close()
+        await asyncio.wait((self._listening,))
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                self._read(await self._stream.read())
+        except Exception as error:
+            # This round and all later ones fail with the first error.
+            self._lost = error
+            self._stream.close()
+            self._answers.put_nowait(error)
+
+    def _read(self, message: drafter_service_pb2.DraftResponse) -> None:
+        if not message.HasField("announced"):
+            if not self._answers.empty():
+                raise InternalError(f"{self._stream.peer} answers more than it was asked")
+            self._answers.put_nowait(message)
+            return
+        self._num_unannounced -= 1
+        if self._num_unannounced < 0:
+            raise InternalError(f"{self._stream.peer} announces more than {MAX_ANNOUNCEMENTS_PER_ROUND} times a round")
+        with answered_by(self._stream.peer):
+            announcement = announcement_from_pb(message.announced)
+        self.add(announcement)
+
+
 class GrpcVerifier:
     """A session on a verifier.
 
     Args:
-        num_prompt_logprobs: that it tells before its first verdict, which carries them here.
+        num_prompt_logprobs: that it sends before its first verdict; here they are part of that verdict.
     """
 
     def __init__(self, stream: SessionStream, num_prompt_logprobs: int = 0) -> None:
         self._stream = stream
         self._num_prompt_logprobs = num_prompt_logprobs
         self._goes_on = False
-        """It has begun with the next round by itself."""
+        """The verifier has begun the next round by itself."""
         self._expecting: asyncio.Task[None] | None = None
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
@@ -129,12 +212,12 @@ class GrpcVerifier:
 
     def expect(self, follow_ups: FollowUps) -> None:
         """See ``ports.Verifier``."""
-        # Where even the last ones are still on their way to it, these come too late.
+        # While the previous follow-ups are still being written, these would be too late.
         if self._expecting is None or self._expecting.done():
             self._expecting = asyncio.create_task(self._send(follow_ups))
 
     async def _send(self, follow_ups: FollowUps) -> None:
-        # What is wrong with the stream is met where it is read.
+        # The next read reports what is wrong with the stream.
         with suppress(SpecgateError):
             await self._stream.write(verifier_service_pb2.VerifyRequest(follow_ups=follow_ups_to_pb(follow_ups)))
 

@@ -1,4 +1,4 @@
-"""A pool of services that someone else started: a list of addresses, with health checks."""
+"""A pool of services that somebody else has started: a list of addresses, with health checks."""
 
 import asyncio
 import random
@@ -18,13 +18,13 @@ HEALTH_TIMEOUT_S = 1.0
 RECHECK_INTERVAL_S = 1.0
 
 HealthCheck = Callable[[str], Awaitable[bool]]
-"""Says whether the service at an endpoint takes sessions now. Never raises for a service that does not answer."""
+"""Returns whether the service at an endpoint takes sessions now. Never raises for a service that does not answer."""
 
 
 def grpc_health(tls: ClientTlsFiles | None = None, timeout_s: float = HEALTH_TIMEOUT_S) -> HealthCheck:
     """Return a check by ``grpc.health.v1``, over a connection of its own.
 
-    A stopped process accepts connections and never answers: that counts as no health after ``timeout_s``.
+    A stopped process accepts connections and never answers: it counts as unhealthy after ``timeout_s``.
     """
 
     async def check(endpoint: str) -> bool:
@@ -41,12 +41,12 @@ def grpc_health(tls: ClientTlsFiles | None = None, timeout_s: float = HEALTH_TIM
 
 
 class StaticPool:
-    """Hands out the endpoint with the fewest sessions of ours; a failed one only after a health check.
+    """Leases the endpoint with the fewest of our sessions; a failed one only after a health check.
 
     Args:
         endpoints: HOST:PORT each.
-        health: how a failed endpoint is looked at again, by default ``grpc.health.v1`` in plain text.
-        field: what error messages call the list, such as the flag that it came from.
+        health: checks a failed endpoint, by default with ``grpc.health.v1`` in plain text.
+        field: the name of the list in error messages, such as the flag that set it.
         recheck_interval_s: between two health checks of one failed endpoint.
 
     Raises:
@@ -70,14 +70,14 @@ class StaticPool:
         self._recoveries: dict[str, _Recovery] = {}
 
     async def lease(self) -> Lease:
-        """Return a lease on the endpoint with the fewest of ours. It is not connected to here.
+        """Return a lease on the endpoint with the fewest of our sessions. No connection is made here.
 
         Raises:
-            ServiceUnavailable: all have failed, and none has been seen healthy since; names them.
+            ServiceUnavailable: all endpoints have failed, and no check has found one healthy; names them.
         """
         if not self._candidates():
-            # Who failed a moment ago may be well: a first look at each is worth waiting for, a second is not.
-            await asyncio.gather(*(recovery.looked.wait() for recovery in self._recoveries.values()))
+            # An endpoint that has just failed may be healthy: its first check is worth the wait, later ones are not.
+            await asyncio.gather(*(recovery.checked.wait() for recovery in self._recoveries.values()))
         candidates = self._candidates()
         if not candidates:
             raise ServiceUnavailable(f"{self._field}: none of {', '.join(self._load)} is healthy")
@@ -103,26 +103,26 @@ class StaticPool:
 
     async def _recover(self, endpoint: str) -> None:
         while not await self._is_healthy(endpoint):
-            self._recoveries[endpoint].looked.set()
+            self._recoveries[endpoint].checked.set()
             await asyncio.sleep(self._recheck_interval_s)
-        self._recoveries.pop(endpoint).looked.set()
+        self._recoveries.pop(endpoint).checked.set()
 
     async def _is_healthy(self, endpoint: str) -> bool:
         try:
             return await self._health(endpoint)
         except InvalidArgument:
-            # TLS files that are being replaced; the next look may find them whole.
+            # TLS files that are being replaced; the next check may find complete ones.
             return False
 
 
 class _Recovery:
-    """Looks at a failed endpoint until it is healthy; ``looked`` is set after the first look."""
+    """Checks a failed endpoint until it is healthy; ``checked`` is set after the first check."""
 
     def __init__(self, work: Awaitable[None]) -> None:
-        self.looked = asyncio.Event()
+        self.checked = asyncio.Event()
         self._task = asyncio.ensure_future(work)
         # However the work ends, nobody waits for it for ever.
-        self._task.add_done_callback(lambda _: self.looked.set())
+        self._task.add_done_callback(lambda _: self.checked.set())
 
     async def cancel(self) -> None:
         self._task.cancel()

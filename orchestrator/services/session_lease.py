@@ -1,4 +1,4 @@
-"""One leased session on one service of either kind: opened within a time, and given back once."""
+"""One leased session on a service of either kind: opened within a time limit, given back once."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -20,7 +20,7 @@ Session = TypeVar("Session", bound=Closing)
 
 @dataclass(frozen=True, slots=True)
 class SessionLease(Generic[Session]):
-    """A session, and the lease that it was opened by."""
+    """A session, and its lease."""
 
     pool: Pool
     lease: Lease
@@ -30,7 +30,7 @@ class SessionLease(Generic[Session]):
     async def open(
         cls, pool: Pool, lease: Lease, opening: Awaitable[Session | None], timeout_s: float, service: str
     ) -> Self | None:
-        """Wait for ``opening``; where it brings no session the lease is given back.
+        """Wait for ``opening``; without a session the lease is given back.
 
         Returns:
             None where ``opening`` returned None: the service cannot hold this session.
@@ -46,8 +46,8 @@ class SessionLease(Generic[Session]):
             # Neither our own cancellation nor a refused request is the service's fault.
             pool.release(lease, failed=isinstance(error, Exception) and not isinstance(error, InvalidArgument))
             if isinstance(error, TimeoutError):
-                told = f"the {service} at {lease.endpoint} opened no session within {timeout_s:.3g} s"
-                raise ServiceUnavailable(told) from None
+                problem = f"the {service} at {lease.endpoint} opened no session within {timeout_s:.3g} s"
+                raise ServiceUnavailable(problem) from None
             raise
         if session is None:
             pool.release(lease)
@@ -55,6 +55,6 @@ class SessionLease(Generic[Session]):
         return cls(pool, lease, session)
 
     async def give_back(self, *, failed: bool = False) -> None:
-        """Release the lease, and close the session; ``failed`` tells the pool that the service did not do its part."""
+        """Release the lease, and close the session; ``failed``: the pool checks the service before the next lease."""
         self.pool.release(self.lease, failed=failed)
         await self.session.close()

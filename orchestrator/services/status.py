@@ -1,4 +1,4 @@
-"""How the parts of a running system are: what each says of itself, and which of them say nothing."""
+"""The state of each part of a running system, and which parts do not answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ ANSWER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So much of so much: sessions, or tokens in KV pages."""
+    """How much is used of how much there is: sessions, or tokens in KV pages."""
 
     used: int
     max: int
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """The requests of one gateway: those that are decoded, those that wait, and the limits of both."""
+class QueueStatus:
+    """The requests of one gateway that run and that wait, and the limits of both."""
 
     running: int
     waiting: int
@@ -37,7 +37,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """One verifier, drafter or gateway. ``error`` says why it tells no more; None is what it does not tell.
+    """One verifier, drafter or gateway. What it does not report is None; ``error`` says why.
 
     ``state`` is Ray Serve's word for it, or ``grpc.health.v1``'s for a service that somebody else has started.
     ``cards`` are those of its node that Ray shows it, by CUDA's names: replicas with the same one share it.
@@ -52,7 +52,7 @@ class ReplicaStatus:
     uptime_s: float | None = None
     sessions: Load | None = None
     kv_tokens: Load | None = None
-    queue: Queue | None = None
+    queue: QueueStatus | None = None
     cards: tuple[str, ...] = ()
     metrics: str = ""
     error: str = ""
@@ -88,13 +88,13 @@ class SystemStatus:
 
 
 def loads_of(info: ModelInfo) -> tuple[Load, Load]:
-    """Return the sessions and the KV tokens that a service tells of."""
+    """Return the sessions and the KV tokens that a service reports."""
     sessions = Load(info.active_sessions, info.max_sessions)
     return sessions, Load(info.kv_tokens - info.free_kv_tokens, info.kv_tokens)
 
 
 async def ask_endpoints(role: str, endpoints: Sequence[str], tls: ClientTlsFiles | None) -> list[ReplicaStatus]:
-    """Ask each service, all at once; one that does not answer within 5 s is told as such."""
+    """Return the state of each service. All are asked at once; one without an answer within 5 s has an ``error``."""
     channels = ChannelCache(tls)
     dialer, healthy = GrpcDialer(channels, ANSWER_S), grpc_health(tls)
 

@@ -1,4 +1,4 @@
-"""Channels, and bidirectional calls whose failures are ours."""
+"""Channels, and bidirectional calls whose failures are raised as SpecgateErrors."""
 
 import asyncio
 import logging
@@ -16,11 +16,9 @@ from specgate.rpc.tls import ClientTlsFiles, channel_credentials
 _log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SHARE = 1 / 3
-"""Of the silence that a service survives, how much it gets: two keep_alives may be late."""
-
-
+"""A keep_alive is due after this share of the silence that a service allows: two of them may be late."""
 RETIRED_S = 86_400.0
-"""The longest that a session may go on over a connection that was made with files of before."""
+"""How long sessions may go on over a connection with replaced TLS files."""
 
 
 class ChannelCache:
@@ -43,7 +41,7 @@ class ChannelCache:
         self._renew()
         channel = self._channels.get(endpoint)
         if channel is not None and channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-            # Its calls have failed, and it would refuse new ones until its back-off ends, over a service that is back.
+            # It would refuse new calls until its back-off ends, even if the service is back.
             closing = asyncio.ensure_future(self._channels.pop(endpoint).close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
@@ -53,7 +51,7 @@ class ChannelCache:
         return channel
 
     def _renew(self) -> None:
-        """Where our files have changed, have new sessions use them; those that run end on their old connection."""
+        """Use changed TLS files for new sessions; running ones end on their old connection."""
         if self._tls is None:
             return
         if self._credentials is None:
@@ -63,7 +61,7 @@ class ChannelCache:
             try:
                 self._credentials = channel_credentials(self._tls)
             except InvalidArgument as error:
-                # Half written: a request is not told of our files, it runs with those of before.
+                # The files are half written: the request runs with the old ones.
                 _log.error("the certificate towards services stays as it was: %s", error)
                 return
             channels, self._channels = self._channels, {}
@@ -85,8 +83,8 @@ class ChannelCache:
 class SessionStream:
     """One session's call on ``peer`` (a name for error messages). Messages are protobuf of either service.
 
-    A request may be silent for minutes, because its gate is closed or its reader is slow: then the peer is told that
-    it is still there.
+    A request may be silent for minutes, because its gate is closed or its reader is slow: then keep_alives show the
+    peer that it is still there.
     """
 
     def __init__(self, call: Any, peer: str) -> None:
@@ -98,10 +96,11 @@ class SessionStream:
         self._keeping: asyncio.Task[None] | None = None
 
     async def open(self, opening: Any, timeout_s: float, keep_alive: Any) -> None:
-        """Send ``opening`` and wait for its answer. From then on send ``keep_alive`` where the peer asks for it.
+        """Send ``opening`` and wait for its answer. Then send ``keep_alive`` as often as the peer asks for.
 
         Raises:
-            SpecgateError: what the peer answered; ServiceUnavailable where it did not within ``timeout_s``.
+            SpecgateError: what the peer answered.
+            ServiceUnavailable: it did not answer within ``timeout_s``.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -128,11 +127,11 @@ class SessionStream:
                     await self._call.write(message)
             self._wrote_at_s = self._loop.time()
         except asyncio.InvalidStateError:
-            # The call has a status already: reading raises it, unless it is OK.
+            # The call has ended: reading raises its status, unless that is OK.
             await self.read()
             raise ServiceUnavailable(f"{self.peer} ended the session") from None
         except InternalError:
-            # That is gRPC's word for writing to a stream that breaks at this moment; its status is lost.
+            # gRPC reports INTERNAL for a write to a stream that breaks at this moment; the stream's status is lost.
             raise ServiceUnavailable(f"{self.peer} broke the session off") from None
 
     async def read(self) -> Any:
@@ -152,8 +151,8 @@ class SessionStream:
             self._keeping.cancel()
 
     async def _keep_alive(self, message: Any, interval_s: float) -> None:
-        """Send ``message`` whenever nothing else was sent for so long, to the end of the stream."""
-        # What is wrong with the stream is met where it is read.
+        """Send ``message`` whenever nothing was sent for ``interval_s``, until the stream ends."""
+        # The next read reports what is wrong with the stream.
         with suppress(SpecgateError):
             while True:
                 await asyncio.sleep(self._wrote_at_s + interval_s - self._loop.time())
@@ -167,7 +166,7 @@ class SessionStream:
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
         except asyncio.CancelledError:
-            # gRPC raises this over a call that we closed or left too; the task would take it for its own end.
+            # gRPC raises this for a call that we closed, too; the task itself is not cancelled then.
             if _is_cancelled():
                 raise
             raise ServiceUnavailable("the session was closed on our side") from None
@@ -175,7 +174,7 @@ class SessionStream:
 
 @contextmanager
 def answered_by(peer: str) -> Iterator[None]:
-    """Within it an InvalidArgument is the fault of who answered: an InternalError."""
+    """Turn an InvalidArgument within it into an InternalError of ``peer``, whose answer is at fault."""
     try:
         yield
     except InvalidArgument as error:

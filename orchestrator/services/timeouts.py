@@ -1,4 +1,4 @@
-"""How long the links wait before they take silence for death. All in seconds."""
+"""How long the links wait until silence counts as death. All in seconds."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,11 @@ LOADING_S = 600.0
 class Timeouts:
     """Waiting times of one orchestrator, in seconds.
 
-    A first answer has the prefill before it and so its own limit. Afterwards a draft may take ``draft_floor_s``, or ten
-    times as long as the slowest one or its tokens took, but no longer than a first one; a verdict ``verdict_floor_s``,
-    or twenty times the slowest one seen.
-    ``failover_s`` bounds the search for another verifier: as long as a replacement may take; with ``open_s`` it bounds
-    the search for a request's first one. ``connect_drafter_s``, of
-    an orchestrator's start and of a request's, is short because a missing drafter is no error.
+    A first answer includes a prefill and so has its own limit. Later, a draft may take ``draft_floor_s``, or ten times
+    as long as the slowest draft or its own tokens took, but no longer than a first one. A verdict may take
+    ``verdict_floor_s``, or twenty times as long as the slowest one. ``failover_s`` bounds the search for another
+    verifier; ``failover_s`` plus ``open_s`` bounds the search for a request's first one. ``connect_drafter_s`` is short
+    because a missing drafter is no error.
     """
 
     connect_s: float = 10.0

@@ -1,6 +1,6 @@
 """The flags that become a ``GenerationRequest``."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -69,12 +69,6 @@ class SamplingOptions:
     stop_token_id: Annotated[tuple[int, ...], _length(metavar="ID", help="Stop at this token. Repeatable.")] = ()
     ignore_eos: Annotated[bool, _length("--ignore-eos", help="Continue past the end-of-sequence token.")] = False
 
-    @property
-    def params(self) -> SamplingParams:
-        """The parameters that have a flag; the others keep their defaults."""
-        names = {field.name for field in fields(SamplingParams)} & {field.name for field in fields(self)}
-        return SamplingParams(**{name: getattr(self, name) for name in names})
-
 
 def request_for(
     models: ModelOptions,
@@ -90,7 +84,7 @@ def request_for(
     gate = drafting.gate or DEFAULT_GATE
     request = GenerationRequest(
         prompt_token_ids=(),
-        sampling=sampling.params,
+        sampling=SamplingParams.from_fields_of(sampling),
         max_tokens=max_tokens if sampling.max_tokens is None else sampling.max_tokens,
         seed=sampling.seed,
         stop=sampling.stop,

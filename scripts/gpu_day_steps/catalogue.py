@@ -1,6 +1,6 @@
 """All steps, the most valuable first.
 
-What each should take on an H200 (``estimate_s``, after two days with an earlier path) adds up to 675 seconds, and a day
+What each should take on an H200 (``estimate_s``, after two days with an earlier path) adds up to 720 seconds, and a day
 has 540: what finds no time is told, and a second call with ``--only`` does it.
 Limits are longer, so that a step may be slower, and short enough that one that hangs leaves most others their time.
 """
@@ -18,7 +18,7 @@ def all_steps() -> list[Step]:
         _step("phases", "what a dependent phase costs at the least", "phases:empty", 30, 10),
         _step("draft", "a draft token by each way, of both shapes", "draft_tokens:both_shapes", 75, 50),
         _step("target", "a forward of few rows, ours and the model's own", "target_rows:by_own_kernels", 60, 30),
-        _step("round", "what a round takes beside its forwards", "rounds:beside_forwards", 60, 35),
+        _step("round", "what a round takes beside its forwards", "rounds:beside_forwards", 120, 80),
         _step("one process", "the origin's table, both models in one process", "one_process:table", 110, 80),
         _step("origin", "the origin's table through services", "origin:table", 110, 80),
         _step("gammas", "texts of the bundled pair by γ, to the bit", "gammas:bundled", 45, 20),

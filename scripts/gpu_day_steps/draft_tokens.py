@@ -10,7 +10,7 @@ from gpu_day_steps.estimates import DRAFT_TOKEN_US
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.smoke import options
 from gpu_day_steps.step import CheckFailed, Context
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.one_launch import Driver, drivers_of_triton
 from specgate.runtime.engine.chain import Link, run_chain
 from specgate.runtime.engine.model_runner import ModelRunner
@@ -69,7 +69,7 @@ def _cases() -> Iterator[tuple[int, int, int]]:
 
 def _token_us(context: Context, runner: ModelRunner, gamma: int, num_sequences: int, cached: int) -> float:
     sequences = [forwards.behind_context(runner, cached, 1, index, gamma) for index in range(num_sequences)]
-    greedy = Choosing(SamplingParams(temperature=0.0), 0, cached + 1, runner.vocab_size)
+    greedy = SamplingStep(SamplingParams(temperature=0.0), 0, cached + 1, runner.vocab_size)
 
     def draft() -> None:
         for sequence in sequences:

@@ -22,7 +22,7 @@ async def loaded(context: Context, role: str, model: str, **options: Any) -> Asy
     settings = service(context, role, model, **options).settings
     config = config_of(role, **settings.model_dump())
     tell = partial(_tell, context, role)
-    load = partial(load_served, role, config, lambda *stage: None, tell, on_failure=None)
+    load = partial(load_served, role, config, lambda *stage: None, tell, exits_on_failure=False)
     served = await asyncio.to_thread(load)
     try:
         yield served

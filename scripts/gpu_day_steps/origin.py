@@ -50,9 +50,11 @@ async def _ways(context: Context, folder: Path) -> AsyncGenerator[Way, None]:
         yield Way({"way": TARGET}, pair_way(alone, like(0), Traffic()))
         yield Way({"way": TARGET_HF}, bare_way(loops[MIDDLE]))
         for draft in drafts_of(of):
-            for way in _theirs(draft, loops):
-                yield way
             async for way in _ours(stack, at, draft, of):
+                yield way
+        # Last, as they take longest.
+        for draft in drafts_of(of):
+            for way in _theirs(draft, loops):
                 yield way
 
 

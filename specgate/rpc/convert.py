@@ -32,28 +32,19 @@ MAX_CONFIDENCE = 1.001
 """A probability computed in float32 may pass 1 by its rounding."""
 MAX_UINT32 = (1 << 32) - 1
 
-_FINISH_REASON_TO_PB = {
+# By name, which both sides share: method "layer-skip" is DRAFT_METHOD_LAYER_SKIP.
+_FINISH_REASON_TO_PB: dict[FinishReason | None, pb2.FinishReason] = {
     None: pb2.FINISH_REASON_UNSPECIFIED,
-    FinishReason.STOP: pb2.FINISH_REASON_STOP,
-    FinishReason.LENGTH: pb2.FINISH_REASON_LENGTH,
+    **{reason: getattr(pb2, f"FINISH_REASON_{reason.name}") for reason in FinishReason},
 }
 _FINISH_REASON_FROM_PB = {value: reason for reason, value in _FINISH_REASON_TO_PB.items()}
-_METHOD_TO_PB = {
-    DraftMethod.MODEL: pb2.DRAFT_METHOD_MODEL,
-    DraftMethod.LAYER_SKIP: pb2.DRAFT_METHOD_LAYER_SKIP,
-    DraftMethod.SUFFIX: pb2.DRAFT_METHOD_SUFFIX,
-    DraftMethod.SUFFIX_AND_MODEL: pb2.DRAFT_METHOD_SUFFIX_AND_MODEL,
+_METHOD_TO_PB: dict[DraftMethod, pb2.DraftMethod] = {
+    method: getattr(pb2, f"DRAFT_METHOD_{method.name}") for method in DraftMethod
 }
 _METHOD_FROM_PB = {value: method for method, value in _METHOD_TO_PB.items()}
 
 
-def sparse_distribution_to_pb(distribution: SparseDistribution) -> pb2.SparseDistribution:
-    """Return the wire's message."""
-    return pb2.SparseDistribution(token_ids=distribution.token_ids, probs=distribution.probs)
-
-
-def sparse_distribution_from_pb(pb: pb2.SparseDistribution, field: str = "distribution") -> SparseDistribution:
-    """Return the domain's value; ``field`` is its name in error messages."""
+def _sparse_distribution_from_pb(pb: pb2.SparseDistribution, field: str) -> SparseDistribution:
     size = len(pb.token_ids)
     if not 1 <= size <= MAX_SUPPORT:
         raise InvalidArgument(f"{field}.token_ids (length)", f"{size} is outside [1, {MAX_SUPPORT}]")
@@ -73,7 +64,7 @@ def proposal_to_pb(proposal: Proposal) -> pb2.Proposal:
     """Return the wire's message. How it was drafted is not part of it."""
     return pb2.Proposal(
         draft_token_ids=proposal.draft_token_ids,
-        draft_probs=[sparse_distribution_to_pb(probs) for probs in proposal.draft_probs],
+        draft_probs=[pb2.SparseDistribution(token_ids=one.token_ids, probs=one.probs) for one in proposal.draft_probs],
     )
 
 
@@ -96,7 +87,7 @@ def _draft_from_pb(pb: pb2.Proposal) -> tuple[tuple[int, ...], tuple[SparseDistr
 
 
 def _support_of(draft_token_id: int, pb: pb2.SparseDistribution, index: int) -> SparseDistribution:
-    distribution = sparse_distribution_from_pb(pb, f"draft_probs[{index}]")
+    distribution = _sparse_distribution_from_pb(pb, f"draft_probs[{index}]")
     if draft_token_id not in distribution.token_ids:
         problem = f"draft token id {draft_token_id} is not in the distribution that it was sampled from"
         raise InvalidArgument(f"draft_probs[{index}].token_ids", problem)
@@ -265,7 +256,7 @@ def draft_method_to_pb(method: DraftMethod) -> pb2.DraftMethod:
 
 
 def draft_method_from_pb(value: pb2.DraftMethod) -> DraftMethod:
-    """Return the domain's enum value. Whatever a newer service calls itself: it drafts, as a model does."""
+    """Return the domain's enum value; an unknown one, of a newer service, counts as a model."""
     return _METHOD_FROM_PB.get(value, DraftMethod.MODEL)
 
 

@@ -5,7 +5,9 @@ Every ``*_from_pb`` raises InvalidArgument, naming field, value and limit, befor
 
 import struct
 from collections.abc import Sequence
+from dataclasses import fields
 from types import MappingProxyType
+from typing import Any
 
 from specgate.errors import InvalidArgument
 from specgate.rpc.convert import draft_method_from_pb, draft_method_to_pb
@@ -14,6 +16,7 @@ from specgate.rpc.validate import MAX_SEQUENCE_TOKENS, MAX_TEXT, check_fingerpri
 from specgate.types import (
     MAX_LOGIT_BIAS,
     MAX_STOP_TOKEN_IDS,
+    SAMPLING_FIELDS,
     ForwardCost,
     ModelInfo,
     SamplingParams,
@@ -23,37 +26,14 @@ from specgate.types import (
 )
 from specgate.v1 import types_pb2 as pb2
 
-_VERIFICATION_TO_PB = {
-    Verification.SHARED_NOISE: pb2.VERIFICATION_SHARED_NOISE,
-    Verification.REJECTION: pb2.VERIFICATION_REJECTION,
+_VERIFICATION_TO_PB: dict[Verification, pb2.Verification] = {
+    mode: getattr(pb2, f"VERIFICATION_{mode.name}") for mode in Verification
 }
 _VERIFICATION_FROM_PB = {value: mode for mode, value in _VERIFICATION_TO_PB.items()}
-_SAMPLING_FLOATS = (
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
-_INFO_FIELDS = (
-    "model",
-    "role",
-    "architecture",
-    "dtype",
-    "device",
-    "context_length",
-    "vocab_size",
-    "num_parameters",
-    "max_sessions",
-    "kv_tokens",
-    "proto_version",
-    "boot_id",
-    "active_sessions",
-    "free_kv_tokens",
-    "uptime_s",
-    "batch_invariant",
-)
+_SAMPLING_NUMBERS = [name for name in SAMPLING_FIELDS if name != "logit_bias"]
+_CONVERTED_INFO = {"tokenizer_fingerprint", "eos_token_ids", "forward_costs", "draft_method"}
+_INFO_FIELDS = [field.name for field in fields(ModelInfo) if field.name not in _CONVERTED_INFO]
+"""The fields of ``ModelInfo`` that are on the wire as they are."""
 MAX_EOS_TOKEN_IDS = 256
 MAX_FORWARD_COSTS = 64
 _FLOAT32_DIGITS = range(6, 10)
@@ -87,24 +67,18 @@ def verification_from_pb(value: pb2.Verification) -> Verification:
 
 def sampling_params_to_pb(sampling: SamplingParams) -> pb2.SamplingParams:
     """Return the wire's message with every field set."""
-    return pb2.SamplingParams(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        logit_bias=sampling.logit_bias,
-    )
+    return pb2.SamplingParams(**sampling.as_dict())
 
 
 def sampling_params_from_pb(pb: pb2.SamplingParams) -> SamplingParams:
     """Return the domain's value; absent fields take their defaults."""
     check_length("logit_bias", pb.logit_bias, 0, MAX_LOGIT_BIAS)
-    given = {name: shortest_float(getattr(pb, name)) for name in _SAMPLING_FLOATS if pb.HasField(name)}
+    given = {name: getattr(pb, name) for name in _SAMPLING_NUMBERS if pb.HasField(name)}
+    numbers: dict[str, Any] = {
+        name: shortest_float(value) if isinstance(value, float) else value for name, value in given.items()
+    }
     logit_bias = {token_id: shortest_float(bias) for token_id, bias in pb.logit_bias.items()}
-    return SamplingParams(top_k=pb.top_k, logit_bias=MappingProxyType(logit_bias), **given)
+    return SamplingParams(logit_bias=MappingProxyType(logit_bias), **numbers)
 
 
 def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:

@@ -1,4 +1,4 @@
-"""One choice a step: what all sessions of a forward choose, in few tensor operations and one transfer to the host.
+"""What all sessions of a forward choose, in few tensor operations and one transfer to the host.
 
 Rows whose logits go the same way are chosen together, whosever they are. A row's choice does not depend on who shares
 the step: every operation works along the vocabulary, and noise belongs to the position.
@@ -38,7 +38,7 @@ class Prefix(NamedTuple):
     draft: Sequence[int] = ()
 
 
-class Choosing(NamedTuple):
+class SamplingStep(NamedTuple):
     """How the rows that a task needs are chosen: row i at position ``position + i``.
 
     Attributes:
@@ -69,7 +69,7 @@ class Choosing(NamedTuple):
         return [noise.row_key(self.seed, self.position + i, Purpose.SHARED) for i in range(num_rows)]
 
 
-class Chosen(NamedTuple):
+class SampledRows(NamedTuple):
     """One entry a row.
 
     Attributes:
@@ -90,18 +90,18 @@ class Answer(NamedTuple):
     """
 
     logits: torch.Tensor
-    chosen: Chosen | None = None
+    sampled: SampledRows | None = None
 
 
 class _Entry(NamedTuple):
     """One task's rows, in a step."""
 
     logits: torch.Tensor
-    choosing: Choosing | None
+    step: SamplingStep | None
 
 
 def answers(
-    logits: Sequence[torch.Tensor], asked: Sequence[Choosing | None], chooser: Chooser | None = None
+    logits: Sequence[torch.Tensor], asked: Sequence[SamplingStep | None], chooser: Chooser | None = None
 ) -> list[Answer | NonFiniteLogits]:
     """Make all choices of a step; a task whose logits are broken gets the error that is its own.
 
@@ -110,7 +110,7 @@ def answers(
         asked: how each task's rows are chosen; None: it is given the logits alone.
         chooser: chooses where nothing is filtered.
     """
-    entries = [_Entry(masked(rows, choosing), choosing) for rows, choosing in zip(logits, asked, strict=True)]
+    entries = [_Entry(masked(rows, step), step) for rows, step in zip(logits, asked, strict=True)]
     alike: dict[Hashable, list[int]] = {}
     for index, entry in enumerate(entries):
         alike.setdefault(_kind(entry), []).append(index)
@@ -128,12 +128,12 @@ def _hand_out(
     """Cut the step's table up among its tasks, which come in ``order``."""
     first = 0
     for index in order:
-        logits, choosing = entries[index]
-        result[index] = answer_of(logits, table[first : (first := first + len(logits))], choosing)
+        logits, step = entries[index]
+        result[index] = answer_of(logits, table[first : (first := first + len(logits))], step)
 
 
 def answer_of(
-    logits: torch.Tensor, table: Sequence[Sequence[float]], choosing: Choosing | None
+    logits: torch.Tensor, table: Sequence[Sequence[float]], step: SamplingStep | None
 ) -> Answer | NonFiniteLogits:
     """Return one task's answer, or the error that is its own.
 
@@ -143,21 +143,21 @@ def answer_of(
     ids, best, leads, probs = zip(*table, strict=True)
     if not all(map(math.isfinite, (*best, *probs))):
         return NonFiniteLogits("the model answered with NaN or infinite logits")
-    if choosing is None:
+    if step is None:
         return Answer(logits)
-    bound = near_tie_bound(choosing.params)
+    bound = near_tie_bound(step.params)
     near_ties = [lead < bound for lead in leads]
-    return Answer(logits, Chosen([int(i) for i in ids], near_ties, list(probs) if choosing.with_probs else []))
+    return Answer(logits, SampledRows([int(i) for i in ids], near_ties, list(probs) if step.with_probs else []))
 
 
-def have_one_law(asked: Iterable[Choosing | None]) -> bool:
+def have_one_law(asked: Iterable[SamplingStep | None]) -> bool:
     """Return whether all of them choose, and what they choose can be chosen together."""
-    laws = {None if choosing is None else _law_of(choosing) for choosing in asked}
+    laws = {None if step is None else _law_of(step) for step in asked}
     return len(laws) == 1 and None not in laws
 
 
 def chosen_on_device(
-    logits: Sequence[torch.Tensor], asked: Sequence[Choosing], chooser: Chooser | None = None
+    logits: Sequence[torch.Tensor], asked: Sequence[SamplingStep], chooser: Chooser | None = None
 ) -> torch.Tensor:
     """Choose rows of one law; return, on the device and without waiting for it, [rows, 4]: see ``_table``."""
     return _table([_Entry(*entry) for entry in zip(logits, asked, strict=True)], chooser)
@@ -170,11 +170,11 @@ def check_finite(logits: Sequence[torch.Tensor]) -> None:
             raise answer
 
 
-def masked(logits: torch.Tensor, choosing: Choosing | None) -> torch.Tensor:
+def masked(logits: torch.Tensor, step: SamplingStep | None) -> torch.Tensor:
     """Return logits that are -inf where a token is not allowed: what is chosen, and its probability, follow from it."""
-    if choosing is None or choosing.allowed is None or not len(logits):
+    if step is None or step.allowed is None or not len(logits):
         return logits
-    bits, vocab_size, device = choosing.allowed(), choosing.vocab_size, logits.device
+    bits, vocab_size, device = step.allowed(), step.vocab_size, logits.device
     bits = (bits.pin_memory() if device.type == "cuda" else bits).to(device, non_blocking=True)
     places = noise.on_device([1 << bit for bit in range(8)], torch.uint8, device)
     forbidden = bits[:, :, None].bitwise_and(places).eq(0).flatten(1)[:, :vocab_size]
@@ -183,15 +183,15 @@ def masked(logits: torch.Tensor, choosing: Choosing | None) -> torch.Tensor:
     return logits
 
 
-def adjusted(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
-    """Return float32 logits [rows, choosing.vocab_size] with bias and penalties, before temperature.
+def adjusted(logits: torch.Tensor, step: SamplingStep) -> torch.Tensor:
+    """Return float32 logits [rows, step.vocab_size] with bias and penalties, before temperature.
 
     What is barred in a row has -inf there.
     """
-    logits, prefix = _within(logits, choosing), choosing.prefix
+    logits, prefix = _within(logits, step), step.prefix
     counts = None if prefix is None else sampling.token_counts(prefix.prompt, prefix.output, prefix.draft, logits)
-    weighed = sampling.adjust(logits, choosing.params, counts)
-    return weighed if choosing.barred is None else choosing.barred.without(weighed, choosing.position)
+    weighed = sampling.adjust(logits, step.params, counts)
+    return weighed if step.barred is None else step.barred.without(weighed, step.position)
 
 
 class _Law(NamedTuple):
@@ -209,13 +209,13 @@ class _Law(NamedTuple):
 
 def _kind(entry: _Entry) -> Hashable:
     """Return what rows must have in common to be chosen together; None: there are no rows."""
-    if entry.choosing is None:
+    if entry.step is None:
         return "logits" if len(entry.logits) else None
-    return _law_of(entry.choosing)
+    return _law_of(entry.step)
 
 
-def _law_of(choosing: Choosing) -> Hashable:
-    params, vocab_size = choosing.params, choosing.vocab_size
+def _law_of(step: SamplingStep) -> Hashable:
+    params, vocab_size = step.params, step.vocab_size
     if params.greedy:
         return vocab_size
     # The penalty stretches what rounding may do at the filters' edges.
@@ -228,17 +228,17 @@ def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
     float32 or float64, as the scores are; both hold every id below 2^24. How a row is chosen does not
     depend on whether another one is weighed.
     """
-    choosings = [entry.choosing for entry in entries if entry.choosing is not None]
-    if not choosings:
+    steps = [entry.step for entry in entries if entry.step is not None]
+    if not steps:
         # The score alone, to tell whether the row is finite.
         return _joined([entry.logits for entry in entries]).amax(-1, keepdim=True).float().expand(-1, 4)
-    raw = _joined([_within(entry.logits, entry.choosing) for entry in entries if entry.choosing])
+    raw = _joined([_within(entry.logits, entry.step) for entry in entries if entry.step])
     keys = [key for entry in entries for key in _keys(entry)]
-    unweighed = not any(choosing.weighs for choosing in choosings)
-    law = _Law(choosings[0].params, unweighed, any(choosing.with_probs for choosing in choosings))
+    unweighed = not any(step.weighs for step in steps)
+    law = _Law(steps[0].params, unweighed, any(step.with_probs for step in steps))
     weighed = raw
     if not unweighed:
-        weighed = _joined([adjusted(entry.logits, entry.choosing) for entry in entries if entry.choosing])
+        weighed = _joined([adjusted(entry.logits, entry.step) for entry in entries if entry.step])
     if chooser is not None and law.params.is_unfiltered:
         table = chooser(weighed, keys, law.params.temperature, law.with_probs and unweighed)
         if law.with_probs and not unweighed:
@@ -246,18 +246,18 @@ def _table(entries: list[_Entry], chooser: Chooser | None) -> torch.Tensor:
         return table
     raw = raw.float()
     weighed = raw if unweighed else weighed
-    step = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
-    if len(raw) <= step:
+    rows_a_pass = max(1, (_CPU_PASS if raw.device.type == "cpu" else _PASS) // raw.shape[-1])
+    if len(raw) <= rows_a_pass:
         return _choose(raw, weighed, keys, law)
-    passes = [slice(first, first + step) for first in range(0, len(raw), step)]
+    passes = [slice(first, first + rows_a_pass) for first in range(0, len(raw), rows_a_pass)]
     return torch.cat([_choose(raw[rows], weighed[rows], keys[rows], law) for rows in passes])
 
 
 def _keys(entry: _Entry) -> list[int]:
-    choosing = entry.choosing
-    if choosing is None or choosing.params.greedy:
+    step = entry.step
+    if step is None or step.params.greedy:
         return []
-    return choosing.noise_keys(len(entry.logits))
+    return step.noise_keys(len(entry.logits))
 
 
 def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law) -> torch.Tensor:
@@ -291,9 +291,9 @@ def _choose(raw: torch.Tensor, weighed: torch.Tensor, keys: list[int], law: _Law
     return torch.cat([ids.to(best.dtype), best, lead, probs.to(best.dtype)], dim=1)
 
 
-def _within(logits: torch.Tensor, choosing: Choosing) -> torch.Tensor:
+def _within(logits: torch.Tensor, step: SamplingStep) -> torch.Tensor:
     """Return the logits of the ids that exist for the session."""
-    return logits if logits.shape[-1] == choosing.vocab_size else logits[:, : choosing.vocab_size]
+    return logits if logits.shape[-1] == step.vocab_size else logits[:, : step.vocab_size]
 
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:

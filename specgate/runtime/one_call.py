@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 
@@ -39,16 +39,16 @@ class OneCallDrafter(Protocol):
         """Let the next draft run to its end."""
         ...
 
-    def fits(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> bool:
+    def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
         """Return whether it can draft behind these, which are chosen by one law."""
         ...
 
-    def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
+    def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Draft up to ``num_steps`` tokens, at least one, behind each sequence, which has pages for them."""
         ...
 
 
-def is_plain(choosing: Choosing) -> bool:
+def is_plain(step: SamplingStep) -> bool:
     """Return whether tokens are chosen by their logits and the temperature alone, and nothing more is wanted."""
-    is_masked = choosing.weighs or choosing.allowed is not None
-    return choosing.params.is_unfiltered and not is_masked and not choosing.with_probs
+    is_masked = step.weighs or step.allowed is not None
+    return step.params.is_unfiltered and not is_masked and not step.with_probs

@@ -17,7 +17,7 @@ from specgate.runtime.kv_pages import KVSequence, PagePool
 if TYPE_CHECKING:
     import torch
 
-    from specgate.runtime.batch_sampler import Answer, Choosing
+    from specgate.runtime.batch_sampler import Answer, SamplingStep
 
 DECODE_ROWS = 32
 """A sequence with no more uncached tokens than this decodes, as does one that needs the logits of all of them; any
@@ -30,7 +30,7 @@ and back takes a few: two that took each other's pages between rounds would comp
 class ForwardRequest(NamedTuple):
     """What a task yields: its first ``length`` tokens cached, and the logits of the last ``num_logits`` of them.
 
-    ``choose``: how a token is chosen in each of those rows; the engine does it for all tasks of a step at once.
+    ``sample``: how a token is chosen in each of those rows; the engine does it for all tasks of a step at once.
 
     ``most_steps``: so many tokens may be chosen one behind the other, each from the logits of the one before, if the
     engine can. All but the last one are then the sequence's, and the answer has a row for each.
@@ -41,7 +41,7 @@ class ForwardRequest(NamedTuple):
     sequence: KVSequence
     num_logits: int
     length: int
-    choose: "Choosing | None" = None
+    sample: "SamplingStep | None" = None
     most_steps: int = 1
     is_prompt: bool = False
 
@@ -55,14 +55,14 @@ class Rows(NamedTuple):
 
 
 def forward(
-    sequence: KVSequence, num_logits: int, choose: "Choosing | None" = None, most_steps: int = 1
+    sequence: KVSequence, num_logits: int, sample: "SamplingStep | None" = None, most_steps: int = 1
 ) -> "Generator[ForwardRequest, Answer, Answer]":
     """Have every token cached, and return the logits of the last ``num_logits``, and what was chosen in these rows.
 
     Of those that are cached already the logits are gone: they are run again. ``most_steps`` as of ``ForwardRequest``.
     """
     sequence.num_cached = min(sequence.num_cached, len(sequence) - num_logits)
-    return (yield ForwardRequest(sequence, num_logits, len(sequence), choose, most_steps))
+    return (yield ForwardRequest(sequence, num_logits, len(sequence), sample, most_steps))
 
 
 def logits_of(sequence: KVSequence, num_logits: int) -> "Generator[ForwardRequest, Answer, torch.Tensor]":

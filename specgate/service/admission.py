@@ -39,7 +39,7 @@ class Admission:
         self.num_opened = 0
         self.refused: Counter[str] = Counter()
         """Sessions that were not opened, by their error's reason."""
-        self._role = role
+        self.role = role
         self._vocab_size = vocab_size
         self._fingerprint = tokenizer_fingerprint
         self._leases = leases
@@ -59,7 +59,7 @@ class Admission:
             with self._refusals():
                 self._check(spec)
                 if self.num_sessions >= self.max_sessions:
-                    raise TooManySessions(f"all {self.max_sessions} sessions of this {self._role} are in use")
+                    raise TooManySessions(f"all {self.max_sessions} sessions of this {self.role} are in use")
             self.num_sessions += 1
             try:
                 yield
@@ -83,7 +83,7 @@ class Admission:
 
     def known_vocab_size(self, spec: SessionSpec) -> int:
         """Return the bound of ids that may arrive: a drafter hears all the target says, also ids it has no row for."""
-        bound = max(spec.vocab_size, self._vocab_size) if self._role == "drafter" else self._vocab_size
+        bound = max(spec.vocab_size, self._vocab_size) if self.role == "drafter" else self._vocab_size
         return bound or ANY_TOKEN_ID
 
     def _check(self, spec: SessionSpec) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,17 @@ from specgate.rpc.endpoint import check_exposure
 from specgate.service.flags import add_flags, validated
 from specgate.service.settings import DraftModelSettings, ModelSettings
 from specgate.types import DraftMethod
+
+
+class Drafting(NamedTuple):
+    """How a service drafts. The defaults are a verifier's.
+
+    ``skip_file``: the blocks that are left out. ``run_ahead_rows``: guesses that are drafted side by side.
+    """
+
+    method: DraftMethod = DraftMethod.MODEL
+    skip_file: str | None = None
+    run_ahead_rows: int = 0
 
 
 class ServiceConfig(ModelSettings):
@@ -64,44 +75,16 @@ class ServiceConfig(ModelSettings):
         return self
 
     @property
-    def run_ahead_rows(self) -> int:
-        """Guesses that are drafted side by side; a verifier has none."""
-        return 0
-
-    @property
-    def draft_method(self) -> DraftMethod:
-        """Where drafts come from; a verifier runs its model."""
-        return DraftMethod.MODEL
-
-    @property
-    def skip_file(self) -> str | None:
-        """File of the blocks that are left out; a verifier's model is whole."""
-        return None
-
-    @property
-    def memory_bytes(self) -> int:
-        """Of past answers; only a drafter keeps any."""
-        return 0
+    def drafting(self) -> Drafting:
+        return Drafting()
 
 
 class DrafterConfig(ServiceConfig, DraftModelSettings):
     """A drafter as a process."""
 
     @property
-    def memory_bytes(self) -> int:
-        return self.answer_memory_bytes
-
-    @property
-    def draft_method(self) -> DraftMethod:
-        return self.method
-
-    @property
-    def skip_file(self) -> str | None:
-        return self.skip
-
-    @property
-    def run_ahead_rows(self) -> int:
-        return self.run_ahead
+    def drafting(self) -> Drafting:
+        return Drafting(self.method, self.skip, self.run_ahead)
 
 
 def config_class(role: str) -> type[ServiceConfig]:

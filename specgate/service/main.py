@@ -5,9 +5,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
@@ -15,14 +14,11 @@ from specgate.errors import InvalidArgument, SpecgateError
 from specgate.garbage import freeze_loaded
 from specgate.logs import configure_logs
 from specgate.service.config import ServiceConfig, parse_flags
-from specgate.service.replica import Replica
+from specgate.service.replica import Adapt, Replica, adapt_nothing
 
 
-def main(role: str, argv: Sequence[str] | None = None, adapt: Callable[[Any], None] = lambda runner: None) -> int:
-    """Run one service to its end; return its exit code: 0 after a drain, 1 for a refusal, 2 for a bad flag.
-
-    ``adapt`` is of ``Replica``.
-    """
+def main(role: str, argv: Sequence[str] | None = None, adapt: Adapt = adapt_nothing) -> int:
+    """Run one service to its end; return its exit code: 0 after a drain, 1 for a refusal, 2 for a bad flag."""
     try:
         config = parse_flags(role, argv)
         _configure_logs(role, config)
@@ -65,7 +61,7 @@ def _exit_with_stdin() -> None:
     os._exit(0)
 
 
-async def _serve(role: str, config: ServiceConfig, adapt: Callable[[Any], None]) -> None:
+async def _serve(role: str, config: ServiceConfig, adapt: Adapt) -> None:
     replica = Replica(role, config, adapt=adapt)
     if config.json_events:
         await replica.start(_tell_json, _notice_json)

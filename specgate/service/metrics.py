@@ -1,7 +1,6 @@
 """``/metrics`` of one service, on a port of its own: read when somebody asks, so a forward knows nothing of it."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, start_http_server
@@ -11,17 +10,7 @@ from prometheus_client.metrics_core import Metric
 from specgate import __version__
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import join_endpoint
-from specgate.service.admission import Admission
-from specgate.types import ModelInfo
-
-
-class Served(Protocol):
-    """What is measured: a ``ServedModel`` or a ``ServedText``."""
-
-    engine: Any
-    admission: Admission
-
-    def info(self) -> ModelInfo: ...
+from specgate.service.served import Served
 
 
 class ServiceMetrics:

@@ -86,15 +86,9 @@ class DraftModelSettings(ModelSettings):
     method: DraftMethod = Field(
         DraftMethod.MODEL,
         description="model; layer-skip: the target without the blocks of --skip; suffix: copies what followed the "
-        "longest match in the text so far; suffix+model: suffix if there is a match, else the model.",
+        "longest match in the text so far.",
     )
     skip: str | None = Field(None, description="JSON file of the blocks that layer-skip leaves out.")
-    answer_memory_bytes: int = Field(
-        0,
-        ge=0,
-        le=1 << 40,
-        description="Bytes of past answers that suffix may copy from, separate for each cache_salt; 0 keeps none.",
-    )
     run_ahead: int = Field(
         DEFAULT_RUN_AHEAD,
         ge=0,
@@ -110,9 +104,6 @@ class DraftModelSettings(ModelSettings):
     def _check_method(self) -> Self:
         if self.model and not self.method.has_model:
             raise InvalidArgument("--model", f"{self.model!r} is not for the method {self.method}, which has no model")
-        if self.answer_memory_bytes and self.method is not DraftMethod.SUFFIX:
-            told = f"{self.answer_memory_bytes} is for the method suffix, not for {self.method}"
-            raise InvalidArgument("--answer-memory-bytes", told)
         if self.skip is None and self.method is DraftMethod.LAYER_SKIP:
             raise InvalidArgument("--skip", f"is needed for the method {self.method}")
         if self.skip is not None and self.method is not DraftMethod.LAYER_SKIP:

@@ -1,4 +1,4 @@
-"""The first steps of a session's stream, the same on both services."""
+"""The messages of a session's stream, the same on both services."""
 
 import time
 from collections.abc import AsyncIterator
@@ -8,11 +8,7 @@ from specgate.errors import InvalidArgument
 
 
 async def open_spec(requests: AsyncIterator[Any]) -> Any:
-    """Return the specification in the first message.
-
-    Raises:
-        InvalidArgument: the first message is not ``open``, or there is none.
-    """
+    """Return the specification in the first message. Raises InvalidArgument if there is none."""
     async for message in requests:
         if message.WhichOneof("message") != "open":
             break
@@ -21,28 +17,28 @@ async def open_spec(requests: AsyncIterator[Any]) -> Any:
 
 
 def is_keep_alive(message: Any) -> bool:
-    """Return whether a later message says nothing but that its sender is there."""
+    """Return whether a later message says only that its sender is there."""
     return bool(message.WhichOneof("message") == "keep_alive")
 
 
 def round_of(message: Any) -> Any:
-    """Return the round in a later message. Raises InvalidArgument where it is anything else."""
+    """Return the round in a message. Raises InvalidArgument if it holds anything else."""
     if message.WhichOneof("message") != "round":
         raise InvalidArgument("round", "is missing; a session is opened once, and rounds follow")
     return message.round
 
 
 class Stopwatch:
-    """Microseconds from a round's arrival to its answers: all that a peer has to wait for but the network."""
+    """Microseconds from a round's arrival to its answers: what a peer waits for, without the network."""
 
     def __init__(self) -> None:
         self._start_s = 0.0
 
     def start(self) -> None:
-        """A round has arrived."""
+        """Start when a round arrives."""
         self._start_s = time.perf_counter()
 
     def lap_us(self) -> int:
-        """An answer leaves: return the time since the arrival, or since the answer before if that came later."""
+        """Return the time since the round's arrival, or since its last answer. Called when an answer is sent."""
         start_s, self._start_s = self._start_s, time.perf_counter()
         return int((self._start_s - start_s) * 1e6)

@@ -1,17 +1,18 @@
-"""A drafter without a model, ready to serve: it needs no torch and no device, and takes texts of any tokenizer."""
+"""A drafter without a model: it needs no torch and no device, and takes texts of any tokenizer."""
 
-import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from specgate.errors import KVCacheFull
 from specgate.service.admission import ANY_TOKEN_ID, Admission
 from specgate.service.leases import LeaseBook
+from specgate.service.served import S, Served, Session
 from specgate.service.silence import SilenceLimits
-from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
+from specgate.types import DraftMethod, ForwardCost, ModelInfo, SessionSpec
+
+if TYPE_CHECKING:
+    from specgate.runtime.engine.engine import Task
 
 T = TypeVar("T")
 DEFAULT_TOKENS = 1 << 20
@@ -24,7 +25,7 @@ class TextPool:
     """Counts the tokens that all sessions hold. All calls come from one event loop.
 
     Args:
-        num_tokens: at the most.
+        num_tokens: the most that they may hold.
     """
 
     def __init__(self, num_tokens: int) -> None:
@@ -42,7 +43,7 @@ class TextPool:
         return num_tokens
 
     def try_take(self, num_tokens: int) -> bool:
-        """Take tokens, if so many are left."""
+        """Take tokens if so many are left; return whether they are taken."""
         if num_tokens > self.free_tokens:
             return False
         self.free_tokens -= num_tokens
@@ -54,12 +55,12 @@ class TextPool:
 
 
 class InlineEngine:
-    """What ``Engine`` is to a model: runs tasks that need no forward, at once and on the caller's thread."""
+    """See ``SessionEngine``. It runs tasks that need no forward, at once and on the caller's thread."""
 
     heartbeat_age_s = 0.0
 
-    async def run(self, task: Generator[Any, Any, T]) -> T:
-        """Run a task to its end and return its result."""
+    async def run(self, task: "Task[T]") -> T:
+        """See ``SessionEngine``."""
         try:
             next(task)
         except StopIteration as stop:
@@ -67,98 +68,62 @@ class InlineEngine:
             return result
         raise AssertionError("a source without a model asked for a forward")
 
-    def submit(self, task: Generator[Any, Any, Any]) -> "Future[Any]":
-        """Nobody queues work here."""
+    def submit(self, task: "Task[T]") -> "Future[T]":
+        """See ``SessionEngine``. A source without a model queues nothing."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """See ``SessionEngine``. Nothing runs here."""
 
 
-class TextSession(Protocol):
-    """What holds tokens of a ``TextPool``."""
-
-    def free(self) -> None: ...
-
-
-S = TypeVar("S", bound=TextSession)
-
-
-class ServedText:
-    """The service of the method ``suffix``, as ``ServedModel`` is that of a model.
+class ServedText(Served):
+    """The service of the method ``suffix``. ``open`` calls what makes a session with the specification and the pool.
 
     Args:
-        num_tokens: of all sessions' texts at the most; None is ``DEFAULT_TOKENS``.
+        num_tokens: the most that all sessions' texts may have; None is ``DEFAULT_TOKENS``.
         leases: whose tokens a session needs; None lets anybody in.
-        memory_bytes: of past answers, kept for later ones; 0 keeps none.
-        silence: how long a client may say nothing.
+        silence: how long a client may be silent.
     """
-
-    draft_method = DraftMethod.SUFFIX
-    run_ahead_rows = 0
 
     def __init__(
         self,
         max_sessions: int,
         num_tokens: int | None = None,
         leases: LeaseBook | None = None,
-        memory_bytes: int = 0,
         silence: SilenceLimits = SilenceLimits(),
     ) -> None:
-        self.memory_bytes = memory_bytes
-        self.silence = silence
-        self.engine = InlineEngine()
+        super().__init__(
+            InlineEngine(),
+            Admission("drafter", max_sessions, 0, {}, leases),
+            silence,
+            forward_costs=(ForwardCost(1, DRAFT_US),),
+            draft_method=DraftMethod.SUFFIX,
+        )
         self.pool = TextPool(num_tokens or DEFAULT_TOKENS)
-        self.admission = Admission("drafter", max_sessions, 0, {}, leases)
-        self._boot_id = uuid.uuid4().hex
-        self._loaded_at_s = time.monotonic()
 
     @property
     def context_length(self) -> int:
-        """Tokens of a session at the most."""
+        """The most tokens of one session."""
         return self.pool.num_tokens
 
     def info(self) -> ModelInfo:
-        """Return what it says of itself: of a model as little as there is."""
+        """See ``Served``."""
         return ModelInfo(
             model=str(self.draft_method),
-            role="drafter",
             architecture="SuffixAutomaton",
             dtype="",
             device="cpu",
-            context_length=self.context_length,
             vocab_size=ANY_TOKEN_ID,
             num_parameters=0,
             tokenizer_fingerprint={},
             eos_token_ids=(),
-            max_sessions=self.admission.max_sessions,
             kv_tokens=self.pool.num_tokens,
-            proto_version=PROTO_VERSION,
-            boot_id=self._boot_id,
-            active_sessions=self.admission.num_sessions,
             free_kv_tokens=self.pool.free_tokens,
-            forward_costs=(ForwardCost(1, DRAFT_US),),
-            draft_method=self.draft_method,
-            uptime_s=int(time.monotonic() - self._loaded_at_s),
+            **self._service_info(),
         )
 
-    @asynccontextmanager
-    async def open(self, spec: SessionSpec, make: Callable[[SessionSpec, TextPool], S]) -> AsyncIterator[S]:
-        """Open a session; its tokens are free again when the block is left.
+    async def _make(self, spec: SessionSpec, make: Callable[..., S]) -> S:
+        return make(spec, self.pool)
 
-        Raises:
-            LeaseRefused: sessions need a lease here, and the token is none.
-            InvalidArgument: a token id is outside the target's vocabulary.
-            TooManySessions, KVCacheFull: full for now.
-        """
-        with self.admission.admitted(spec):
-            with self.admission.counted():
-                session = make(spec, self.pool)
-            try:
-                yield session
-            finally:
-                session.free()
-
-    def known_vocab_size(self, spec: SessionSpec) -> int:
-        """See ``Admission``."""
-        return self.admission.known_vocab_size(spec)
+    async def _free(self, session: Session) -> None:
+        session.free()

@@ -36,12 +36,11 @@ def dtype_on(dtype: str, device: str) -> str:
 
 
 class DraftMethod(StrEnum):
-    """Where drafts come from; the last one is of a service, never of a proposal."""
+    """Where drafts come from."""
 
     MODEL = "model"
     LAYER_SKIP = "layer-skip"
     SUFFIX = "suffix"
-    SUFFIX_AND_MODEL = "suffix+model"
 
     @property
     def has_model(self) -> bool:

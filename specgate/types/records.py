@@ -49,7 +49,7 @@ class RoundPlan:
     why_alone: WhyAlone | None = None
 
     @property
-    def tells_drafter(self) -> bool:
+    def sends_to_drafter(self) -> bool:
         """Whether the drafter hears of the round."""
         return self.gamma > 0 or self.keeps_warm
 

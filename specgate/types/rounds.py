@@ -139,7 +139,7 @@ class FollowUps(NamedTuple):
     solo_below: float = 0.0
     max_solo_tokens: int = 0
 
-    def number_behind(self, verdict: "Verdict", position: int) -> int:
+    def number_of(self, verdict: "Verdict", position: int) -> int:
         """Return the number, from 1, of the first one whose outcome is ``verdict``; 0: none is. How sure the verdict
         must be is not looked at.
 
@@ -157,7 +157,7 @@ class FollowUps(NamedTuple):
         Args:
             position, length: the committed lengths before and behind the verdict.
         """
-        number = self.number_behind(verdict, position)
+        number = self.number_of(verdict, position)
         if not number or verdict.confidence < (one := self.proposals[number - 1]).least_confidence:
             return 0, None
         gate = self.solo_below, self.max_solo_tokens

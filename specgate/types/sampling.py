@@ -1,9 +1,10 @@
 """How a token is chosen: sampling parameters, which verification, and when the draft is asked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any, Self
 
 from specgate.errors import InvalidArgument
 
@@ -36,39 +37,49 @@ def check_range(field_name: str, value: float, low: float, high: float) -> None:
         raise InvalidArgument(field_name, f"{value} is outside [{low}, {high}]")
 
 
+def _within(low: float, high: float, *, default: float) -> Any:
+    return field(default=default, metadata={"range": (low, high)})
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """What turns logits into the distribution that is sampled.
 
     Applied in the order of ``transformers``' generate: logit_bias, repetition_penalty, frequency and presence
     penalty, temperature, top_k, top_p, min_p. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off.
+    This is the one list of these fields: every other form is made from ``SAMPLING_FIELDS``, by name.
 
     Raises:
         InvalidArgument: a value is outside its range; the message names the field.
     """
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    temperature: float = _within(0.0, 100.0, default=1.0)
+    top_k: int = _within(0, 1 << 30, default=0)
+    top_p: float = _within(0.0, 1.0, default=1.0)
+    min_p: float = _within(0.0, 1.0, default=0.0)
+    repetition_penalty: float = _within(0.01, 100.0, default=1.0)
+    presence_penalty: float = _within(-2.0, 2.0, default=0.0)
+    frequency_penalty: float = _within(-2.0, 2.0, default=0.0)
     logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        check_range("temperature", self.temperature, 0.0, 100.0)
-        check_range("top_k", self.top_k, 0, 1 << 30)
-        check_range("top_p", self.top_p, 0.0, 1.0)
-        check_range("min_p", self.min_p, 0.0, 1.0)
-        check_range("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        for name, (low, high) in _RANGES.items():
+            check_range(name, getattr(self, name), low, high)
         check_range("logit_bias (entries)", len(self.logit_bias), 0, MAX_LOGIT_BIAS)
         if self.top_p == 0.0:
             raise InvalidArgument("top_p", "0 keeps no token; the smallest value is above 0")
         for token_id, bias in self.logit_bias.items():
             check_range(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+
+    @classmethod
+    def from_fields_of(cls, form: object) -> Self:
+        """Return the values that ``form`` has under the same names; absent and None ones take their defaults."""
+        values = {name: getattr(form, name, None) for name in SAMPLING_FIELDS}
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the value of each of ``SAMPLING_FIELDS``."""
+        return {name: getattr(self, name) for name in SAMPLING_FIELDS} | {"logit_bias": dict(self.logit_bias)}
 
     @property
     def greedy(self) -> bool:
@@ -82,3 +93,9 @@ class SamplingParams:
     @property
     def has_penalties(self) -> bool:
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+
+SAMPLING_FIELDS = tuple(one.name for one in fields(SamplingParams))
+_RANGES: Mapping[str, tuple[float, float]] = {
+    one.name: one.metadata["range"] for one in fields(SamplingParams) if one.metadata
+}

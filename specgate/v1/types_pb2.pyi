@@ -18,7 +18,6 @@ class DraftMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DRAFT_METHOD_MODEL: _ClassVar[DraftMethod]
     DRAFT_METHOD_LAYER_SKIP: _ClassVar[DraftMethod]
     DRAFT_METHOD_SUFFIX: _ClassVar[DraftMethod]
-    DRAFT_METHOD_SUFFIX_AND_MODEL: _ClassVar[DraftMethod]
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -32,7 +31,6 @@ DRAFT_METHOD_UNSPECIFIED: DraftMethod
 DRAFT_METHOD_MODEL: DraftMethod
 DRAFT_METHOD_LAYER_SKIP: DraftMethod
 DRAFT_METHOD_SUFFIX: DraftMethod
-DRAFT_METHOD_SUFFIX_AND_MODEL: DraftMethod
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason

@@ -57,19 +57,11 @@ def _answered(endpoint: str, body: dict[str, Any], timeout_s: float) -> Iterator
 
 
 def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
-    sampling = request.sampling
     return {
         "model": model,
         "prompt": text,
         "max_tokens": request.max_tokens,
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "repetition_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "logit_bias": dict(sampling.logit_bias),
+        **request.sampling.as_dict(),
         "seed": request.seed,
         "stop": list(request.stop),
         "stop_token_ids": sorted(request.stop_token_ids),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.generation.pacing import between_events
+from orchestrator.generation.orchestrator import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
@@ -21,13 +21,11 @@ from specgate_lab.replay.compare import ALONE
 
 
 class Starter(Protocol):
-    """What starts generations, and the learner that they teach."""
-
-    learner: Learner
+    """What starts generations; each teaches the learner that it is started with."""
 
     def measured_costs(self) -> MeasuredCosts: ...
 
-    def generate(self, request: GenerationRequest) -> TimedGeneration: ...
+    def generate(self, request: GenerationRequest, *, learner: Learner) -> TimedGeneration: ...
 
 
 @dataclass(slots=True)
@@ -109,9 +107,9 @@ async def measure_case(
     learner = Learner(starter.measured_costs, between_events)
     for number, choice in turns(choices, num_blocks, num_warm_up):
         requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
-        starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
+        start = partial(starter.generate, learner=learner if choice.gate is Gate.AUTO else outcome.tally)
         start_s = clock()
-        send = partial(trace, starter.generate, clock=clock)
+        send = partial(trace, start, clock=clock)
         traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
         if number >= 0:
             outcome.add(choice, traces, start_s)

@@ -30,10 +30,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 NUM_REQUESTS = 10_000
 AT_A_TIME = 32
-HALF_THE_PLACES = 24
-"""That of a client who has left is free a moment later."""
 SPEC = spec_to_pb(sampling=SamplingParams(temperature=1.0), seed=5, max_tokens=30)
-OTHER = spec_to_pb(sampling=SamplingParams(temperature=1.0), seed=6, max_tokens=30)
 Stub = Any
 
 
@@ -133,46 +130,6 @@ async def test_a_dead_engine_is_not_serving(
         assert told == health_pb2.HealthCheckResponse.NOT_SERVING
         assert exited.is_set()
         assert row.gap_s < 5.0
-
-
-async def test_rounds_that_come_twice_or_out_of_order(verifier: InProcess, stub: Stub, chaos: ChaosTable) -> None:
-    with chaos.row("rounds sent twice, skipped, and from the past") as row:
-        alone = await finished(await opened(stub))
-        neighbour, codes = await opened(stub), set()
-        for again in (0, -1, 1):
-            session = await opened(stub, OTHER)
-            await verify(session)
-            await verify(neighbour)
-            position = session.position + again
-            number = session.round + (again > 0)
-            await session.send(round=verify_round_to_pb(VerifyRequest(number, position, Proposal(), 0.0, 0)))
-            codes.add((await session.end()).name)
-        row.text_equal = await finished(neighbour) == alone
-        await verifier.settled()
-        row.seen, row.left = ", ".join(codes), left(verifier)
-        assert codes == {"FAILED_PRECONDITION"}
-        assert row.text_equal
-
-
-async def test_half_of_a_hundred_clients_leave(verifier: InProcess, stub: Stub, chaos: ChaosTable) -> None:
-    with chaos.row("50 of 100 clients leave in mid-answer") as row:
-        alone, places = await finished(await opened(stub)), asyncio.Semaphore(HALF_THE_PLACES)
-
-        async def client(leaves: bool) -> bool:
-            async with places:
-                session = await opened(stub)
-                if not leaves:
-                    return await finished(session) == alone
-                await session.send(round=verify_round_to_pb(VerifyRequest(1, session.position, Proposal(), 2.0, 25)))
-                await session.read()
-                session.call.cancel()
-                return True
-
-        answers = await asyncio.gather(*(client(number % 2 == 0) for number in range(100)))
-        row.text_equal = all(answers)
-        await verifier.settled()
-        row.seen, row.left = "the other 50 have their text", left(verifier)
-        assert row.text_equal
 
 
 async def _fails(stub: Stub, stage: int) -> None:

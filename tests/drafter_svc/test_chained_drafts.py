@@ -12,14 +12,11 @@ import torch
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
-from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.cuda.graphs import CudaCapturer, buckets_for
+from specgate.runtime.cuda.graphs import buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
-from specgate.runtime.engine.serving_path import build
-from specgate.runtime.loading import load
 from specgate.types import Proposal, SamplingParams, Verification
 from tests.support.drafting import GAMMA, drafting
 from tests.support.grammars import END, letter_grammars, regex
@@ -277,18 +274,3 @@ async def test_a_draft_of_one_call_ends_early_for_who_comes_and_goes_on_behind_h
         with at_each_draft(runner, lambda: next(comes, False) and one.engine.post(lambda: None)) as forwards:
             assert await one.text() == expected
         assert forwards == [1, GAMMA - 1, GAMMA, GAMMA, GAMMA]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", PLAIN)
-async def test_on_a_gpu_it_is_the_same_draft_too(folder: Path, name: str) -> None:
-    loaded = load(str(folder), torch.device("cuda"), torch.bfloat16, quiet)
-    runner = build(
-        loaded, kernels_for("auto", loaded), kv_tokens=65_536, page_size=256, max_sessions=4,
-        capturer=CudaCapturer(loaded.device), progress=quiet,
-    )  # fmt: skip
-    found = []
-    for chains in (False, True):
-        async with drafting(runner, chains=chains) as one:
-            found.append(await one.text(sampling=PLAIN[name]))
-    assert found[0] == found[1]

@@ -11,7 +11,7 @@ import torch
 from drafter_svc.drafter import DRAFT_SUPPORT, DraftSession
 from specgate.errors import InvalidArgument, KVCacheFull, OutOfSync
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.noise import Purpose
@@ -218,7 +218,7 @@ def test_shared_noise_is_the_targets_own_noise() -> None:
     drafted = Client(sampling=params, seed=77).send(gamma=5, round=4).draft_token_ids
     for i, token_id in enumerate(drafted):
         logits = MODEL.logits((*PROMPT, *drafted[:i]))[None]
-        assert [token_id] == by_the_rule(logits, Choosing(params, 77, len(PROMPT) + i, VOCAB_SIZE)).token_ids
+        assert [token_id] == by_the_rule(logits, SamplingStep(params, 77, len(PROMPT) + i, VOCAB_SIZE)).token_ids
 
 
 # Opening.

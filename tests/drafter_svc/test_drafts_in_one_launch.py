@@ -9,7 +9,7 @@ import torch
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder import one_launch
 from specgate.runtime.cuda.decoder.one_launch import OneLaunch
 from specgate.runtime.cuda.decoder.shape import MOST_SEQUENCES, MOST_STEPS
@@ -148,7 +148,7 @@ async def test_a_long_draft_is_several_launches(folder: Path, plain: ModelRunner
 def test_nothing_is_launched_past_the_context(folder: Path) -> None:
     runner, _ = by_torch(folder)
     assert runner.drafter
-    rows, choosing = Rows(KVSequence([0] * 510), 1, 1), Choosing(LAWS["greedy"], 0, 510, VOCAB_SIZE)
+    rows, choosing = Rows(KVSequence([0] * 510), 1, 1), SamplingStep(LAWS["greedy"], 0, 510, VOCAB_SIZE)
     assert [runner.drafter.fits([rows], [choosing], num_steps) for num_steps in (3, 4)] == [True, False]
 
 

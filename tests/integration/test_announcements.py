@@ -10,7 +10,7 @@ import pytest
 from drafter_svc.drafter import DraftSession
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
-from orchestrator.decode.lookahead import MOST_A_ROUND, Announced
+from orchestrator.decode.lookahead import MAX_ANNOUNCEMENTS_PER_ROUND, Announcer
 from specgate.rpc.convert_ahead import announcement_from_pb, announcement_to_pb
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams
 from tests.support.models import KnownModel, run_task
@@ -35,7 +35,7 @@ class Talk:
         self.random = random.Random(seed)
         self.model, self.loses, self.steady = model, loses, steady
         self.session = DraftSession(make_spec(max_tokens=100, sampling=sampling), model.pool, VOCAB_SIZE, 128)
-        self.client = Announced()
+        self.client = Announcer()
         self.tasks: deque[tuple[Any, Future[Any]]] = deque()
         self.on_its_way: deque[Announcement] = deque()
         self.length, self.may_announce, self.num_foreseen = len(PROMPT), 0, 0
@@ -70,9 +70,9 @@ class Talk:
         gamma = 3 if self.steady else self.random.choice((3, 3, 3, 0, 1, 5))
         prepare = 0 if self.steady else self.random.choice((0, 0, 2, 4))
         request = DraftRequest(number, self.length - len(token_ids), token_ids, gamma, STOP_BELOW, prepare)
-        foreseen = self.client.answer(request)
+        foreseen = self.client.announced(request)
         self.client.commit(request)
-        self.may_announce += MOST_A_ROUND
+        self.may_announce += MAX_ANNOUNCEMENTS_PER_ROUND
         # What is told before the drafter has the request crosses it.
         self.guess(self.random.choice((0, 0, 1, 5, 50)))
         proposal = run_task(self.model, self.session.draft(request))

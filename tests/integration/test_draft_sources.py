@@ -22,7 +22,6 @@ COPY = "".join(HELD_OUT_PROMPTS[:2] * 2)
 """A text that a model is likely to go on with as it went on before."""
 SOURCES = {
     "suffix": {DraftMethod.SUFFIX},
-    "suffix+model": {DraftMethod.SUFFIX, DraftMethod.MODEL},
     "layer-skip": {DraftMethod.LAYER_SKIP},
 }
 GATES = [(4, Gate.NONE), (5, Gate.TARGET_CONFIDENCE), (None, Gate.AUTO)]
@@ -38,7 +37,6 @@ def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     file.write_text(json.dumps(skip_file(str(PAIR / "target"), attention=[3], mlp=[2, 3])))
     flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
         "suffix": (None, ()),
-        "suffix+model": (PAIR / "draft", ("--run-ahead", "16")),
         "layer-skip": (PAIR / "target", ("--skip", str(file), "--run-ahead", "16")),
     }
     with ExitStack() as stack:

@@ -46,7 +46,7 @@ OTHER_SEEDS = 500_000
 """A text follows from its seed where little is drafted: each case has its own, so that their chances are their own."""
 RETRIES = 10_000_000
 """Seeds from here on are of a second look."""
-SOURCES = ("suffix", "suffix+model", "layer-skip")
+SOURCES = ("suffix", "layer-skip")
 RUNS = [
     pytest.param(1_200, id="quick"),
     pytest.param(50_000, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
@@ -146,12 +146,11 @@ async def test_joint_law_of_four_tokens(
 @pytest.fixture(scope="module")
 def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     """A drafter of every method that is not a model's alone."""
-    draft, target = pair
+    _, target = pair
     file = tmp_path_factory.mktemp("skip") / "skip.json"
     file.write_text(json.dumps(skip_file(str(target), attention=[1], mlp=[0])))
     flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
         "suffix": (None, ()),
-        "suffix+model": (draft, ()),
         "layer-skip": (target, ("--skip", str(file))),
     }
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.runtime.layer_skip import skip_file
 from specgate.types import DraftMethod, SamplingParams, Verification
-from tests.real.pair import DRAFT, MAX_TOKENS, TARGET, generated, prompts, tokenizer
+from tests.real.pair import MAX_TOKENS, TARGET, generated, prompts, tokenizer
 from tests.support.orchestrating import connected, expect_texts, run_all
 from tests.support.services import Service, running
 
@@ -24,7 +24,6 @@ COPY = [{"role": "user", "content": "Repeat this list three times: red, green, b
 NUM_CHATS, AT_ONCE = 4, 4
 METHODS = {
     "suffix": {DraftMethod.SUFFIX},
-    "suffix+model": {DraftMethod.SUFFIX, DraftMethod.MODEL},
     "layer-skip": {DraftMethod.LAYER_SKIP},
 }
 GATES = ((4, Gate.NONE), (None, Gate.AUTO))
@@ -38,7 +37,6 @@ def both(folders: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     file.write_text(json.dumps(skip_file(str(TARGET), attention=[10, 12, 14], mlp=[12, 16])))
     flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
         "suffix": (None, ()),
-        "suffix+model": (DRAFT, ()),
         "layer-skip": (TARGET, ("--skip", str(file), "--run-ahead", "8")),
     }
     with ExitStack() as stack:

@@ -177,6 +177,6 @@ def test_services_share_a_card(day: Day, script: Callable[[str], Any], tmp_path:
     context = day.step.Context(day.step.Where(dry=True, scratch=tmp_path, root=ROOT), "", 60.0)
     service = script("gpu_day_steps.serving").service(context, "drafter", "m", run_ahead=0)
     flags = parse_flags("drafter", service.arguments(0))
-    assert (flags.device, flags.dtype, flags.run_ahead_rows) == ("cpu", "float32", 0)
+    assert (flags.device, flags.dtype, flags.drafting.run_ahead_rows) == ("cpu", "float32", 0)
     # Whatever is free is not one service's alone.
     assert flags.kv_tokens is not None

@@ -58,19 +58,6 @@ def _has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def sent_until_refused(connection: socket.socket, part: bytes, most_bytes: int) -> tuple[int, bytes]:
-    """Send parts until there is an answer, or no more can be sent; return how many, and the answer's first line."""
-    sent = 0
-    with suppress(OSError):
-        while sent < most_bytes and not select.select([connection], [], [], 0)[0]:
-            connection.sendall(part)
-            sent += len(part)
-    answer = b""
-    with suppress(OSError):
-        answer = connection.recv(1 << 16)
-    return sent, answer.partition(b"\r\n")[0]
-
-
 def send_and_leave(port: int, data: bytes) -> None:
     """Send bytes to a port of this machine, wait a moment for an answer, and leave."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), 2.0) as connection:

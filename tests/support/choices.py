@@ -5,13 +5,13 @@ import math
 import torch
 
 from specgate.runtime import noise, sampling
-from specgate.runtime.batch_sampler import Choosing, Chosen, answers
+from specgate.runtime.batch_sampler import SampledRows, SamplingStep, answers
 from specgate.runtime.filters import near_tie_bound
 from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
 
 
-def by_the_rule(logits: torch.Tensor, choosing: Choosing) -> Chosen:
+def by_the_rule(logits: torch.Tensor, choosing: SamplingStep) -> SampledRows:
     """Return argmax(log prob + g) of each row, one after the other."""
     params, prefix, logits = choosing.params, choosing.prefix, logits[:, : choosing.vocab_size]
     token_ids, near_ties, probs = [], [], []
@@ -32,16 +32,16 @@ def by_the_rule(logits: torch.Tensor, choosing: Choosing) -> Chosen:
         else:
             near_ties.append(_is_near_filtered(token_ids[-1], adjusted / params.temperature, gumbel, params))
         probs.append(float(sampling.raw_log_probs(row[None])[0, token_ids[-1]].exp()))
-    return Chosen(token_ids, near_ties, probs if choosing.with_probs else [])
+    return SampledRows(token_ids, near_ties, probs if choosing.with_probs else [])
 
 
-def choose_alone(logits: torch.Tensor, params: SamplingParams, seed: int = 0, position: int = 0) -> Chosen:
+def choose_alone(logits: torch.Tensor, params: SamplingParams, seed: int = 0, position: int = 0) -> SampledRows:
     """Return what the engine chooses in a step of this session alone."""
-    (answer,) = answers([logits], [Choosing(params, seed, position, logits.shape[-1])])
+    (answer,) = answers([logits], [SamplingStep(params, seed, position, logits.shape[-1])])
     if isinstance(answer, Exception):
         raise answer
-    assert answer.chosen is not None
-    return answer.chosen
+    assert answer.sampled is not None
+    return answer.sampled
 
 
 def _is_near(token_id: int, scores: torch.Tensor, bound: float) -> bool:

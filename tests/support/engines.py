@@ -1,7 +1,7 @@
 """A pair on two running engines, as two services have it, in one process: the loop of ``tests.support.sessions``."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import Copy, KVSequence, PagePool
 from specgate.runtime.scheduler import Limits
-from specgate.service.model import MakeSession, S, ServedModel
+from specgate.service.model import ServedModel
+from specgate.service.served import S
 from specgate.types import SessionSpec
 from tests.support.equal_texts import expect_equal
 from tests.support.sessions import DecodeLoop, Generation, Pair, Plan
@@ -98,7 +99,7 @@ async def decode_on(pair: ServedPair, spec: SessionSpec, plan: Plan, opened: asy
         return await _run(pair, DecodeLoop(pair.runners, plan, drafter, verifier))
 
 
-async def _open(stack: AsyncExitStack, model: ServedModel, spec: SessionSpec, make: MakeSession[S]) -> S:
+async def _open(stack: AsyncExitStack, model: ServedModel, spec: SessionSpec, make: Callable[..., S]) -> S:
     while True:
         try:
             return await stack.enter_async_context(model.open(spec, make))

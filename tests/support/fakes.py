@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeVar
 
-from orchestrator.decode.lookahead import Announced
+from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import OnAnnouncement
 from specgate.errors import OutOfSync, ServiceUnavailable
 from specgate.types import (
@@ -95,7 +95,7 @@ class FakeDrafter:
     closed: bool = False
     num_proposals: int = 0
     on_announcement: OnAnnouncement = lambda: None
-    known: Announced = field(default_factory=Announced)
+    known: Announcer = field(default_factory=Announcer)
 
     def __post_init__(self) -> None:
         self.told.extend(self.spec.committed_token_ids)

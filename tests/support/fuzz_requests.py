@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import grpc
 from hypothesis import strategies as st
 
-from orchestrator.api.http.errors import in_words_of
+from orchestrator.api.http.errors import with_client_field
 from specgate.errors import InvalidArgument
 from specgate.rpc.status import from_rpc_error
 from specgate.v1 import generation_service_pb2 as gpb
@@ -63,7 +63,6 @@ SCALARS = {
     "verification": st.sampled_from(("shared_noise", "rejection")),
     "cache_salt": st.sampled_from(("", "a", "é🙂" * 128, "x" * 257)),
 }
-LONG_PROMPTS = st.sampled_from((CONTEXT_LENGTH - 3, CONTEXT_LENGTH)).map(lambda num: [5] * num)
 OTHERS = {
     "prompt": TEXTS
     | st.lists(IDS, max_size=3)
@@ -174,4 +173,4 @@ def _field_of(error: grpc.RpcError, request: Request) -> str | None:
     if "grammar" in request:
         kind, _ = request["grammar"]
         names[f"grammar.{kind}"] = f"structured_outputs.{HTTP_GRAMMARS[kind]}"
-    return in_words_of(told, names).field
+    return with_client_field(told, names).field

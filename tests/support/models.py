@@ -245,7 +245,7 @@ def run_all(works: Iterable[Work[T]], limits: Limits | None = None) -> list[T]:
             needs = {index: need for index, (its_runner, need) in waiting.items() if its_runner is runner}
             indices = list(needs)
             plan = Scheduler(runner.pool, limits or Limits()).plan(list(needs.values()))
-            asked = [needs[indices[place]].choose if rows.num_logits else None for place, rows in plan.items()]
+            asked = [needs[indices[place]].sample if rows.num_logits else None for place, rows in plan.items()]
             for place, answer in zip(plan, answers(runner.forward(list(plan.values())), asked), strict=True):
                 if isinstance(answer, Exception):
                     raise answer

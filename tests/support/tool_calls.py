@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from orchestrator.api.http.tools.calls import Arguments, CallStart, Content, Event
-from orchestrator.api.http.tools.known import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, JsonFormat
+from orchestrator.api.http.tools.formats import HERMES, LLAMA3, MISTRAL, MISTRAL_NAMED, ToolCallFormat
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 FORMATS = {"hermes": HERMES, "llama3": LLAMA3, "mistral": MISTRAL, "mistral_named": MISTRAL_NAMED}
@@ -49,7 +49,7 @@ def byte_tokenizer(
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END, chat_template=chat_template or None)
 
 
-def spelled(format_: JsonFormat, *calls: tuple[str, str]) -> str:
+def spelled(format_: ToolCallFormat, *calls: tuple[str, str]) -> str:
     """Return the text of calls as the format writes them."""
     spelling = format_.spelling
     written = [f"{spelling.opening}{name}{spelling.middle}{arguments}{spelling.closing}" for name, arguments in calls]

@@ -20,8 +20,7 @@ from specgate.runtime.sampling import sample_weights
 from specgate.types import Proposal, SparseDistribution
 from tests.support.models import KnownModel, Mix
 from tests.support.transfers import Transfers
-from verifier_svc import acceptance
-from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection, sample_target
+from verifier_svc.acceptance import Acceptance, accept_agreeing, accept_by_rejection
 
 Accept = Callable[[torch.Tensor, Proposal, int, int], Acceptance]
 Text = tuple[int, ...]
@@ -194,65 +193,6 @@ def test_a_draft_that_stops_after_its_unsure_token_or_proposes_nothing_is_exact(
     assert {len(proposal) for _, proposal in stopped_when_unsure(Pair(3, 0), 3)} == {1, 2, 3}
     assert joint_law_error(accept_by_rejection, Pair(3, 0), 3, stopped_when_unsure) < EXACT
     assert joint_law_error(accept_by_rejection, Pair(4, 3), 1, nothing) < EXACT
-
-
-# What must not pass. Each of these was shipped by somebody.
-
-
-def with_the_plain_target(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
-    """After a rejection sample the target, not what the draft leaves of it."""
-    accepted, token_id = accept_by_rejection(target_probs, proposal, seed, position)
-    if accepted < len(proposal):
-        token_id = sample_target(target_probs[accepted], seed, position + accepted)
-    return Acceptance(accepted, token_id)
-
-
-def with_one_number_for_all(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
-    """Draw the recovered token with the number that rejected the draft's."""
-    with pytest.MonkeyPatch.context() as patch:
-        drawn = noise.uniform
-        patch.setattr(noise, "uniform", lambda key, counter=0: drawn((key[0], Purpose.ACCEPT), counter))
-        return accept_by_rejection(target_probs, proposal, seed, position)
-
-
-def with_the_full_softmax(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
-    """Compare with the draft's probabilities before it was cut to its top, which is what was sampled."""
-
-    def as_it_was(shipped: SparseDistribution) -> torch.Tensor:
-        return torch.tensor(shipped.probs, dtype=torch.float64)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(acceptance, "normalised", as_it_was)
-        return accept_by_rejection(target_probs, proposal, seed, position)
-
-
-def accept_always(target_probs: torch.Tensor, proposal: Proposal, seed: int, position: int) -> Acceptance:
-    return Acceptance(len(proposal), sample_target(target_probs[-1], seed, position + len(proposal)))
-
-
-@pytest.mark.parametrize(
-    "mutant", [with_the_plain_target, with_one_number_for_all, with_the_full_softmax, accept_always]
-)
-def test_a_wrong_rule_is_found_out(mutant: Accept) -> None:
-    assert joint_law_error(mutant, Pair(3, 0), 2) > 1e-3
-
-
-def drops_the_unsure_token(pair: Pair, gamma: int) -> Iterator[Drawn]:
-    """A sampled token is left out because the draft gave it a low probability."""
-    for probability, proposal in every_proposal(pair, gamma):
-        yield Drawn(probability, cut(proposal, unsure_at(proposal)))
-
-
-def used_only_when_early(pair: Pair, gamma: int) -> Iterator[Drawn]:
-    """A proposal counts only if it is ready in time, and the sure ones are ready sooner."""
-    for probability, proposal in every_proposal(pair, gamma):
-        yield Drawn(probability, Proposal() if unsure_at(cut(proposal, 1)) == 0 else proposal)
-
-
-@pytest.mark.parametrize("mutant", [drops_the_unsure_token, used_only_when_early])
-def test_a_proposal_that_is_chosen_by_its_values_is_found_out(mutant: Propose) -> None:
-    """The rule is right, and the text is wrong all the same."""
-    assert joint_law_error(accept_by_rejection, Pair(3, 0), 2, mutant) > 1e-3
 
 
 def test_equal_laws_are_never_rejected() -> None:

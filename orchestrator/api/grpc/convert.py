@@ -1,6 +1,7 @@
 """Domain <-> protobuf for the public API. What arrives is checked here or where the request is made."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from orchestrator.api.choices import check_num_choices
 from orchestrator.api.settings.settings import Defaults
@@ -15,24 +16,12 @@ from specgate.types import MAX_STOP_TOKEN_IDS, TokenSource
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import types_pb2
 
-_GATES = {
-    pb.GATE_NONE: Gate.NONE,
-    pb.GATE_TARGET_CONFIDENCE: Gate.TARGET_CONFIDENCE,
-    pb.GATE_DRAFT_CONFIDENCE: Gate.DRAFT_CONFIDENCE,
-    pb.GATE_AUTO: Gate.AUTO,
-}
-_SOURCES = {
-    TokenSource.ACCEPTED: pb.TOKEN_SOURCE_ACCEPTED,
-    TokenSource.RECOVERED: pb.TOKEN_SOURCE_RECOVERED,
-    TokenSource.BONUS: pb.TOKEN_SOURCE_BONUS,
-    TokenSource.SOLO: pb.TOKEN_SOURCE_SOLO,
-    TokenSource.ACCEPTED_LAYER_SKIP: pb.TOKEN_SOURCE_ACCEPTED_LAYER_SKIP,
-    TokenSource.ACCEPTED_SUFFIX: pb.TOKEN_SOURCE_ACCEPTED_SUFFIX,
-}
+_GATES = {pb.Gate.Value(f"GATE_{gate.name}"): gate for gate in Gate}
+_SOURCES = {source: pb.TokenSource.Value(f"TOKEN_SOURCE_{source.name}") for source in TokenSource}
 
 
 def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> GenerationRequest:
-    """Return the request, its prompt still empty; what ``params`` leaves open is the default.
+    """Return the request without its prompt. What ``params`` leaves out gets its default.
 
     Raises:
         InvalidArgument: a value is outside its range; names the field.
@@ -71,44 +60,40 @@ def _gate(params: pb.GenerationParams, defaults: Defaults) -> Gate:
 
 
 def _gate_threshold(params: pb.GenerationParams, gate: Gate, defaults: Defaults) -> float | None:
-    """Return the threshold; the default one belongs to the default gate alone."""
+    """Return the threshold. The default threshold belongs to the default gate only."""
     if params.HasField("gate_threshold"):
         return shortest_float(params.gate_threshold)
     return defaults.gate_threshold if gate is defaults.gate else None
 
 
 def num_choices(params: pb.GenerationParams) -> int:
-    """Return how many choices are wanted. Raises InvalidArgument: none, or too many."""
+    """Return the number of choices. Raises InvalidArgument: it is 0 or too large."""
     n = params.n if params.HasField("n") else 1
     check_num_choices(1, n)
     return n
 
 
-def delta_to_pb(delta: Delta, stats: GenerationStats, index: int = 0) -> pb.GenerateStreamResponse:
-    """Return the wire's message for choice ``index``; ``stats`` go with its last delta alone."""
-    return pb.GenerateStreamResponse(
-        text=delta.text,
-        token_ids=delta.token_ids,
-        sources=[_SOURCES[source] for source in delta.sources],
-        logprobs=map(token_logprobs_to_pb, delta.logprobs),
-        finish_reason=finish_reason_to_pb(delta.finish_reason),
-        stats=stats_to_pb(stats) if delta.finish_reason is not None else None,
-        prompt_logprobs=map(token_logprobs_to_pb, delta.prompt_logprobs),
-        index=index,
-    )
+def delta_to_pb(delta: Delta, index: int = 0) -> pb.GenerateStreamResponse:
+    """Return the wire's message for choice ``index``."""
+    return pb.GenerateStreamResponse(index=index, **_fields([delta]))
 
 
-def deltas_to_pb(deltas: Sequence[Delta], stats: GenerationStats) -> pb.GenerateResponse:
+def deltas_to_pb(deltas: Sequence[Delta]) -> pb.GenerateResponse:
     """Return all deltas of a request, at least one, as one message."""
-    return pb.GenerateResponse(
-        text="".join(delta.text for delta in deltas),
-        token_ids=[token_id for delta in deltas for token_id in delta.token_ids],
-        sources=[_SOURCES[source] for delta in deltas for source in delta.sources],
-        logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.logprobs],
-        finish_reason=finish_reason_to_pb(deltas[-1].finish_reason),
-        stats=stats_to_pb(stats),
-        prompt_logprobs=[token_logprobs_to_pb(entry) for delta in deltas for entry in delta.prompt_logprobs],
-    )
+    return pb.GenerateResponse(**_fields(deltas))
+
+
+def _fields(deltas: Sequence[Delta]) -> dict[str, Any]:
+    last = deltas[-1]
+    return {
+        "text": "".join(delta.text for delta in deltas),
+        "token_ids": [token_id for delta in deltas for token_id in delta.token_ids],
+        "sources": [_SOURCES[source] for delta in deltas for source in delta.sources],
+        "logprobs": [token_logprobs_to_pb(one) for delta in deltas for one in delta.logprobs],
+        "finish_reason": finish_reason_to_pb(last.finish_reason),
+        "stats": None if last.stats is None else stats_to_pb(last.stats),
+        "prompt_logprobs": [token_logprobs_to_pb(one) for delta in deltas for one in delta.prompt_logprobs],
+    }
 
 
 def stats_to_pb(stats: GenerationStats) -> pb.GenerationStats:

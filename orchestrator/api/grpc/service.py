@@ -9,17 +9,16 @@ from urllib.parse import unquote
 
 import grpc
 
-from orchestrator.api.choices import Choices, choices_of
-from orchestrator.api.grpc.authorization import KeyInterceptor
+from orchestrator.api.choices import choices_of
 from orchestrator.api.grpc.convert import delta_to_pb, deltas_to_pb, num_choices, request_from_pb
 from orchestrator.api.grpc.prompts import encoded_prompt
-from orchestrator.api.keys.client import ADDRESS
-from orchestrator.api.keys.keyring import Keyring
+from orchestrator.api.keys.keyring import ADDRESS, CALLER, Keyring
 from orchestrator.api.request_queue import OTHER_BYTES, RequestQueue
 from orchestrator.api.settings.listen import Listen
-from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest
 from specgate.errors import SpecgateError
 from specgate.rpc.channel import MAX_MESSAGE_BYTES
+from specgate.rpc.interceptors import AnyBehaviour, Behaviour, Context, ServiceInterceptor, metadata_of, run_handler
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import for_client
@@ -29,25 +28,25 @@ from specgate.v1 import generation_service_pb2_grpc
 
 SERVICE = "specgate.v1.GenerationService"
 TOKEN_BYTES = 16
-"""Of a prompt, on the average: an id takes up to 5, a token of text seldom more than 8. The event loop reads a message
-in one go, and 2 MiB of the smallest fields keep it busy for 50 ms."""
+"""Bytes a prompt token: an id takes up to 5, a token of text seldom more than 8. The event loop reads a message at
+once, and 2 MiB of the smallest fields take 50 ms."""
 
 
 class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
-    """Prompts in, deltas out. A call that ends early, in whatever way, frees both its sessions."""
+    """Prompts in, deltas out. A call that ends early frees both its sessions."""
 
     def __init__(self, request_queue: RequestQueue) -> None:
         self._request_queue = request_queue
 
     async def GenerateStream(self, request: pb.GenerateStreamRequest, context: Any) -> None:
         """Write the deltas as they are committed."""
-        choices = Choices(self._request_queue, await self._read(request, context))
+        requests = await self._read(request, context)
         num_sent, pace = 0, self._request_queue.read_pace()
-        async with aclosing(choices.deltas()) as deltas:
+        async with aclosing(self._request_queue.deltas(requests)) as deltas:
             try:
                 async for index, delta in deltas:
                     # gRPC itself would wait for ever for a client that reads nothing.
-                    convert = partial(delta_to_pb, delta, choices.stats[index], index)
+                    convert = partial(delta_to_pb, delta, index)
                     response = await self._request_queue.beside(convert, delta.size)
                     await pace.write(context.write(response), len(delta.token_ids))
                     num_sent += len(delta.token_ids)
@@ -58,13 +57,12 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
                 raise _after(num_sent, for_client(error)) from None
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
-        """Answer when all is done."""
+        """Return the whole answer."""
         requests = await self._read(request, context)
-        choices = Choices(self._request_queue, requests)
         deltas: list[list[Delta]] = [[] for _ in requests]
-        async for index, delta in choices.deltas():
+        async for index, delta in self._request_queue.deltas(requests):
             deltas[index].append(delta.without_records())
-        convert = partial(_answer, deltas, choices.stats)
+        convert = partial(_answer, deltas)
         return await self._request_queue.beside(convert, sum(delta.size for own in deltas for delta in own))
 
     async def _read(
@@ -85,30 +83,52 @@ class GenerationServicer(generation_service_pb2_grpc.GenerationServiceServicer):
 
 
 def _address(peer: str) -> str:
-    """Return the IP address in gRPC's word for a peer, such as ``ipv4:127.0.0.1:9`` or ``ipv6:%5B::1%5D:9``."""
+    """Return the IP address of a peer as gRPC names it, such as ``ipv4:127.0.0.1:9`` or ``ipv6:%5B::1%5D:9``."""
     return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
-def _answer(deltas: Sequence[Sequence[Delta]], stats: Sequence[GenerationStats]) -> pb.GenerateResponse:
-    first, *others = map(deltas_to_pb, deltas, stats)
+def _answer(deltas: Sequence[Sequence[Delta]]) -> pb.GenerateResponse:
+    first, *others = map(deltas_to_pb, deltas)
     first.others.extend(others)
     return first
 
 
 def _after(num_sent: int, error: SpecgateError) -> SpecgateError:
-    """Return ``error`` with the index of the last token that went out in its message."""
+    """Return ``error`` with the index of the last token sent in its message."""
     if num_sent:
         error.args = (f"{error}; the last token sent has index {num_sent - 1}",)
     return error
+
+
+class KeyInterceptor(ServiceInterceptor):
+    """Refuses calls of ``service`` that show no good key; others run with ``CALLER`` set.
+
+    Health and reflection need none.
+    """
+
+    def __init__(self, service: str, keyring: Keyring) -> None:
+        super().__init__(service)
+        self._keyring = keyring
+
+    def wrapped(self, behaviour: AnyBehaviour, method: str, call: grpc.HandlerCallDetails) -> Behaviour:
+        """Return a behaviour that checks the key before it reads the request."""
+        shown = metadata_of(call, "authorization")
+
+        async def run(request: Any, context: Context) -> Any:
+            # gRPC runs each call in a task of its own, whose context ends with it.
+            CALLER.set(self._keyring.caller_of(shown))
+            return await run_handler(behaviour, request, context)
+
+        return run
 
 
 class GrpcApi:
     """One listening server over a request queue, from ``start`` to ``drain``.
 
     Args:
-        keyring: whose keys calls need; None asks for none.
+        keyring: the keys that calls need; None if they need none.
         reuse_port: share the port with other replicas on this node.
-        drain_s: how long running calls may go on after a drain began.
+        drain_s: seconds that running calls may go on after a drain began.
 
     Raises:
         InvalidArgument: ``listen`` is beyond loopback with neither TLS nor consent.
@@ -146,7 +166,7 @@ class GrpcApi:
         await self._server.set_ready()
 
     async def drain(self) -> None:
-        """Refuse new calls, let the running ones end within ``drain_s``, abort the rest, stop listening."""
+        """Refuse new calls, let running ones end within ``drain_s`` seconds, abort the others, stop listening."""
         await self._server.drain()
 
 

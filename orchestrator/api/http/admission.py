@@ -1,4 +1,4 @@
-"""From a client's request to a ``GenerationRequest``: encode the prompt, fill in defaults, refuse in its own words."""
+"""From a client's request to a ``GenerationRequest``: encode the prompt, add defaults, refuse by the client's field."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,11 +6,11 @@ from typing import Protocol
 
 from orchestrator.api.choices import check_num_choices, choices_of
 from orchestrator.api.http.chat import ChatRequest, Message
-from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.errors import ApiError, with_client_field
 from orchestrator.api.http.requests import CompletionRequest, GenerateRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
-from orchestrator.api.http.tools.request import Tool
-from orchestrator.api.http.tools.use import ToolUse
+from orchestrator.api.http.tool_request import Tool
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
@@ -19,35 +19,23 @@ from specgate.rpc.validate import check_token_ids
 from specgate.types import Grammar, ModelInfo, SamplingParams
 
 Asked = CompletionRequest | ChatRequest | ResponsesRequest
-SAMPLING_FIELDS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-)
 
 
 async def admissible(
     params: Asked, request_queue: RequestQueue, tool_use: ToolUse | None = None
 ) -> list[GenerationRequest]:
-    """Return what the request queue is asked for: as many choices for each prompt, in order, as the client wants.
+    """Return the requests for the queue: for each prompt, in order, as many choices as the client wants.
 
     Raises:
         ApiError: 404 for another model's name, 400 where prompt and answer pass the context length, or see
             ``ToolUse.grammar``.
         InvalidArgument: a value is out of its range, or the answer's grammar cannot be used; the field is named as the
             client names it.
-        TooManySessions, ServiceUnavailable: the request queue takes nobody now; before anything is encoded.
     """
     check_model(params.model, request_queue)
     try:
         num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
         check_num_choices(num_prompts, params.num_copies)
-        request_queue.check_room(num_prompts * params.num_copies)
         if tool_use is None:
             grammar = await request_queue.beside(lambda: params.grammar, params.num_bytes)
             grammar = await request_queue.checked(grammar)
@@ -58,11 +46,11 @@ async def admissible(
         requests = [_generation_request(params, prompt, grammar, shown, request_queue) for prompt in prompts]
         return choices_of(requests, params.num_copies)
     except InvalidArgument as error:
-        raise in_words_of(error, params.names) from None
+        raise with_client_field(error, params.names) from None
 
 
 def check_model(name: str | None, request_queue: RequestQueue) -> None:
-    """Raise ApiError, 404, unless ``name`` is the served model's, or not said."""
+    """Raise ApiError, 404, unless ``name`` is the served model's, or None."""
     if name not in (None, request_queue.model_name):
         problem = f"the model {name!r} is not served here; {request_queue.model_name!r} is"
         raise ApiError(404, problem, param="model", code="model_not_found")
@@ -90,14 +78,14 @@ def _encode_texts(texts: Sequence[str], adds: bool, tokenizer: TextTokenizer) ->
 
 
 def _known_ids(lists: Sequence[Sequence[int]], target: ModelInfo) -> list[tuple[int, ...]]:
-    """Return prompts of ids, which may be decoded for their echo before anybody else looks at them."""
+    """Return prompts of ids, checked: their echo decodes them before anything else checks them."""
     for token_ids in lists:
         check_token_ids("prompt", token_ids, target.vocab_size)
     return [tuple(token_ids) for token_ids in lists]
 
 
-class Chat(Protocol):
-    """What is asked about a conversation, whatever the endpoint."""
+class ChatFields(Protocol):
+    """The fields of a conversation, whatever the endpoint."""
 
     @property
     def messages(self) -> Sequence[Message] | None: ...
@@ -109,8 +97,8 @@ class Chat(Protocol):
     def continue_final_message(self) -> bool | None: ...
 
 
-def encode_chat(chat: Chat, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
-    """Return the ids of a chat. An assistant's turn is begun behind it unless its last message is to go on."""
+def encode_chat(chat: ChatFields, tools: Sequence[Tool], tokenizer: TextTokenizer) -> tuple[int, ...]:
+    """Return the ids of a chat. An assistant's turn begins after it, unless its last message is to be continued."""
     continued = bool(chat.continue_final_message)
     return tokenizer.encode_chat(
         [message.for_template() for message in chat.messages or ()],
@@ -121,10 +109,10 @@ def encode_chat(chat: Chat, tools: Sequence[Tool], tokenizer: TextTokenizer) -> 
 
 
 def _length(params: GenerateRequest, num_prompt_tokens: int, request_queue: RequestQueue) -> int:
-    """Return how many tokens may be emitted: what the client says, else the default as far as the context reaches."""
+    """Return how many tokens may be emitted: what the client wants, else the default as far as the context reaches."""
     context_length = request_queue.target_info.context_length
     field, wanted = params.length or (params.prompt_field, request_queue.default_max_tokens(num_prompt_tokens))
-    # An answer without a token takes the room of one that is not told.
+    # For an answer without tokens one is decoded, and not sent.
     room = max(wanted, 1)
     if num_prompt_tokens + room <= context_length:
         return wanted
@@ -143,16 +131,15 @@ def _generation_request(
     shown_token_ids: frozenset[int],
     request_queue: RequestQueue,
 ) -> GenerationRequest:
-    # One token is decoded in any case; where none is asked for it is left out of the answer.
+    # One token is always decoded. If the client wants none, the answer leaves it out.
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
     defaults = request_queue.defaults
-    said = {name: value for name in SAMPLING_FIELDS if (value := getattr(params, name)) is not None}
     gate = defaults.gate if params.gate is None else params.gate
-    # A threshold belongs to its gate: the default one says nothing to another gate.
+    # A threshold belongs to its gate: the default one is for the default gate only.
     threshold = defaults.gate_threshold if gate is defaults.gate else None
     return GenerationRequest(
         prompt_token_ids=prompt,
-        sampling=SamplingParams(**said),
+        sampling=SamplingParams.from_fields_of(params),
         max_tokens=max_tokens,
         seed=params.seed,
         stop=tuple(params.stop or ()),
@@ -174,11 +161,11 @@ def _generation_request(
 
 
 async def echoed_texts(params: Asked, prompts: Sequence[Sequence[int]], request_queue: RequestQueue) -> list[str]:
-    """Return what the text of each prompt's choices begins with: the prompt, where it is to be echoed."""
+    """Return what the text of each prompt's choices begins with: the prompt, if it is to be echoed."""
     tokenizer = request_queue.orchestrator.tokenizer
     if not isinstance(params, CompletionRequest) or not params.echoes or tokenizer is None:
         return [""] * len(prompts)
-    # Where nothing follows that completes an unfinished character, it is the prompt's.
+    # An unfinished character at the prompt's end is the prompt's if no answer completes it.
     text_of = tokenizer.decode if params.emits_nothing else tokenizer.prompt_text
     read = partial(text_of, skip_special_tokens=params.skips_special_tokens)
 

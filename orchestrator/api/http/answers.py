@@ -2,17 +2,17 @@
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orchestrator.api.http.choice import Body, ChatChoice, Choice, CompletionChoice
+from orchestrator.api.http.choice import AnswerChoice, Body, ChatChoice, CompletionChoice
 from orchestrator.api.http.logprobs import TokenTexts, prompt_logprobs
 from orchestrator.api.http.metrics import usage
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.decode.request import Delta
 
 Prompt = tuple[Sequence[int], str]
-"""Its token ids, and what a text begins with that begins with it."""
+"""Its token ids, and the text that its choices begin with."""
 
 
 class OpenAIAnswer:
@@ -21,31 +21,36 @@ class OpenAIAnswer:
     Args:
         params: what the client asked for, extras included.
         text_of: names tokens beside their log-probabilities.
+        choice: makes a choice in place of the class's own.
     """
 
     id_prefix: ClassVar[str]
     whole_object: ClassVar[str]
     chunk_object: ClassVar[str]
-    choice: ClassVar[type[Choice]]
+    choice: ClassVar[type[AnswerChoice]]
     ends_with_done: ClassVar[bool] = True
 
-    def __init__(self, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenTexts) -> None:
+    def __init__(
+        self,
+        params: GenerateRequest,
+        prompts: Sequence[Prompt],
+        text_of: TokenTexts,
+        choice: Callable[..., AnswerChoice] | None = None,
+    ) -> None:
         self._params = params
         self._prompts = prompts
         self._text_of = text_of
         copies = [prompt for prompt in prompts for _ in range(params.num_copies)]
-        self._choices = [self._new_choice(index, prompt) for index, prompt in enumerate(copies)]
+        make = choice or self.choice
+        self._choices = [make(index, params, *prompt, text_of) for index, prompt in enumerate(copies)]
         self._has_begun = False
         self._cached_tokens = 0
-        """Of each prompt those that its first choice shares: another one may share what the first has computed."""
+        """Those of each prompt's first choice. A later choice may share what the first has computed."""
         self._root = {
             "id": self.id_prefix + secrets.token_hex(12),
             "created": int(time.time()),
             "model": params.model,
         }
-
-    def _new_choice(self, index: int, prompt: Prompt) -> Choice:
-        return self.choice(index, self._params, *prompt, self._text_of)
 
     @property
     def num_sent(self) -> int:
@@ -71,7 +76,7 @@ class OpenAIAnswer:
             self._has_begun = True
 
     def closing(self, metrics: Mapping[str, Any]) -> Iterator[Body]:
-        """Yield what comes after the last delta's chunks: usage and metrics, where the client wants them."""
+        """Yield what follows the last delta's chunks: usage and metrics, if the client wants them."""
         if self._params.include_usage:
             yield self._body(self.chunk_object, []) | {"usage": self._usage(), "metrics": metrics}
 
@@ -86,14 +91,14 @@ class OpenAIAnswer:
         return {**self._root, "object": kind, "choices": choices}
 
     def _with_prompts(self, body: Body) -> Body:
-        """Add the prompt's token ids where they are asked for; of several prompts a list of lists."""
+        """Add the prompt's token ids if they are wanted: a list of lists for several prompts."""
         if not self._params.return_token_ids:
             return body
         token_ids = [token_ids for token_ids, _ in self._prompts]
         return body | {"prompt_token_ids": token_ids[0] if len(token_ids) == 1 else token_ids}
 
     def _prompt_extras(self, deltas: Sequence[Sequence[Delta]]) -> Body:
-        """Return what a whole answer tells of its one prompt."""
+        """Return what a whole answer reports of its one prompt."""
         return {}
 
 
@@ -116,5 +121,5 @@ class ChatAnswer(OpenAIAnswer):
     def _prompt_extras(self, deltas: Sequence[Sequence[Delta]]) -> Body:
         if self._params.prompt_logprobs is None:
             return {}
-        told = [one for delta in deltas[0] for one in delta.prompt_logprobs]
-        return {"prompt_logprobs": prompt_logprobs(self._prompts[0][0], told, self._text_of)}
+        logprobs = [one for delta in deltas[0] for one in delta.prompt_logprobs]
+        return {"prompt_logprobs": prompt_logprobs(self._prompts[0][0], logprobs, self._text_of)}

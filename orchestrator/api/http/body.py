@@ -2,8 +2,11 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, TypeVar
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TypeVar
 
 from fastapi import Request
 from pydantic import ValidationError
@@ -14,7 +17,7 @@ from specgate.errors import ResourceExhausted
 
 MAX_BODY_BYTES = 8 << 20
 MAX_PENDING_BYTES = 256 << 20
-"""Of all bodies that are being read. Connections alone do not bound that: there may be a thousand."""
+"""Of all bodies that arrive at a time. There may be a thousand connections."""
 MAX_LENGTH_DIGITS = 20
 MAX_NAME_CHARACTERS = 64
 MAX_FIELDS = 1 << 15
@@ -22,7 +25,7 @@ MAX_FIELDS = 1 << 15
 FIELD = re.compile(rb'(?<!\\)"\s*:')
 """The end of a field's name. Within a string a quote is escaped."""
 SMALL_BODY_BYTES = 16 << 10
-"""Parsing more than this takes milliseconds in which no other request's tokens would leave."""
+"""Parsing more takes milliseconds in which no other request's tokens are sent."""
 CODES = {
     "extra_forbidden": "unknown_parameter",
     "missing": "missing_required_parameter",
@@ -33,6 +36,8 @@ CODES = {
 
 # One at a time: the interpreter runs no two of them at once.
 _PARSING = ThreadPoolExecutor(1, thread_name_prefix="parse")
+# Of all bodies in the process, which has one event loop.
+_PENDING = SimpleNamespace(num_bytes=0)
 
 Model = TypeVar("Model", bound=StrictBody)
 
@@ -43,65 +48,41 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     Raises:
         ApiError: 415 it is not declared as JSON, 413 it is longer than MAX_BODY_BYTES, 400 it is no JSON or not such
             a request; names the first field at fault.
-        ResourceExhausted: bodies of others fill the memory that there is for them.
+        ResourceExhausted: other bodies fill the memory for them.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # A web page may send any other type to a server on its reader's machine without being asked.
+    # A browser lets any web page send other types to a server on its reader's machine.
     if media_type != "application/json":
         raise ApiError(415, "the body must be sent with Content-Type: application/json")
-    async with _Body(request) as body:
+    async with _content_of(request) as body:
         if len(body) <= SMALL_BODY_BYTES:
             return _parse(model, body)
         return await asyncio.get_running_loop().run_in_executor(_PARSING, _parse, model, body)
 
 
-class _Body:
-    """A request's body, counted as long as the block lasts.
-
-    Raises:
-        ApiError, ResourceExhausted: see ``read_model``.
-    """
-
-    num_pending_bytes: ClassVar[int] = 0
-    """Of all bodies in the process, which has one event loop."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._content = bytearray()
-
-    async def __aenter__(self) -> bytes:
-        try:
-            await self._read()
-        except BaseException:
-            self._forget()
-            raise
-        return bytes(self._content)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._forget()
-
-    async def _read(self) -> None:
-        declared = self._request.headers.get("content-length", "0")
-        too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
-        if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
-            raise too_long
-        async for part in self._request.stream():
-            self._content += part
-            _Body.num_pending_bytes += len(part)
-            if len(self._content) > MAX_BODY_BYTES:
+@asynccontextmanager
+async def _content_of(request: Request) -> AsyncIterator[bytes]:
+    """Read a body, and count it among those that arrive as long as the block lasts."""
+    declared = request.headers.get("content-length", "0")
+    too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
+    if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
+        raise too_long
+    content = bytearray()
+    try:
+        async for part in request.stream():
+            content += part
+            _PENDING.num_bytes += len(part)
+            if len(content) > MAX_BODY_BYTES:
                 raise too_long
-            if _Body.num_pending_bytes > MAX_PENDING_BYTES:
+            if _PENDING.num_bytes > MAX_PENDING_BYTES:
                 raise ResourceExhausted("too many long requests arrive at a time; come back later")
-
-    def _forget(self) -> None:
-        _Body.num_pending_bytes -= len(self._content)
+        yield bytes(content)
+    finally:
+        _PENDING.num_bytes -= len(content)
 
 
 def _parse(model: type[Model], body: bytes) -> Model:
-    """Return a body as a ``model``; one of countless fields is refused unread.
-
-    To name all that is wrong with them would stop everybody else for seconds.
-    """
+    """Return a body as a ``model``. One of too many fields is refused unread: to name all faults takes seconds."""
     num_fields = sum(1 for _ in FIELD.finditer(body))
     if num_fields > MAX_FIELDS:
         raise ApiError(400, f"the body has {num_fields} fields; {MAX_FIELDS} are the most", code="invalid_value")

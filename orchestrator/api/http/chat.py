@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``: what a chat may be made of. Text and tools; media are refused by name."""
+"""``POST /v1/chat/completions``: what a chat may consist of. Text and tools; media are refused by name."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from orchestrator.api.chats import MAX_MESSAGES, turn
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
-from orchestrator.api.http.tools.request import (
+from orchestrator.api.http.tool_request import (
     MAX_CALLS,
     Tool,
     ToolCall,
@@ -19,7 +19,7 @@ from orchestrator.api.http.tools.request import (
 from specgate.errors import InvalidArgument
 
 Nothing = Annotated[list[None], Field(max_length=0)] | None
-"""A list where an empty one says as little as none."""
+"""A list that must be empty, which means the same as none."""
 
 
 class TextPart(StrictBody):
@@ -32,8 +32,8 @@ class TextPart(StrictBody):
 class Message(StrictBody):
     """One turn. Parts of text are joined by newlines. Null fields are those of an answer that is sent back.
 
-    An assistant's content may be null, as that of an answer of calls is, or of nothing; beside ``tool_calls`` it may be
-    left out. A tool's content is the result of one of them.
+    An assistant's content may be null, as in an answer of calls or an empty answer. Beside ``tool_calls`` it may be
+    left out. A tool's content is the result of a call.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -76,7 +76,7 @@ class Message(StrictBody):
         return self
 
     def for_template(self) -> dict[str, Any]:
-        """Return it as chat templates know it."""
+        """Return it as chat templates take it."""
         calls = [call.for_template() for call in self.tool_calls or ()]
         others = {"tool_calls": calls, "tool_call_id": self.tool_call_id}
         return turn(self.role, self.content, self.name) | {name: value for name, value in others.items() if value}
@@ -86,7 +86,7 @@ Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES,
 
 
 class ChatRequest(GenerateRequest):
-    """A conversation to go on with. ``add_generation_prompt`` and ``continue_final_message`` are vLLM's."""
+    """A conversation to continue. ``add_generation_prompt`` and ``continue_final_message`` are vLLM's."""
 
     prompt_field = "messages"
     logprobs_field = "top_logprobs"
@@ -140,21 +140,18 @@ class ChatRequest(GenerateRequest):
 
     @property
     def offered_tools(self) -> list[Tool]:
-        """What the model is told of, and may call."""
+        """The tools that the model sees, and may call."""
         return [] if self.tool_choice == "none" else self.tools or []
 
     @property
     def names(self) -> dict[str, str]:
-        """See ``GenerateRequest``."""
         return super().names | ({"grammar": "tools", "grammar.lark": "tools"} if self.offered_tools else {})
 
     @property
     def length(self) -> tuple[str, int] | None:
-        """See ``GenerateRequest``."""
         newer = self.max_completion_tokens
         return super().length if newer is None else ("max_completion_tokens", newer)
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """See ``GenerateRequest``."""
         return (self.top_logprobs or 0) if self.logprobs else None

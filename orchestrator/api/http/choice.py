@@ -20,13 +20,13 @@ Body = dict[str, Any]
 NOTHING = Delta((), ())
 
 
-class Choice:
-    """One choice as it grows. Its subclasses say what its content looks like.
+class AnswerChoice:
+    """One choice as it grows. Subclasses define the form of its content.
 
     Args:
-        params: what the client asked for, extras included.
+        params: the client's request.
         prompt_token_ids: of its prompt.
-        prompt_text: what its text begins with, where it begins with the prompt.
+        prompt_text: what its text begins with: the prompt if that is echoed, else nothing.
         text_of: names tokens beside their log-probabilities.
     """
 
@@ -57,7 +57,7 @@ class Choice:
         return body | self._prompt_extras(delta)
 
     def chunks(self, delta: Delta) -> Iterator[Body]:
-        """Yield the chunks that ``delta`` completes; what has no text yet waits for the next one, or for the end."""
+        """Yield the chunks that ``delta`` completes. Tokens without text yet wait for the next delta or the end."""
         delta = self._wanted(delta)
         if not self._has_opened:
             self._has_opened = True
@@ -72,19 +72,19 @@ class Choice:
             yield self._release(self._chunk_content(""), self._reason(delta.finish_reason))
 
     def _wanted(self, delta: Delta) -> Delta:
-        """Leave out the one token that is decoded where none is asked for: the prompt alone is."""
+        """Return ``delta`` without its one token if the client wants the prompt only."""
         if not self._params.emits_nothing:
             return delta
         reason = None if delta.finish_reason is None else FinishReason.LENGTH
         return replace(NOTHING, finish_reason=reason, prompt_logprobs=delta.prompt_logprobs)
 
     def _contents(self, delta: Delta) -> Iterator[Body]:
-        """Yield what the chunks hold that a delta's text completes."""
+        """Yield the contents of the chunks that a delta's text completes."""
         if delta.text:
             yield self._chunk_content(delta.text)
 
     def _reason(self, reason: str | None) -> str | None:
-        """Return what is said of the end, where ``reason`` is the decoder's."""
+        """Return the finish reason to send; ``reason`` is the decoder's."""
         return reason
 
     def _release(self, content: Body, finish_reason: str | None = None) -> Body:
@@ -94,7 +94,7 @@ class Choice:
         return self._entry(content, delta, finish_reason)
 
     def _entry(self, content: Body, delta: Delta, finish_reason: str | None, first: Delta | None = None) -> Body:
-        """Return a choice's entry; ``first`` has what is told of the prompt, where that goes in front."""
+        """Return a choice's entry. ``first`` has the prompt's log-probabilities, if they come first."""
         return {
             "index": self._index,
             **content,
@@ -114,12 +114,12 @@ class Choice:
         return extras
 
     def _opening(self, delta: Delta) -> Iterator[Body]:
-        """Yield what comes before the first delta's chunk."""
+        """Yield what precedes the first delta's chunk."""
         if self._params.return_token_ids:
             yield self._entry(self._chunk_content(""), NOTHING, None)
 
     def _prompt_extras(self, delta: Delta) -> Body:
-        """Return what a whole choice tells of its prompt beside its text."""
+        """Return what a whole choice reports of its prompt beside its text."""
         return {}
 
     def _whole_content(self, text: str) -> Body:
@@ -132,12 +132,14 @@ class Choice:
         raise NotImplementedError
 
 
-class CompletionChoice(Choice):
-    """Of a ``text_completion``, whole and in chunks."""
+class CompletionChoice(AnswerChoice):
+    """A choice of a ``text_completion``, whole and in chunks."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._told = CompletionLogprobs(self._text_of, () if self._params.echoes else self._prompt_token_ids)
+        self._completion_logprobs = CompletionLogprobs(
+            self._text_of, () if self._params.echoes else self._prompt_token_ids
+        )
 
     def _whole_content(self, text: str) -> Body:
         return {"text": text}
@@ -154,8 +156,8 @@ class CompletionChoice(Choice):
     def _prompt_extras(self, delta: Delta) -> Body:
         if self._params.prompt_logprobs is None:
             return {}
-        told = trimmed(delta.prompt_logprobs, self._params.prompt_logprobs)
-        return {"prompt_logprobs": prompt_logprobs(self._prompt_token_ids, told, self._text_of)}
+        logprobs = trimmed(delta.prompt_logprobs, self._params.prompt_logprobs)
+        return {"prompt_logprobs": prompt_logprobs(self._prompt_token_ids, logprobs, self._text_of)}
 
     def _logprobs(self, delta: Delta, first: Delta | None) -> Body | None:
         token_ids: tuple[int, ...] = delta.token_ids
@@ -163,11 +165,11 @@ class CompletionChoice(Choice):
         if self._params.echoes and self._params.num_top_logprobs is not None and first is not None:
             token_ids = (*self._prompt_token_ids, *token_ids)
             logprobs = (None, *trimmed(first.prompt_logprobs, self._params.num_top_logprobs), *logprobs)
-        return self._told.next(token_ids, logprobs)
+        return self._completion_logprobs.next(token_ids, logprobs)
 
 
-class ChatChoice(Choice):
-    """Of a ``chat.completion`` and its chunks: the first one names the role."""
+class ChatChoice(AnswerChoice):
+    """A choice of a ``chat.completion`` and its chunks. The first chunk names the role."""
 
     def _opening(self, delta: Delta) -> Iterator[Body]:
         yield self._entry({"delta": {"role": "assistant", "content": ""}}, NOTHING, None)

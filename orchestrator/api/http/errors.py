@@ -54,7 +54,7 @@ class ApiError(HTTPException):
 
 
 def error_body(error: Exception) -> dict[str, Any]:
-    """Return what a client may be told of ``error``; what we did not raise on purpose becomes an id to quote."""
+    """Return the body that reports ``error`` to a client. An unexpected error is reported by an id only."""
     return _http_body(error) if isinstance(error, HTTPException) else _body(for_client(error))
 
 
@@ -66,14 +66,14 @@ def error_response(error: Exception) -> JSONResponse:
     return JSONResponse(_body(known), _status_and_type(known)[0], _hint_header(known))
 
 
-def in_words_of(error: InvalidArgument, names: Mapping[str, str]) -> InvalidArgument:
-    """Return ``error`` with its field as the client calls it; of ``logit_bias[5]`` and ``stop (strings)`` the field.
+def with_client_field(error: InvalidArgument, names: Mapping[str, str]) -> InvalidArgument:
+    """Return ``error`` with the client's name of its field; ``logit_bias[5]`` becomes ``logit_bias``.
 
     Args:
-        names: the client's name by ours, where they differ.
+        names: the client's name by ours, for names that differ.
     """
     field = re.split(r" \(|\[", error.field)[0]
-    # Of several beginnings of the field the longest.
+    # The longest name that the field begins with.
     known = [name for name in names if field == name or field.startswith(f"{name}.")]
     if known:
         ours = max(known, key=len)
@@ -94,8 +94,8 @@ def _body(error: SpecgateError) -> dict[str, Any]:
 
 
 def _shape(message: str, kind: str, param: str | None, code: str | None) -> dict[str, Any]:
-    told = {"message": message, "type": kind, "param": param, "code": code}
-    return {"error": told | ({"request_id": request_id} if (request_id := REQUEST_ID.get()) else {})}
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return {"error": error | ({"request_id": request_id} if (request_id := REQUEST_ID.get()) else {})}
 
 
 def _status_and_type(error: SpecgateError) -> tuple[int, str]:
@@ -103,7 +103,7 @@ def _status_and_type(error: SpecgateError) -> tuple[int, str]:
 
 
 def _hint_header(error: SpecgateError) -> dict[str, str] | None:
-    """Return the header that says when to come back, in whole seconds, or how to show a key."""
+    """Return the header that says when to try again, in whole seconds, or how to send a key."""
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
     return None if error.retry_after_s is None else {"Retry-After": str(max(1, math.ceil(error.retry_after_s)))}

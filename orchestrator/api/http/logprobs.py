@@ -10,14 +10,14 @@ from orchestrator.decode.text import REPLACEMENT, TextTokenizer
 from specgate.types import TokenLogprobs
 
 LOWEST = -9999.0
-"""What stands for minus infinity, which JSON does not have."""
+"""Stands for minus infinity, which JSON does not have."""
 
 
 class TokenTexts:
     """Names tokens by their text, or by their id where there is no tokenizer.
 
     Args:
-        skip_special_tokens: the text that they are of has no special tokens.
+        skip_special_tokens: whether the answer's text leaves out special tokens.
     """
 
     def __init__(self, tokenizer: TextTokenizer | None, *, skip_special_tokens: bool = True) -> None:
@@ -30,12 +30,12 @@ class TokenTexts:
         return f"token_id:{token_id}" if self._text_of is None else self._text_of(token_id, is_first=is_first)
 
     def num_skipped(self, token_ids: Sequence[int]) -> int:
-        """Return how many of them are before the first one that has text."""
+        """Return the number of tokens before the first one that has text."""
         return next((i for i, token_id in enumerate(token_ids) if token_id not in self.skipped), len(token_ids))
 
 
 def chat_logprobs(delta: Delta, text_of: TokenTexts) -> dict[str, Any] | None:
-    """Return the ``logprobs`` of a chat's choice, None where none were asked for."""
+    """Return the ``logprobs`` of a chat's choice, None if none are wanted."""
     if not delta.logprobs:
         return None
     content = [
@@ -56,7 +56,7 @@ class CompletionLogprobs:
     """The ``logprobs`` of a completion's choice, part by part.
 
     Args:
-        before: tokens whose text the choice's goes on with, and does not have in it.
+        before: tokens that precede the choice's text and are not in it.
     """
 
     def __init__(self, text_of: TokenTexts, before: Sequence[int]) -> None:
@@ -65,10 +65,10 @@ class CompletionLogprobs:
         self._has_text_before = text_of.num_skipped(before) < len(before)
 
     def next(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None]) -> dict[str, Any] | None:
-        """Return those of the next tokens, None where none were asked for.
+        """Return those of the next tokens, None if none are wanted.
 
         Args:
-            logprobs: one a token; None: of a token with nothing before it.
+            logprobs: one a token; None for a token with nothing before it.
         """
         if not logprobs:
             return None
@@ -90,12 +90,12 @@ class CompletionLogprobs:
 
 
 def _by_text(token: str, logprobs: TokenLogprobs, text_of: Callable[[int], str]) -> dict[str, float]:
-    """Return the likeliest tokens and the emitted one; where two read the same, the likelier."""
-    told = {token: max(logprobs.logprob, LOWEST)}
+    """Return the likeliest tokens and the emitted one by text. Of two with the same text the likelier stays."""
+    by_text = {token: max(logprobs.logprob, LOWEST)}
     for token_id, logprob in logprobs.top:
         text = text_of(token_id)
-        told[text] = max(logprob, told.get(text, LOWEST))
-    return told
+        by_text[text] = max(logprob, by_text.get(text, LOWEST))
+    return by_text
 
 
 def trimmed(logprobs: Sequence[TokenLogprobs], num_top: int | None) -> list[TokenLogprobs]:
@@ -106,19 +106,19 @@ def trimmed(logprobs: Sequence[TokenLogprobs], num_top: int | None) -> list[Toke
 def prompt_logprobs(
     token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], text_of: TokenTexts
 ) -> list[dict[str, Any] | None]:
-    """Return vLLM's ``prompt_logprobs``: of each token of the prompt, by token id, its own and those of the likeliest.
+    """Return vLLM's ``prompt_logprobs``: for each prompt token, by token id, its own and those of the likeliest tokens.
 
-    The first one has none. ``rank`` is null where a token is not among the likeliest ones that were asked for.
+    The first token has none. ``rank`` is null for a token that is not among the likeliest ones.
     """
     first = text_of.num_skipped(token_ids)
-    told = enumerate(zip(token_ids[1:], logprobs, strict=True), 1)
-    return [None, *(_by_id(token_id, one, partial(text_of, is_first=i <= first)) for i, (token_id, one) in told)]
+    pairs = enumerate(zip(token_ids[1:], logprobs, strict=True), 1)
+    return [None, *(_by_id(token_id, one, partial(text_of, is_first=i <= first)) for i, (token_id, one) in pairs)]
 
 
 def _by_id(token_id: int, logprobs: TokenLogprobs, text_of: Callable[[int], str]) -> dict[str, Any]:
     ranked = {one: (rank, logprob) for rank, (one, logprob) in enumerate(logprobs.top, 1)}
-    told = {token_id: (None, logprobs.logprob)} | ranked
+    entries = {token_id: (None, logprobs.logprob)} | ranked
     return {
         str(one): {"logprob": max(logprob, LOWEST), "rank": rank, "decoded_token": text_of(one)}
-        for one, (rank, logprob) in told.items()
+        for one, (rank, logprob) in entries.items()
     }

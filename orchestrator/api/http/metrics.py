@@ -1,47 +1,43 @@
-"""What an answer tells of its own making: ``usage`` as OpenAI has it, ``metrics`` as vLLM does, and counts of ours."""
+"""Counts and times of an answer: ``usage`` as OpenAI has it, ``metrics`` as vLLM does, and counts of ours."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import reduce
 from operator import add
 from typing import Any
 
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.types import RoundRecord
 
 
 class Timing:
-    """When one request came, was let in, and had its first and its last delta read. In seconds of ``clock``."""
+    """When one answer's request came, had its turn, and had its first and its last tokens committed. In seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._came = clock()
-        self._let_in: float | None = None
-        self._first: float | None = None
-        self._last = self._came
+    def __init__(self) -> None:
+        self._came_s = self._turn_s = self._last_s = 0.0
+        self._first_s: float | None = None
 
-    def let_in(self) -> None:
-        """The turn of the request, or of its first choice, has come."""
-        self._let_in = self._clock() if self._let_in is None else self._let_in
+    def on_turn(self, came_s: float, turn_s: float) -> None:
+        """Take over the times of the first choice whose turn has come."""
+        if not self._turn_s:
+            self._came_s, self._turn_s = came_s, turn_s
 
-    def delta(self) -> None:
-        """A delta was read."""
-        self._last = self._clock()
-        self._first = self._last if self._first is None else self._first
+    def on_delta(self, delta: Delta) -> None:
+        """Take over when the tokens were committed."""
+        self._last_s = delta.committed_s
+        self._first_s = self._last_s if self._first_s is None else self._first_s
 
     def summary(self, num_tokens: int) -> dict[str, float | None]:
         """Return vLLM's per-request times, in milliseconds, and tokens per second.
 
         ``tokens_per_second`` is taken from the request's turn to its last delta, so prefill is in it.
         """
-        first = self._last if self._first is None else self._first
-        let_in = self._came if self._let_in is None else self._let_in
-        decoding, whole = self._last - first, self._last - let_in
+        first_s = self._last_s if self._first_s is None else self._first_s
+        decoding, whole = self._last_s - first_s, self._last_s - self._turn_s
         return {
-            "time_to_first_token_ms": _ms(first - let_in),
+            "time_to_first_token_ms": _ms(first_s - self._turn_s),
             "generation_time_ms": _ms(decoding),
-            "queue_time_ms": _ms(let_in - self._came),
+            "queue_time_ms": _ms(self._turn_s - self._came_s),
             "mean_itl_ms": _ms(decoding / (num_tokens - 1)) if num_tokens > 1 else None,
             "tokens_per_second": round(num_tokens / whole, 3) if whole > 0 else None,
         }
@@ -97,7 +93,7 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
     accepted = sum(number * count for (_, number), count in stats.outcomes.items())
     drafted = sum(length * count for (length, _), count in stats.outcomes.items())
     lengths = sorted({length for length, _ in stats.outcomes})
-    # Copies may be longer than what a model is asked for.
+    # A copied proposal may be longer than the limit of a model.
     longest = max(request.max_gamma, *lengths, 0)
     histogram = [0] * (longest + 1)
     for (_, number), count in stats.outcomes.items():
@@ -117,7 +113,7 @@ def speculative_decoding(request: GenerationRequest, stats: GenerationStats) -> 
 
 
 def round_entry(record: RoundRecord) -> dict[str, Any]:
-    """Return what is told of one verdict; ``tokens`` counts those that it committed. Times are microseconds."""
+    """Return the entry of one verdict. ``tokens`` is the number of committed tokens. Times are in microseconds."""
     verdict, proposal = record.verdict, record.proposal
     return {
         "round": verdict.round,

@@ -1,4 +1,4 @@
-"""``GET /openapi.json``: what the door takes, made from the models that validate it."""
+"""``GET /openapi.json``: what the HTTP API takes, made from the models that validate it."""
 
 from typing import Any
 
@@ -35,13 +35,13 @@ REFUSALS = ("400", "401", "403", "404", "408", "413", "415", "429", "431", "500"
 JSON = "application/json"
 EVENTS = "text/event-stream"
 ANSWERS = {"/metrics": "text/plain", "/metrics/targets": JSON}
-"""Types of answers that are no object of JSON."""
+"""Media types of answers that are not a JSON object."""
 OBJECT = {"schema": {"type": "object"}}
 REF = "#/components/schemas/{model}"
 
 
 class Error(BaseModel):
-    """What went wrong: ``param`` is the field at fault, if there is one; logs know the request by ``request_id``."""
+    """What went wrong. ``param`` is the field at fault, if any. Logs have the same ``request_id``."""
 
     message: str
     type: str
@@ -88,7 +88,7 @@ def _get(path: str, summary: str) -> dict[str, Any]:
 
 
 def _responses(answers: dict[str, Any]) -> dict[str, Any]:
-    """Return what may come: an answer of one of these types, or a refusal."""
+    """Return the possible responses: an answer of one of these types, or a refusal."""
     refusal = {"description": "Refused, or failed", "content": {"application/json": {"schema": _ref(ErrorBody)}}}
     return {"200": {"description": "Done", "content": answers}} | dict.fromkeys(REFUSALS, refusal)
 

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP/1.1 connection with what it leaves out: deadlines for whole heads and bodies, and a count of itself.
+"""uvicorn's HTTP/1.1 connection with deadlines for whole heads and bodies, and a limit on connections.
 
-uvicorn has a keep-alive time and nothing else: a client that sends half of a request, or reads no answer, holds its
-connection for ever.
+uvicorn has a keep-alive time only: a client that sends half of a request, or reads no answer, holds its connection for
+ever.
 """
 
 import asyncio
@@ -24,22 +24,25 @@ from specgate.rpc.request_id import KEY, given_or_new
 LINGER_S = 5.0
 """How long a client may go on sending after its connection's last answer, before the connection is broken."""
 STALL_S = 30.0
-"""How long a client may take nothing of an answer. Streams have a stricter rule of their own."""
+"""How long a client may read nothing of an answer. Streams have a stricter rule of their own."""
 MAX_PIPELINED_BYTES = 32 << 10
-"""Of requests that a client sends while one of its is answered."""
+"""Of requests that a client sends while an earlier one is answered."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds from the first byte of a head to its last, and from the end of a head to the last byte of its body."""
+    """Seconds from the first byte of a head to its last, and from the end of a head to the last byte of its body.
 
-    head_s: float
-    body_s: float
+    A head fits into a few packets. A body of a megabyte arrives in time at 35 kB/s.
+    """
+
+    head_s: float = 10.0
+    body_s: float = 30.0
 
 
-class Phase(StrEnum):
+class ConnectionPhase(StrEnum):
     """What a connection waits for its client to do."""
 
     IDLE = "idle"
@@ -48,14 +51,14 @@ class Phase(StrEnum):
     NOTHING = "nothing"
     """A request is being answered."""
     ENDING = "ending"
-    """Our side has ended: what is written still goes out, what still comes is thrown away."""
+    """Our side has ended: what is written is still sent, what arrives is thrown away."""
 
 
 class TimedProtocol(H11Protocol):
     """One connection.
 
     Args:
-        book: who admits it.
+        book: admits the connection.
     """
 
     def __init__(self, config: Config, server_state: ServerState, deadlines: Deadlines, book: ConnectionBook) -> None:
@@ -64,51 +67,46 @@ class TimedProtocol(H11Protocol):
         self._deadlines = deadlines
         self._book = book
         self._socket: asyncio.Transport
-        self._phase = Phase.NOTHING
+        self._phase = ConnectionPhase.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._reading = ReadWatch(self.loop)
         self._pipelined = bytearray()
 
     @property
     def waits_for_client(self) -> bool:
-        """See ``connections.Connection``."""
-        return self._phase is not Phase.NOTHING or self.flow.write_paused
+        return self._phase is not ConnectionPhase.NOTHING or self.flow.write_paused
 
     def abort(self) -> None:
-        """See ``connections.Connection``."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See ``asyncio.Protocol``."""
         self._socket = transport
         # It is all that uvicorn needs of a transport.
         super().connection_made(EndedByUs(transport, self._end))  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
         if self._book.admit(self):
-            self._enter(Phase.HEAD)
+            self._enter(ConnectionPhase.HEAD)
         else:
             self._answer(503, "this address, or all of them together, has as many connections as it may have")
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
         self._book.remove(self)
-        self._enter(Phase.ENDING)
+        self._enter(ConnectionPhase.ENDING)
         self._reading.stop()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
-        if self._phase is Phase.ENDING:
+        if self._phase is ConnectionPhase.ENDING:
             return
-        if self._phase is Phase.NOTHING:
+        if self._phase is ConnectionPhase.NOTHING:
             self._pipeline(data)
             return
         super().data_received(data)
         self._follow()
 
     def _pipeline(self, data: bytes) -> None:
-        """Keep what comes while a request is answered. uvicorn would stop reading, and not see the client leave."""
+        """Keep what arrives while a request is answered. uvicorn would stop reading, and not see the client leave."""
         self._pipelined += data
         if len(self._pipelined) > MAX_PIPELINED_BYTES:
             self.abort()
@@ -120,82 +118,80 @@ class TimedProtocol(H11Protocol):
         if unread_body:
             self._end()
         self._follow()
-        if self._pipelined and self._phase in (Phase.IDLE, Phase.HEAD):
+        if self._pipelined and self._phase in (ConnectionPhase.IDLE, ConnectionPhase.HEAD):
             data = bytes(self._pipelined)
             self._pipelined.clear()
             self.data_received(data)
 
     def shutdown(self) -> None:
         """Take no more requests; called when the server drains."""
-        if self._phase is Phase.BODY:
+        if self._phase is ConnectionPhase.BODY:
             self._refuse(503, "the gateway is draining")
-        elif self._phase is not Phase.ENDING:
+        elif self._phase is not ConnectionPhase.ENDING:
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
         super().pause_writing()
         self._reading.start(self._socket, STALL_S)
 
     def resume_writing(self) -> None:
-        """See ``asyncio.Protocol``."""
         super().resume_writing()
-        if self._phase is not Phase.ENDING:
+        if self._phase is not ConnectionPhase.ENDING:
             self._reading.stop()
 
     def send_400_response(self, msg: str) -> None:
-        """Called by uvicorn for what is no HTTP; h11's error says more."""
+        """Called by uvicorn for what is not HTTP. h11's error has the status."""
         status = getattr(sys.exception(), "error_status_hint", 400)
         self._refuse(status, "this is no HTTP/1.1 request, or its head is too long")
 
     def _follow(self) -> None:
-        """Enter the phase that HTTP's own state says."""
-        if self._phase is Phase.ENDING or self.transport.is_closing():
+        """Enter the phase that follows from HTTP's own state."""
+        if self._phase is ConnectionPhase.ENDING or self.transport.is_closing():
             return
         theirs = self.conn.their_state
         if theirs is h11.IDLE:
-            self._enter(Phase.HEAD if self.conn.trailing_data[0] else Phase.IDLE)
+            self._enter(ConnectionPhase.HEAD if self.conn.trailing_data[0] else ConnectionPhase.IDLE)
         elif theirs is h11.SEND_BODY:
-            self._enter(Phase.BODY)
+            self._enter(ConnectionPhase.BODY)
         else:
-            self._enter(Phase.NOTHING)
+            self._enter(ConnectionPhase.NOTHING)
             self.flow.resume_reading()
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ConnectionPhase) -> None:
         if phase is self._phase:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._phase = phase
-        if phase in (Phase.HEAD, Phase.BODY):
-            limit_s = self._deadlines.head_s if phase is Phase.HEAD else self._deadlines.body_s
+        if phase in (ConnectionPhase.HEAD, ConnectionPhase.BODY):
+            limit_s = self._deadlines.head_s if phase is ConnectionPhase.HEAD else self._deadlines.body_s
             self._timer = self.loop.call_later(limit_s, self._expire, limit_s)
 
     def _expire(self, limit_s: float) -> None:
-        if self._phase is Phase.HEAD and not self.conn.trailing_data[0]:
-            # Connected ahead of a request that never came.
+        if self._phase is ConnectionPhase.HEAD and not self.conn.trailing_data[0]:
+            # The client connected early, and sent no request.
             self._end()
         else:
             self._refuse(408, f"the request's {self._phase} was not complete within {limit_s:g} s")
 
     def _refuse(self, status: int, problem: str) -> None:
-        """Answer by ourselves, unless an answer is under way; then end the connection."""
+        """Send a refusal, unless an answer is on its way; then end the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._answer(status, problem)
         self.give_up()
         self._end()
 
     def give_up(self) -> None:
-        """Tell the application that its client has left; what it still sends goes nowhere."""
-        # uvicorn declares it as always there; it is None before the first request.
+        """Report to the application that its client has left. What the application still sends is dropped."""
+        # uvicorn declares it as never None; it is None before the first request.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
 
     def _answer(self, status: int, problem: str) -> None:
-        """Write a whole answer, in the API's words."""
+        """Write a whole refusal, in the API's form."""
         request_id = given_or_new(self._given_id())
         _log.info("%s is refused with %d, request id %s: %s", self.address, status, request_id, problem)
         body = error_body(ApiError(status, problem))
@@ -212,22 +208,22 @@ class TimedProtocol(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
 
     def _given_id(self) -> str | None:
-        """Return the client's id for its request, where the head is there and has one."""
-        if self._phase is not Phase.BODY:
+        """Return the client's id for its request, if its head has arrived and has one."""
+        if self._phase is not ConnectionPhase.BODY:
             return None
         return next((value.decode("latin-1") for name, value in self.headers if name == KEY.encode()), None)
 
     def _end(self) -> None:
-        """End our side. The client gets what is written, and time to stop sending.
+        """End our side. The client receives what is written, and has time to stop sending.
 
-        A socket that is closed over unread bytes is reset, and the client loses the answer.
+        A socket that is closed with unread bytes is reset, and the client loses the answer.
         """
-        if self._phase is Phase.ENDING or self._socket.is_closing():
+        if self._phase is ConnectionPhase.ENDING or self._socket.is_closing():
             return
-        sends_head = self._phase is Phase.HEAD and self.conn.trailing_data[0]
-        still_sends = sends_head or self._phase is Phase.BODY or self.conn.their_state is h11.SEND_BODY
+        sends_head = self._phase is ConnectionPhase.HEAD and self.conn.trailing_data[0]
+        still_sends = sends_head or self._phase is ConnectionPhase.BODY or self.conn.their_state is h11.SEND_BODY
         self._unset_keepalive_if_required()
-        self._enter(Phase.ENDING)
+        self._enter(ConnectionPhase.ENDING)
         self._reading.start(self._socket, LINGER_S if still_sends else STALL_S)
         if not still_sends:
             self._socket.close()

@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from typing import Any
 
 MANY = 64
-"""Entries of a list that are written at once. The interpreter runs no other thread meanwhile."""
+"""Entries of a list that are encoded at once. The interpreter runs no other thread meanwhile."""
 
 to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -32,5 +32,5 @@ def _pieces(value: Any) -> Iterator[str]:
 
 
 def _step(value: list[Any] | tuple[Any, ...]) -> int:
-    """Return how many entries go together: of a short list each by itself, for one of them may be long."""
+    """Return how many entries go together: one at a time in a short list, because one of them may be long."""
     return MANY if len(value) > MANY else 1

@@ -1,6 +1,6 @@
-"""What clients may ask for, in OpenAI's words and vLLM's, and in our own. Unknown fields are refused by name.
+"""The fields of requests: OpenAI's, vLLM's and ours. Unknown fields are refused by name.
 
-Fields of OpenAI's that nothing here implements are accepted with the one value that changes nothing.
+Fields of OpenAI that nothing here implements are accepted with the one value that changes nothing.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,10 +29,7 @@ Stop = Annotated[list[str], Field(max_length=MAX_STOP_STRINGS, fail_fast=True)]
 
 
 class StreamOptions(StrictBody):
-    """``include_usage`` adds a last chunk that carries usage and metrics.
-
-    Beside it ``continuous_usage_stats`` tells the usage so far in every chunk.
-    """
+    """``include_usage`` adds a last chunk with usage and metrics, ``continuous_usage_stats`` usage to every chunk."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -40,11 +37,11 @@ class StreamOptions(StrictBody):
 
 
 class GenerateRequest(StrictBody):
-    """What both endpoints take. None is "not said" everywhere; ranges are checked by ``SamplingParams`` and others.
+    """The fields of all endpoints. None: the client leaves it out. ``SamplingParams`` and others check ranges.
 
-    ``top_k`` to ``return_token_ids`` are called as vLLM calls them. ``gamma`` to ``verification`` are ours, and so is
-    ``return_sources``: beside the text, each chunk's ``sources`` says of every token who brought it: ``accepted``
-    (draft), ``recovered``, ``bonus`` or ``solo``. ``return_rounds``: its ``rounds`` say the same of every verdict.
+    ``top_k`` to ``prompt_logprobs`` have vLLM's names. ``gamma`` to ``return_rounds`` are ours. ``return_sources`` adds
+    ``sources`` to each chunk, the source of every token: ``accepted`` (draft), ``recovered``, ``bonus`` or ``solo``.
+    ``return_rounds`` adds ``rounds``, an entry for every verdict.
     """
 
     prompt_field: ClassVar[str]
@@ -103,7 +100,7 @@ class GenerateRequest(StrictBody):
         if self.stream_options is not None and not self.stream:
             raise InvalidArgument("stream_options", "needs stream: true")
         if self.prompt_logprobs is not None and self.stream:
-            raise InvalidArgument("prompt_logprobs", "are not told in streams; echo and logprobs are")
+            raise InvalidArgument("prompt_logprobs", "are not part of streams; echo and logprobs are")
         return self
 
     @property
@@ -118,7 +115,7 @@ class GenerateRequest(StrictBody):
 
     @property
     def skips_special_tokens(self) -> bool:
-        """Whether the text has no special tokens."""
+        """Whether the text leaves out special tokens."""
         return self.skip_special_tokens is not False
 
     @property
@@ -128,29 +125,29 @@ class GenerateRequest(StrictBody):
 
     @property
     def emits_nothing(self) -> bool:
-        """Whether the prompt is all that is asked about."""
+        """Whether the client wants the prompt only."""
         asks_of_prompt = self.echoes or self.prompt_logprobs is not None
         return asks_of_prompt and self.length is not None and self.length[1] == 0
 
     @property
     def num_prompt_logprobs(self) -> int | None:
-        """How many of the likeliest tokens are needed at each token of the prompt, None where nothing is."""
+        """How many of the likeliest tokens are needed at each prompt token, None for no log-probabilities."""
         wanted = (self.prompt_logprobs, self.num_top_logprobs if self.echoes else None)
         return max((num for num in wanted if num is not None), default=None)
 
     @property
     def continuous_usage(self) -> bool:
-        """Whether every chunk of a stream tells the usage so far."""
+        """Whether every chunk of a stream has the usage so far."""
         return self.include_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
     @property
     def length(self) -> tuple[str, int] | None:
-        """The field that limits the answer's length and its value, None where the client leaves it open."""
+        """The field that limits the answer's length, and its value; None if the client leaves it out."""
         return None if self.max_tokens is None else ("max_tokens", self.max_tokens)
 
     @property
     def names(self) -> dict[str, str]:
-        """The client's field by ours, where they differ."""
+        """The client's name of a field by ours, for names that differ."""
         return {
             "prompt": self.prompt_field,
             "prompt_token_ids": self.prompt_field,
@@ -162,17 +159,17 @@ class GenerateRequest(StrictBody):
 
     @property
     def grammar(self) -> Grammar | None:
-        """What the answer may be, None for any text. Raises InvalidArgument where two fields say it."""
+        """What the answer may be, None for any text. Raises InvalidArgument if two fields define it."""
         return grammar_of(self.format, self.structured_outputs, self.format_names)
 
     @property
     def format(self) -> ResponseFormat | ResponseTextFormat | None:
-        """OpenAI's way to say what the answer may be."""
+        """OpenAI's field for what the answer may be."""
         return self.response_format
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """How many of the likeliest tokens are told beside each token's own log-probability, None without any."""
+        """How many of the likeliest tokens are reported beside each token, None for no log-probabilities."""
         return None
 
 
@@ -200,17 +197,15 @@ class CompletionRequest(GenerateRequest):
 
     @property
     def num_top_logprobs(self) -> int | None:
-        """See ``GenerateRequest``."""
         return self.logprobs
 
     @property
     def echoes(self) -> bool:
-        """See ``GenerateRequest``."""
         return bool(self.echo)
 
 
 def _checked(prompt: Any, kind: type) -> Prompt:
-    """Return a prompt. Raises ValueError: it is none, or not of the same kind as the others."""
+    """Return a prompt. Raises ValueError: it is not one, or not of the same kind as the others."""
     if isinstance(prompt, str) and kind is str:
         return prompt
     if kind is str or not isinstance(prompt, list) or any(type(one) is not int for one in prompt[:MAX_PROMPT_TOKENS]):

@@ -1,7 +1,7 @@
 """One request, run while its answer is sent."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -9,15 +9,14 @@ from typing import Any, ClassVar, Protocol
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.api.choices import Choices
 from orchestrator.api.http.choice import Body
-from orchestrator.api.http.errors import error_body, in_words_of
+from orchestrator.api.http.errors import error_body, with_client_field
 from orchestrator.api.http.metrics import Timing, metrics, total
 from orchestrator.api.http.rendering import to_json, to_json_in_pieces
 from orchestrator.api.http.requests import GenerateRequest
 from orchestrator.api.http.sse import EventWriter, ReaderLost, event_of, unless_reader_leaves
 from orchestrator.api.request_queue import MAX_SIZE_AT_ONCE, RequestQueue
-from orchestrator.decode.request import Delta, GenerationRequest
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument, SpecgateError, reason_of
 
 _log = logging.getLogger(__name__)
@@ -73,24 +72,25 @@ class GenerationResponse(Response):
         self._answer = answer
         self._params = params
         self._timing = Timing()
-        self._choices = Choices(request_queue, requests, on_turn=self._timing.let_in)
+        self._stats: dict[int, GenerationStats] = {}
+        """Of each choice that has ended, by its index."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI.
 
         Raises:
-            SpecgateError: see ``Choices.deltas``.
+            SpecgateError: see ``RequestQueue.deltas``.
         """
         work = self._send_stream(send) if self._params.stream else self._send_whole(scope, receive, send)
         try:
             await unless_reader_leaves(work, receive)
         except InvalidArgument as error:
-            raise in_words_of(error, self._params.names) from None
+            raise with_client_field(error, self._params.names) from None
 
     async def _send_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         deltas: list[list[Delta]] = [[] for _ in self._requests]
-        async for index, delta in self._choices.deltas():
-            self._timing.delta()
+        async for index, delta in self._request_queue.deltas(self._requests, self._timing.on_turn):
+            self._count(index, delta)
             deltas[index].append(delta if self._params.return_rounds else delta.without_records())
         size = sum(delta.size for own in deltas for delta in own)
         body = await self._request_queue.beside(partial(self._whole, deltas, size), size)
@@ -106,11 +106,9 @@ class GenerationResponse(Response):
     async def _send_stream(self, send: Send) -> None:
         async with EventWriter(send, self._request_queue.read_pace()) as writer:
             try:
-                async with aclosing(self._events()) as events:
-                    num_sent = 0
-                    async for event in events:
-                        await writer.write(event, self._answer.num_sent - num_sent)
-                        num_sent = self._answer.num_sent
+                await self._write_deltas(writer)
+                for chunk in self._answer.closing(self._metrics()):
+                    await writer.write(event_of(chunk, to_json))
                 await (writer.done() if self._answer.ends_with_done else writer.end())
             except ReaderLost as error:
                 _log.info("a stream was given up: %s", error)
@@ -131,18 +129,23 @@ class GenerationResponse(Response):
         except ReaderLost as lost:
             _log.info("nobody was there to hear of %s: %s", reason_of(error), lost)
 
-    async def _events(self) -> AsyncGenerator[bytes, None]:
-        async with aclosing(self._choices.deltas()) as deltas:
+    async def _write_deltas(self, writer: EventWriter) -> None:
+        num_sent = 0
+        async with aclosing(self._request_queue.deltas(self._requests, self._timing.on_turn)) as deltas:
             async for index, delta in deltas:
-                self._timing.delta()
+                self._count(index, delta)
                 size, chunks = delta.size, partial(self._answer.chunks, index, delta)
                 for event in await self._request_queue.beside(partial(_events_of, chunks, size), size):
-                    yield event
-        for chunk in self._answer.closing(self._metrics()):
-            yield event_of(chunk, to_json)
+                    await writer.write(event, self._answer.num_sent - num_sent)
+                    num_sent = self._answer.num_sent
+
+    def _count(self, index: int, delta: Delta) -> None:
+        self._timing.on_delta(delta)
+        if delta.stats is not None:
+            self._stats[index] = delta.stats
 
     def _metrics(self) -> dict[str, Any]:
-        return metrics(self._requests[0], total(self._choices.stats), self._timing)
+        return metrics(self._requests[0], total([self._stats[index] for index in sorted(self._stats)]), self._timing)
 
 
 def _json_of(size: int) -> Callable[[Any], str]:

@@ -12,7 +12,7 @@ from specgate.types import FinishReason
 
 
 class ResponsesAnswer:
-    """One message of the assistant's."""
+    """An answer of one message."""
 
     ends_with_done: ClassVar[bool] = False
 
@@ -47,7 +47,7 @@ class ResponsesAnswer:
             yield self._of_part("response.output_text.delta", delta=delta.text, logprobs=[])
 
     def closing(self, metrics: Mapping[str, Any]) -> Iterator[Body]:
-        """Yield the events behind the last delta's."""
+        """Yield the events that follow the last delta's."""
         self.num_sent = self._num_tokens
         part = _part(self._whole_text)
         yield self._of_part("response.output_text.done", text=self._whole_text, logprobs=[])
@@ -57,8 +57,8 @@ class ResponsesAnswer:
 
     def failure(self, error: Body) -> Body:
         """Return the event of an ``error`` in mid-stream: OpenAI's, with the shape of all other errors in it."""
-        told = error["error"]
-        return self._event("error", **{name: told[name] for name in ("code", "message", "param")}, **error)
+        fields = error["error"]
+        return self._event("error", **{name: fields[name] for name in ("code", "message", "param")}, **error)
 
     def _opening(self) -> Iterator[Body]:
         begun = self._response("in_progress", [])
@@ -104,7 +104,7 @@ class ResponsesAnswer:
     def _usage(self) -> Body:
         return {
             "input_tokens": self._num_prompt_tokens,
-            # Nobody can ask for a prompt to be kept for some time, which is what OpenAI counts as written.
+            # OpenAI counts here the tokens of prompts that clients ask to keep. That is not possible here.
             "input_tokens_details": {"cached_tokens": self._num_cached_tokens, "cache_write_tokens": 0},
             "output_tokens": self._num_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},

@@ -1,4 +1,4 @@
-"""``POST /v1/responses``: what may be asked there. Text, plain or of a form, and nothing is stored."""
+"""``POST /v1/responses``: text, free or with a format. Nothing is stored."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,7 +21,7 @@ NOT_HERE = (
     "return_sources",
     "return_rounds",
 )
-"""Fields of the other endpoints whose answer has no place here."""
+"""Fields of the other endpoints that have no place in this answer."""
 
 
 class ResponseTextPart(StrictBody):
@@ -35,7 +35,7 @@ class ResponseTextPart(StrictBody):
 
 
 class InputMessage(StrictBody):
-    """One turn. Parts of text are joined by newlines. What an answer has beside them may be sent back with it."""
+    """One turn. Parts of text are joined by newlines. The other fields of an answer may be sent back with it."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str
@@ -53,7 +53,7 @@ class InputMessage(StrictBody):
         return "\n".join(ResponseTextPart.model_validate(part).text for part in value)
 
     def as_message(self) -> Message:
-        """Return it as a chat knows it."""
+        """Return it as a message of a chat."""
         return Message(role=self.role, content=self.content)
 
 
@@ -61,14 +61,14 @@ InputMessages = Annotated[list[InputMessage], Field(min_length=1, max_length=MAX
 
 
 class TextSettings(StrictBody):
-    """How the text is written."""
+    """The form of the answer's text."""
 
     format: ResponseTextFormat | None = None
     verbosity: Literal["medium"] | None = None
 
 
 class ResponsesRequest(GenerateRequest):
-    """A text or a conversation to go on with. The extras are those of chats, where the answer has a place for them."""
+    """A text or a conversation to continue. It takes the extras of chats that have a place in this answer."""
 
     prompt_field: ClassVar[str] = "input"
     format_names: ClassVar[FormatNames] = FormatNames("text.format", "text.format.schema")
@@ -119,15 +119,12 @@ class ResponsesRequest(GenerateRequest):
 
     @property
     def length(self) -> tuple[str, int] | None:
-        """See ``GenerateRequest``."""
         return None if self.max_output_tokens is None else ("max_output_tokens", self.max_output_tokens)
 
     @property
     def format(self) -> ResponseTextFormat | None:
-        """See ``GenerateRequest``."""
         return self.text.format if self.text is not None else None
 
     @property
     def names(self) -> dict[str, str]:
-        """See ``GenerateRequest``."""
         return super().names | {"messages": self.prompt_field}

@@ -13,27 +13,28 @@ from starlette.requests import ClientDisconnect
 import specgate
 from orchestrator.api.http.admission import admissible, check_model, echoed_texts
 from orchestrator.api.http.answers import ChatAnswer, CompletionAnswer, OpenAIAnswer
-from orchestrator.api.http.authorization import KeyMiddleware
 from orchestrator.api.http.body import read_model
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.errors import ApiError, error_response
-from orchestrator.api.http.headers import with_few_headers
-from orchestrator.api.http.hosts import HostMiddleware
 from orchestrator.api.http.logprobs import TokenTexts
+from orchestrator.api.http.middleware import (
+    HostMiddleware,
+    KeyMiddleware,
+    RequestIdMiddleware,
+    TracingMiddleware,
+    with_few_headers,
+)
 from orchestrator.api.http.openapi import document
-from orchestrator.api.http.operations import Targets, add_health, add_metrics, no_targets
+from orchestrator.api.http.operations import Probe, Readiness, Targets, add_health, add_metrics, no_targets
 from orchestrator.api.http.page import add_page
-from orchestrator.api.http.request_id import RequestIdMiddleware
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.response import GenerationResponse
 from orchestrator.api.http.responses_answer import ResponsesAnswer
 from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
-from orchestrator.api.http.tools.choice import ToolAnswer
-from orchestrator.api.http.tools.use import ToolUse
-from orchestrator.api.http.tracing import TracingMiddleware
+from orchestrator.api.http.tool_choice import ToolCallingChoice
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.keys.keyring import Keyring
-from orchestrator.api.readiness import Probe, Readiness
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
 
@@ -134,7 +135,7 @@ def _add_generation(app: FastAPI, request_queue: RequestQueue) -> None:
             return await generate(params, ChatAnswer)
         check_model(params.model, request_queue)
         tool_use = ToolUse(params, request_queue)
-        return await generate(params, partial(ToolAnswer, tool_use), tool_use)
+        return await generate(params, partial(ChatAnswer, choice=partial(ToolCallingChoice, tool_use)), tool_use)
 
 
 def _add_responses(app: FastAPI, request_queue: RequestQueue) -> None:

@@ -1,7 +1,7 @@
 """The HTTP API's server: uvicorn's protocol on sockets of our own, in every gateway replica.
 
-Ray Serve's proxy would stand in front with one time limit, for idle connections, and would take all that is written
-for a client that does not read. Here a reader that is slow slows its own request, and only that.
+Ray Serve's proxy has one time limit, for idle connections, and buffers everything for a client that does not read. Here
+a slow reader slows its own request only.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from specgate.rpc.tls import TlsFiles, server_context
 MAX_HEAD_BYTES = 32 << 10
 BACKLOG = 1024
 SEND_BUFFER_BYTES = 64 << 10
-"""What the kernel takes of an answer before its reader does. Left alone it grows to megabytes: whole answers."""
+"""What the kernel buffers of an answer before it is read. By default that grows to megabytes: whole answers."""
 FLUSH_S = 1.0
-"""How long answers that were cut off get to go out."""
+"""How long the last bytes of aborted answers may take."""
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -35,10 +35,13 @@ class HttpServer:
     """One listening server over an ASGI application, from ``start`` to ``drain``.
 
     Args:
+        deadlines: how long clients may take to send a request.
         reuse_port: share the port with other replicas on this node.
     """
 
-    def __init__(self, app: App, settings: HttpSettings, *, reuse_port: bool = False) -> None:
+    def __init__(
+        self, app: App, settings: HttpSettings, deadlines: Deadlines = Deadlines(), *, reuse_port: bool = False
+    ) -> None:
         self._settings = settings
         self._reuse_port = reuse_port
         self._config = uvicorn.Config(
@@ -53,8 +56,8 @@ class HttpServer:
             timeout_keep_alive=settings.idle_timeout_s,
         )
         self._state = ServerState()
-        self._book = ConnectionBook(settings.max_connections, settings.max_connections_per_address)
-        self._deadlines = Deadlines(settings.head_timeout_s, settings.body_timeout_s)
+        self._book = ConnectionBook(settings.max_connections)
+        self._deadlines = deadlines
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -80,8 +83,8 @@ class HttpServer:
         self._port = listener.getsockname()[1]
         self._config.load()
         make = partial(TimedProtocol, self._config, self._state, self._deadlines, self._book)
-        # A handshake that does not end is a head that does not.
-        handshake_s, shutdown_s = (None, None) if tls is None else (self._settings.head_timeout_s, LINGER_S)
+        # A handshake has the time of a head.
+        handshake_s, shutdown_s = (None, None) if tls is None else (self._deadlines.head_s, LINGER_S)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             make,

@@ -10,17 +10,17 @@ from starlette.types import Receive, Send
 from orchestrator.api.read_pace import ReaderTooSlow, ReadPace
 
 HEARTBEAT_S = 5.0
-"""A stream that has nothing to say says so this often, so that nobody between takes the connection for dead."""
+"""An idle stream sends a comment this often, so that no proxy takes the connection for dead."""
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-"""The last one keeps nginx from collecting events before it passes them on."""
+"""The last one keeps nginx from buffering events."""
 
 
 def event_of(content: Mapping[str, Any], json_of: Callable[[Any], str]) -> bytes:
-    """Return the event that carries ``content`` as JSON. One that has a ``type`` is called so, too."""
+    """Return the event with ``content`` as JSON. A ``type`` in it is the event's name, too."""
     name = f"event: {content['type']}\n" if "type" in content else ""
     return f"{name}data: {json_of(content)}\n\n".encode()
 
@@ -30,10 +30,10 @@ class ReaderLost(Exception):
 
 
 class EventWriter:
-    """Writes events; the response begins with the first one. As a context it sends heartbeats where events are rare.
+    """Writes events. The response begins with the first one. As a context it sends heartbeats while events are rare.
 
     Args:
-        pace: how slowly they may be taken.
+        pace: how slowly they may be read.
     """
 
     def __init__(self, send: Send, pace: ReadPace) -> None:
@@ -44,13 +44,13 @@ class EventWriter:
         self._writing = asyncio.Lock()
         self._heart: asyncio.Task[None] | None = None
         self.started = False
-        """Whether the status has been sent: what fails later must be told by an event."""
+        """Whether the status has been sent. A later failure must be sent as an event."""
 
     async def write(self, event: bytes, num_tokens: int = 0, *, more: bool = True) -> None:
-        """Send ``event``, which carries so many tokens; returns once the connection has room for more.
+        """Send ``event``, which has ``num_tokens`` tokens. Return once the connection has room for more.
 
         Raises:
-            ReaderLost: it was not taken.
+            ReaderLost: it was not read.
         """
         try:
             async with self._writing:
@@ -60,7 +60,7 @@ class EventWriter:
         self._wrote_at_s = self._loop.time()
 
     async def done(self) -> None:
-        """Say that the answer is complete, and end the response. Raises ReaderLost."""
+        """Send ``[DONE]`` and end the response. Raises ReaderLost."""
         await self._end(b"data: [DONE]\n\n")
 
     async def end(self) -> None:
@@ -85,8 +85,8 @@ class EventWriter:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _beat(self) -> None:
-        """Send a comment, which clients skip, whenever nothing was sent for a while. Not before the status is."""
-        # Whoever reads too slowly is met by the next event.
+        """Send a comment, which clients skip, when nothing was sent for a while. Send none before the status."""
+        # The next event finds a reader that is too slow.
         with suppress(ReaderLost):
             while True:
                 due_s = self._wrote_at_s + HEARTBEAT_S - self._loop.time()

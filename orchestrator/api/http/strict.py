@@ -1,4 +1,4 @@
-"""What all bodies have in common: nothing in them is guessed at."""
+"""The base of all request bodies: nothing in them is guessed."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -43,5 +43,5 @@ class StrictBody(BaseModel):
 
     @property
     def num_bytes(self) -> int:
-        """Of all that arrived: what there is to do with it follows from that."""
+        """The size of the body as it arrived. The work on it grows with that."""
         return self._num_bytes

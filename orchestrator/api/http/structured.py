@@ -1,4 +1,4 @@
-"""What an answer may be: OpenAI's ``response_format`` and vLLM's ``structured_outputs``. All become a grammar."""
+"""What an answer may be: OpenAI's ``response_format`` and vLLM's ``structured_outputs``. Each becomes a grammar."""
 
 import json
 from typing import Annotated, Any, Literal, NamedTuple
@@ -23,7 +23,7 @@ class JsonSchema(StrictBody):
 
 
 class ResponseFormat(StrictBody):
-    """OpenAI's: any text, any object of JSON, or one that follows a schema."""
+    """OpenAI's field: any text, any JSON object, or a JSON value that follows a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -43,7 +43,7 @@ class ResponseFormat(StrictBody):
 
 
 class ResponseTextFormat(StrictBody):
-    """``response_format`` as ``/v1/responses`` has it: in one piece."""
+    """``response_format`` as ``/v1/responses`` has it: without an inner object."""
 
     type: Literal["text", "json_object", "json_schema"]
     name: Name | None = None
@@ -72,7 +72,7 @@ def _format_grammar(kind: str, schema: dict[str, Any] | None) -> Grammar | None:
 
 
 class StructuredOutputs(StrictBody):
-    """vLLM's: one of five ways to say what an answer may be. ``grammar`` is Lark or GBNF."""
+    """vLLM's field: one of five ways to define what an answer may be. ``grammar`` is Lark or GBNF."""
 
     json_: dict[str, Any] | str | None = Field(None, alias="json")
     regex: str | None = None
@@ -116,7 +116,7 @@ class StructuredOutputs(StrictBody):
         return "structured_outputs." + next(iter(self._given))
 
     def _schema(self, schema: dict[str, Any] | str) -> str:
-        """Return a schema as JSON, with what was said about whitespace."""
+        """Return a schema as JSON, with the request's rule for whitespace."""
         pattern = "" if self.disable_any_whitespace else self.whitespace_pattern
         if pattern is None:
             return schema if isinstance(schema, str) else json.dumps(schema)
@@ -130,7 +130,7 @@ class StructuredOutputs(StrictBody):
 
 
 class FormatNames(NamedTuple):
-    """What an endpoint calls its format, and the schema in it."""
+    """An endpoint's names of its format, and of the schema in it."""
 
     format: str
     schema: str
@@ -142,7 +142,7 @@ def grammar_of(
     """Return what an answer must follow, None for any text.
 
     Raises:
-        InvalidArgument: both say something, or what they say is too long.
+        InvalidArgument: both define something, or the grammar is too long.
     """
     grammar = given.grammar if given is not None else None
     if structured_outputs is None:

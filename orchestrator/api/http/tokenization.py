@@ -14,7 +14,7 @@ from orchestrator.api.http.chat import Messages
 from orchestrator.api.http.rendering import to_json_in_pieces
 from orchestrator.api.http.requests import MAX_PROMPT_TOKENS
 from orchestrator.api.http.strict import Name, OnlyFalse, StrictBody
-from orchestrator.api.http.tools.request import Tools, check_tools
+from orchestrator.api.http.tool_request import Tools, check_tools
 from orchestrator.api.keys.account import charge_request
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.text import TextTokenizer
@@ -23,7 +23,7 @@ from specgate.rpc.validate import check_token_ids
 
 
 class TokenizeRequest(StrictBody):
-    """A text, or the messages of a chat, to be encoded as the endpoints for completions and chats do."""
+    """A text or the messages of a chat, encoded as the endpoints for completions and chats encode them."""
 
     model: Name | None = None
     prompt: str | None = None
@@ -52,7 +52,7 @@ class TokenizeRequest(StrictBody):
 
 
 class DetokenizeRequest(StrictBody):
-    """Token ids to be read."""
+    """Token ids to decode."""
 
     model: Name | None = None
     tokens: Annotated[list[int], Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)]

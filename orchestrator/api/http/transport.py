@@ -1,4 +1,4 @@
-"""How a connection ends by our will, and when a client reads too little of it."""
+"""How we end a connection, and when its client reads too little."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class ReadWatch:
-    """Breaks a connection whose client takes nothing of what is written."""
+    """Aborts a connection whose client reads nothing of what is written."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, transport: asyncio.Transport, stall_s: float) -> None:
-        """Abort ``transport`` once nothing of its buffer was taken for ``stall_s`` seconds, or it is empty then."""
+        """Abort ``transport`` if nothing of its buffer is read for ``stall_s`` seconds, or the buffer is empty then."""
         self.stop()
         self._timer = self._loop.call_later(stall_s, self._look, transport, stall_s, transport.get_write_buffer_size())
 
@@ -31,7 +31,7 @@ class ReadWatch:
 
 
 class EndedByUs:
-    """A transport for uvicorn, which would close it over bytes that are unread: ``end`` is called instead."""
+    """A transport for uvicorn. uvicorn would close it with unread bytes; here ``end`` is called instead."""
 
     def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
         self._transport = transport
@@ -42,10 +42,8 @@ class EndedByUs:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """See ``asyncio.Transport``."""
         return self._ended or self._transport.is_closing()
 
     def close(self) -> None:
-        """See ``asyncio.Transport``."""
         self._ended = True
         self._end()

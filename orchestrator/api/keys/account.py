@@ -1,4 +1,4 @@
-"""What a key's requests cost it, and the line of audit that each answer leaves. No prompt and no text is in it."""
+"""What a key's requests cost it, and one audit line for each answer, without prompt or text."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _log = logging.getLogger("specgate.audit")
 
 @dataclass(slots=True)
 class Account:
-    """The requests of one answer as the caller may make them, and what came of them so far."""
+    """The requests of one answer as the caller may make them, and their statistics so far."""
 
     requests: Sequence[GenerationRequest]
     stats: Sequence[GenerationStats] = field(default=())
@@ -23,7 +23,7 @@ class Account:
 
 @contextmanager
 def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
-    """Charge requests, and the tokens in ``stats`` at the end, to the running task's caller, if there is one.
+    """Charge requests, and at the end the tokens in ``stats``, to the running task's caller, if there is one.
 
     Raises:
         InvalidArgument: the caller may never run so many.
@@ -49,7 +49,7 @@ def charged(requests: Sequence[GenerationRequest]) -> Iterator[Account]:
 
 
 def charge_request() -> None:
-    """Charge the running task's caller a request of this minute, for what takes no turn among those that run.
+    """Charge the running task's caller a request of this minute, for work that does not run in the queue.
 
     Raises:
         RateLimited: the caller has none left.
@@ -60,7 +60,7 @@ def charge_request() -> None:
 
 @contextmanager
 def charged_if_refused() -> Iterator[None]:
-    """Charge the running task's caller a request where the block refuses what it took time to look at.
+    """Charge the running task's caller a request if the block refuses something after work on it.
 
     Raises:
         RateLimited: the caller has none left; before the block.
@@ -77,11 +77,11 @@ def charged_if_refused() -> Iterator[None]:
 
 
 def audit_refusal(error: SpecgateError) -> None:
-    """Leave a line for a request of the running task's caller that was not let in."""
+    """Log a request of the running task's caller that was not admitted."""
     if (caller := CALLER.get()) is not None:
         _log.info("key %s: refused: %s", caller.name, error.reason)
 
 
 def _private(request: GenerationRequest, caller: Caller) -> GenerationRequest:
-    """Keep what is cached of its prompt from other keys, which could else find out by its speed that it was asked."""
+    """Return the request with a cache of its key's own: speed would tell other keys that a prompt was asked before."""
     return replace(request, cache_salt=sha256(f"{caller.name}\0{request.cache_salt}".encode()).hexdigest())

@@ -1,4 +1,4 @@
-"""The file of keys: YAML, of hashes alone. A key is 32 random bytes, so that one SHA-256 is enough to hide it."""
+"""The file of keys: YAML with hashes only. A key is 32 random bytes, so one SHA-256 hides it."""
 
 import fcntl
 import hashlib
@@ -23,13 +23,13 @@ from specgate.errors import InvalidArgument
 PREFIX = "sg-"
 KEY_BYTES = 32
 MAX_KEYS = 2_000
-"""A gateway answers nobody while it reads the file: half a second for so many."""
+"""A gateway answers no request while it reads the file, which takes half a second for so many."""
 MAX_DEPTH = 16
 """A file of keys has four levels."""
 
 
 class Role(StrEnum):
-    """What a key is for: to generate, or to read metrics. It opens nothing of the other."""
+    """What a key is for: to generate, or to read metrics, never both."""
 
     CLIENT = "client"
     METRICS = "metrics"
@@ -44,7 +44,7 @@ class KeyLimits(StrictSettings):
 
 
 class KeyEntry(StrictSettings):
-    """One key. With a day in ``revoked``, whichever, it is refused."""
+    """One key. With any day in ``revoked`` it is refused."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -55,7 +55,7 @@ class KeyEntry(StrictSettings):
 
 
 class KeyFile(StrictSettings):
-    """All keys. A name belongs to one key that is not revoked, at the most."""
+    """All keys. At most one key of a name is not revoked."""
 
     keys: tuple[KeyEntry, ...] = Field((), max_length=MAX_KEYS)
 
@@ -77,7 +77,7 @@ def new_key() -> str:
 
 
 def hash_of(key: str) -> str:
-    """Return what the file holds of a key."""
+    """Return the hash of a key that the file holds."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -85,10 +85,10 @@ def read_keys(file: Path, *, may_be_empty: bool = True) -> KeyFile:
     """Return the keys of a file.
 
     Args:
-        may_be_empty: whether a file without a word is one without keys; ``keys: []`` always is.
+        may_be_empty: whether an empty file counts as one without keys; ``keys: []`` always does.
 
     Raises:
-        InvalidArgument: it cannot be read, or is no file of keys.
+        InvalidArgument: it cannot be read, or is not a file of keys.
     """
     try:
         if file.exists() and not file.is_file():
@@ -109,7 +109,7 @@ def read_keys(file: Path, *, may_be_empty: bool = True) -> KeyFile:
 
 
 def _parsed(text: str) -> object:
-    """Return what ``yaml.safe_load`` returns, by its parser in C, which takes a seventh of the time.
+    """Return what ``yaml.safe_load`` returns, by the parser in C, which takes a seventh of the time.
 
     Raises:
         ValueError: it is nested deeper than a file of keys; that parser would end the process.
@@ -128,9 +128,9 @@ def _parsed(text: str) -> object:
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
-    """Let nobody else change the file while the block reads it and writes it again.
+    """Keep other processes from changing the file while the block reads it and writes it again.
 
-    The folder is locked, for the file is replaced. A network file system may lock no folder: there the last one wins.
+    The folder is locked, because the file is replaced. On a network file system without locks the last one wins.
 
     Raises:
         InvalidArgument: there is no such folder.
@@ -150,8 +150,8 @@ def locked(file: Path) -> Iterator[None]:
 def write_keys(file: Path, keys: Sequence[KeyEntry]) -> None:
     """Replace the file at once: a gateway reads the old one or the new one.
 
-    A new file is readable for its owner alone. One that is there keeps its owner, group and mode where we may set
-    them, or the gateway that reads it might not see what was revoked; of a link it is the file behind it.
+    A new file is readable for its owner only. An existing one keeps its owner, group and mode where we may set them, so
+    that the gateway can still read it. If it is a link, the file that it points to is replaced.
 
     Raises:
         InvalidArgument: it cannot be written, or the keys do not go together.

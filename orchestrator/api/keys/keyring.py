@@ -1,4 +1,4 @@
-"""Who a key is. The file is looked at again when it has changed, so keys come and go without a restart."""
+"""Whose key it is. A changed file is read again, so keys come and go without a restart."""
 
 import hmac
 import logging
@@ -14,7 +14,7 @@ from specgate.errors import InvalidArgument, PermissionDenied, SpecgateError, Un
 from specgate.file_stamp import stamp_of
 
 LOOK_S = 1.0
-"""How often the file is looked at, at the most."""
+"""The file is checked for changes at most this often."""
 MAX_KEY_CHARACTERS = 256
 BEARER = "bearer "
 
@@ -23,22 +23,33 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is."""
+    """The owner of a key, and what the key has used."""
 
     name: str
     use: KeyUse
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
-"""Of the request that the running task works on; None where no keys are asked for."""
+"""Of the request that the running task works on; None where no keys are needed."""
+ADDRESS: ContextVar[str] = ContextVar("address", default="")
+"""The IP address that the running task's request came from. Clients behind one proxy have one."""
+
+
+def client_name() -> str:
+    """Return the name of the running task's key, or its address where no keys are needed.
+
+    Both APIs share fairly among clients of different names.
+    """
+    caller = CALLER.get()
+    return ADDRESS.get() if caller is None else caller.name
 
 
 class Keyring:
     """The keys of one gateway replica.
 
     Args:
-        on_refused: is told of each request whose key is not good.
-        clock: seconds.
+        on_refused: is called with the error of each request whose key is not accepted.
+        clock: returns seconds.
 
     Raises:
         InvalidArgument: the file cannot be used.
@@ -60,14 +71,14 @@ class Keyring:
         self._read()
 
     def caller_of(self, authorization: str | None, role: Role = Role.CLIENT) -> Caller:
-        """Return whose key a client shows.
+        """Return the owner of the key that a client sends.
 
         Args:
             authorization: the header or metadata of that name, ``Bearer KEY``.
             role: what the key must be for.
 
         Raises:
-            Unauthenticated: it shows none, or one that nobody has.
+            Unauthenticated: it sends none, or an unknown one.
             PermissionDenied: the key was revoked, or has another role.
         """
         self._look()
@@ -91,9 +102,9 @@ class Keyring:
         return self._callers[found.name, found.sha256]
 
     def _find(self, hashed: str) -> KeyEntry | None:
-        """Look it up, at the same cost for any number of keys.
+        """Look up a hash, at the same cost for any number of keys.
 
-        How long it takes tells nothing of a key: only of its SHA-256, which who asks cannot choose.
+        The time it takes reveals something of the key's SHA-256 only, which a client cannot choose.
         """
         found = self._by_hash.get(hashed)
         return found if found is not None and hmac.compare_digest(found.sha256, hashed) else None
@@ -108,17 +119,17 @@ class Keyring:
             return
         self._stamp = stamp
         try:
-            # Who writes it in place empties it first.
+            # A program that writes it in place empties it first.
             self._read(may_be_empty=False)
         except InvalidArgument as error:
-            # What was known holds: a file that is being edited locks nobody out.
+            # The known keys stay valid: a file that is being edited locks no client out.
             _log.error("the keys stay as they were: %s", error)
 
     def _read(self, *, may_be_empty: bool = True) -> None:
         keys = read_keys(self._file, may_be_empty=may_be_empty)
-        # Who has used up its minute does not get a new one because somebody else's key has changed.
+        # A key that has used up its minute does not get a new one because another key has changed.
         self._callers = {(entry.name, entry.sha256): self._known_or_new(entry) for entry in keys.keys}
-        # Revoked ones last: a key that an edited file holds under two names is refused once one of them is.
+        # Revoked ones last: a key under two names is refused if one of them is revoked.
         entries = sorted(keys.keys, key=lambda entry: entry.revoked is not None)
         self._by_hash = {entry.sha256: entry for entry in entries}
 

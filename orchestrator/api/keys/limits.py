@@ -1,4 +1,4 @@
-"""How much one key asks for: requests that run, requests and tokens a minute. Counted by each gateway replica."""
+"""The limits of one key: running requests, requests and tokens a minute. Each gateway replica counts by itself."""
 
 import math
 import time
@@ -12,11 +12,11 @@ MINUTE_S = 60.0
 
 
 class TokenBucket:
-    """Fills evenly up to a minute's worth, and may be overdrawn: what an answer costs is known at its end.
+    """Fills evenly up to a minute's worth. It may be overdrawn: what an answer costs is known at its end.
 
     Args:
-        per_minute: what flows in.
-        clock: seconds.
+        per_minute: the amount that flows in.
+        clock: returns seconds.
     """
 
     def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,17 +28,17 @@ class TokenBucket:
 
     @property
     def used(self) -> float:
-        """What is missing of a full one."""
+        """What is missing to a full bucket."""
         self._fill()
         return self._most - self._level
 
     def take(self, amount: float) -> None:
-        """Take so much, whatever is left."""
+        """Take ``amount``, whatever is left."""
         self._fill()
         self._level -= amount
 
     def wait_s(self, amount: float = 0.0) -> float:
-        """Return for how long there is not so much in it; an amount that never fits asks for a full one."""
+        """Return the seconds until ``amount`` is in it. An amount that never fits needs a full bucket."""
         self._fill()
         missing = min(amount, self._most) - self._level
         return max(0.0, missing / self._per_s)
@@ -50,7 +50,7 @@ class TokenBucket:
 
 
 class KeyUse:
-    """What one key has running, and what it has left of this minute.
+    """What one key runs, and what is left of its minute.
 
     Args:
         name: the key's, for messages.
@@ -66,7 +66,7 @@ class KeyUse:
         self._tokens = _bucket(limits.tokens_per_minute, clock)
 
     def change(self, limits: KeyLimits) -> None:
-        """Set other limits, for what runs and was used up as well: who is held back does not begin anew by it."""
+        """Set other limits. What runs and what was used up still counts: a limited key does not start anew."""
         self.limits = limits
         self._max_running = limits.max_running
         self._requests = _bucket(limits.requests_per_minute, self._clock, self._requests)
@@ -81,7 +81,7 @@ class KeyUse:
 
         Raises:
             InvalidArgument: the key may never run so many; names ``n``.
-            RateLimited: with them the key asks for more than it may; says when to come back.
+            RateLimited: with them the key asks for more than it may; ``retry_after_s`` says when to try again.
         """
         self.check(num_requests, num_tokens)
         self.take(num_requests, num_tokens)
@@ -113,7 +113,7 @@ class KeyUse:
         self._check_minute(num_requests, num_tokens)
 
     def charge(self) -> None:
-        """Count a request of this minute that takes no turn among those that run. Raises RateLimited: none is left."""
+        """Count a request of this minute that does not run in the queue. Raises RateLimited: none is left."""
         self._check_minute(1)
         self.take(1)
 
@@ -129,7 +129,7 @@ class KeyUse:
 def _bucket(
     per_minute: int | None, clock: Callable[[], float], before: TokenBucket | None = None
 ) -> TokenBucket | None:
-    """Return a bucket of which as much is used as of the one before."""
+    """Return a bucket from which as much is used as from the one before."""
     if per_minute is None:
         return None
     bucket = TokenBucket(per_minute, clock)

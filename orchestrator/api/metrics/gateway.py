@@ -10,8 +10,8 @@ from orchestrator.api.metrics.requests import RequestMetrics
 from orchestrator.api.metrics.rounds import RoundMetrics
 
 
-class Queue(Protocol):
-    """What gauges are read from."""
+class QueueCounts(Protocol):
+    """The source of the gauges."""
 
     @property
     def num_inside(self) -> int: ...
@@ -24,11 +24,13 @@ class GatewayMetrics:
     """Counters of rounds and requests, and gauges of the queue.
 
     Args:
-        max_running, max_queued: of the queue, told beside its gauges.
-        has_drafter: whether drafters are configured, there or not.
+        max_running, max_queued: the limits of the queue.
+        has_drafter: whether drafters are configured; they need not answer.
     """
 
-    def __init__(self, model_name: str, queue: Queue, max_running: int, max_queued: int, *, has_drafter: bool) -> None:
+    def __init__(
+        self, model_name: str, queue: QueueCounts, max_running: int, max_queued: int, *, has_drafter: bool
+    ) -> None:
         self.registry = CollectorRegistry()
         self.requests = RequestMetrics(self.registry, model_name)
         self.rounds = RoundMetrics(model_name)
@@ -40,8 +42,8 @@ class GatewayMetrics:
             "max_requests_waiting": ("Requests that may wait.", lambda: max_queued),
             "drafter_configured": ("Whether there are drafters to be asked, 1 or 0.", lambda: has_drafter),
         }
-        for name, (told, read) in gauges.items():
-            gauge = Gauge(f"specgate_{name}", told, ["model_name"], registry=self.registry)
+        for name, (meaning, read) in gauges.items():
+            gauge = Gauge(f"specgate_{name}", meaning, ["model_name"], registry=self.registry)
             gauge.labels(model_name).set_function(read)
         ProcessCollector(registry=self.registry)
         Info("specgate_build", "The gateway's version.", registry=self.registry).info({"version": specgate.__version__})

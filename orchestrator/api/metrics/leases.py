@@ -1,4 +1,4 @@
-"""How long requests wait for the right to a session: around the pool that hands it out."""
+"""How long requests wait for a lease, measured around the pool that gives it."""
 
 import time
 from collections.abc import Iterator
@@ -26,16 +26,16 @@ class LeaseWaits:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric; see ``prometheus_client.registry.Collector``."""
-        told = "From asking for a session's lease to having it, or being refused, by service."
-        family = HistogramMetricFamily("specgate_lease_wait_seconds", told, labels=["service", "outcome"])
+        meaning = "From asking for a session's lease to having it, or being refused, by service."
+        family = HistogramMetricFamily("specgate_lease_wait_seconds", meaning, labels=["service", "outcome"])
         for of, waits in self._waits.items():
-            counts, total = waits.told()
+            counts, total = waits.cumulative()
             family.add_metric(of, buckets=counts, sum_value=total)
         yield family
 
 
 class TimedPool:
-    """See ``ports.Pool``: another one, whose waits are counted. Who gives up waiting is not."""
+    """A ``ports.Pool`` that counts the waits for another one. A wait that the client gives up is not counted."""
 
     def __init__(self, role: str, pool: Pool, waits: LeaseWaits) -> None:
         self._role = role
@@ -43,7 +43,6 @@ class TimedPool:
         self._waits = waits
 
     async def lease(self) -> Lease:
-        """See ``ports.Pool``."""
         start_s = time.perf_counter()
         try:
             lease = await self._pool.lease()
@@ -54,9 +53,7 @@ class TimedPool:
         return lease
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:
-        """See ``ports.Pool``."""
         self._pool.release(lease, failed=failed)
 
     async def close(self) -> None:
-        """See ``ports.Pool``."""
         await self._pool.close()

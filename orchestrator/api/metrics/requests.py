@@ -1,4 +1,4 @@
-"""What requests come to, from their arrival to their end: vLLM's names and meanings under our prefix."""
+"""Metrics of requests, from arrival to end: vLLM's names and meanings with our prefix."""
 
 import time
 from collections.abc import Callable
@@ -11,22 +11,21 @@ from specgate.errors import SpecgateError
 FAST_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 SLOW_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-"""All three as vLLM has them, which its boards expect."""
+"""All three are vLLM's: its dashboards expect them."""
 ABORTED, FAILED = "abort", "error"
-"""vLLM's words for a request whose client left or asked for what cannot be, and for one that failed for a reason of
-ours."""
+"""vLLM's names for a request whose client left or asked for something impossible, and for one that we failed."""
 
 
 class RequestMetrics:
     """Histograms of all requests of one gateway."""
 
     def __init__(self, registry: CollectorRegistry, model_name: str) -> None:
-        def histogram(name: str, told: str, buckets: tuple[float, ...]) -> Histogram:
-            made = Histogram(f"specgate_{name}", told, ["model_name"], buckets=buckets, registry=registry)
+        def histogram(name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
+            made = Histogram(f"specgate_{name}", meaning, ["model_name"], buckets=buckets, registry=registry)
             return made.labels(model_name)
 
-        def counter(name: str, told: str, *labels: str) -> Counter:
-            return Counter(f"specgate_{name}", told, ["model_name", *labels], registry=registry)
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"specgate_{name}", meaning, ["model_name", *labels], registry=registry)
 
         self._model_name = model_name
         self.first_token_s = histogram("time_to_first_token_seconds", "From arrival to the first token.", FAST_S)
@@ -45,7 +44,7 @@ class RequestMetrics:
         self._rejected = counter("requests_rejected", "Requests that were not let in, by reason.", "reason")
 
     def begin(self, clock: Callable[[], float] = time.perf_counter) -> "RequestTimer":
-        """A request has come."""
+        """Return the timer of a request that has arrived."""
         return RequestTimer(self, clock)
 
     def ended(self, finish_reason: str) -> None:
@@ -53,33 +52,35 @@ class RequestMetrics:
         self._ended.labels(self._model_name, finish_reason).inc()
 
     def rejected(self, error: SpecgateError) -> None:
-        """Count a request that was not let in."""
+        """Count a request that was not admitted."""
         self._rejected.labels(self._model_name, error.reason).inc()
 
 
 class RequestTimer:
-    """One request, from its arrival on. In seconds of ``clock``."""
+    """The times of one request, in seconds of ``clock``."""
 
     def __init__(self, metrics: RequestMetrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._came_s = clock()
+        self.came_s = clock()
         self._first_s: float | None = None
-        self._last_s = self._came_s
+        self._last_s = self.came_s
         self._finish_reason = ABORTED
 
-    def let_in(self) -> None:
-        """Its turn has come."""
-        self._metrics.queued_s.observe(self._clock() - self._came_s)
+    def let_in(self) -> float:
+        """Count that its turn has come; return when."""
+        turn_s = self._clock()
+        self._metrics.queued_s.observe(turn_s - self.came_s)
+        return turn_s
 
     def on_delta(self, delta: Delta) -> None:
         """Tokens were committed."""
-        now_s = self._clock()
+        now_s = delta.committed_s
         if not delta.token_ids and delta.finish_reason is None:
             return
         if self._first_s is None:
             self._first_s = now_s
-            self._metrics.first_token_s.observe(now_s - self._came_s)
+            self._metrics.first_token_s.observe(now_s - self.came_s)
         elif delta.token_ids:
             self._metrics.inter_token_s.observe((now_s - self._last_s) / len(delta.token_ids))
         self._metrics.generation_tokens.inc(len(delta.token_ids))
@@ -95,7 +96,7 @@ class RequestTimer:
         """It has ended, or was given up after its turn had come."""
         metrics = self._metrics
         metrics.ended(self._finish_reason)
-        metrics.whole_s.observe(self._clock() - self._came_s)
+        metrics.whole_s.observe(self._clock() - self.came_s)
         metrics.num_prompt_tokens.observe(stats.prompt_tokens)
         metrics.prompt_tokens.inc(stats.prompt_tokens)
         metrics.prompt_tokens_cached.inc(stats.cached_tokens)

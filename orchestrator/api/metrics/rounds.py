@@ -1,4 +1,4 @@
-"""What the rounds of all requests come to. The four ``spec_decode`` counters mean what vLLM's mean."""
+"""Metrics of the rounds of all requests. The four ``spec_decode`` counters have vLLM's meaning."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -16,7 +16,7 @@ PHASES = ("draft", "verify", "round", "solo")
 
 
 class Buckets:
-    """A histogram that costs a bisection to add to."""
+    """A histogram. To add a value costs one bisection."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
@@ -28,8 +28,8 @@ class Buckets:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def told(self) -> tuple[list[tuple[str, float]], float]:
-        """Return how many values are at most each bound, as Prometheus has it, and the sum of all."""
+    def cumulative(self) -> tuple[list[tuple[str, float]], float]:
+        """Return the number of values up to each bound, as Prometheus has it, and the sum of all values."""
         below, buckets = 0, []
         for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
             below += count
@@ -38,12 +38,12 @@ class Buckets:
 
 
 class RoundMetrics:
-    """Counts records of all sessions as they are committed: plain numbers, made into metrics when somebody asks.
+    """Counts the records of all sessions. The numbers become metrics when Prometheus asks.
 
     A record costs some microseconds, a hundredth of the shortest round. All calls come from one thread.
 
     Args:
-        model_name: the label of everything.
+        model_name: the label of all metrics.
     """
 
     def __init__(self, model_name: str) -> None:
@@ -87,7 +87,7 @@ class RoundMetrics:
         self._seconds["round"].add(record.timing.round_us / 1e6)
 
     def on_loss(self, role: str, error: BaseException | None) -> None:
-        """Count a service that a request went on without, or replaced."""
+        """Count a service that a request lost, and replaced or continued without."""
         self._lost[role, getattr(error, "reason", "INTERNAL")] += 1
 
     def collect(self) -> Iterator[Metric]:
@@ -124,7 +124,7 @@ class RoundMetrics:
         labels = ["model_name", "phase"] if len(values) > 1 else ["model_name"]
         family = HistogramMetricFamily(f"specgate_{name}", _HELP[name], labels=labels)
         for phase, buckets in values.items():
-            counts, total = buckets.told()
+            counts, total = buckets.cumulative()
             family.add_metric([*self._labels, phase][: len(labels)], buckets=counts, sum_value=total)
         return family
 

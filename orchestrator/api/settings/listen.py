@@ -1,4 +1,4 @@
-"""The part of the configuration that says where something listens, and with which TLS files."""
+"""The part of the configuration for what listens: its address and its TLS files."""
 
 import socket
 from pathlib import Path
@@ -72,11 +72,8 @@ class Listen(PlainListen):
 
 
 class HttpSettings(Listen):
-    """The HTTP API, and how long and how often it lets clients hold it up."""
+    """The HTTP API. One address may hold half of ``max_connections``."""
 
-    head_timeout_s: float = Field(10.0, gt=0, le=86_400)
-    body_timeout_s: float = Field(30.0, gt=0, le=86_400)
     idle_timeout_s: int = Field(75, ge=1, le=86_400)
     max_connections: int = Field(1024, ge=1, le=1 << 20)
-    max_connections_per_address: int = Field(512, ge=1, le=1 << 20)
     hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.*_-]+$")], ...] = ()

@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 import specgate
-from orchestrator.api.settings.keys import nearest_key
+from orchestrator.api.settings.keys import NOT_YAML, merge, nearest_key, one_line, overridden, read_yaml
 from orchestrator.api.settings.listen import (
     NODE,
     ClientTlsSettings,
@@ -20,7 +20,7 @@ from orchestrator.api.settings.listen import (
     PlainListen,
     StrictSettings,
 )
-from orchestrator.api.settings.logs import LogSettings, TraceSettings
+from orchestrator.api.settings.replicas import Autoscaling, LogSettings, Placement, TraceSettings
 from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
 from specgate.errors import InvalidArgument
 from specgate.service.settings import DraftModelSettings, ModelSettings
@@ -33,38 +33,9 @@ _PAIR = Path(specgate.__file__).parent / "demo_pair"
 BUNDLED_TARGET = str(_PAIR / "target")
 BUNDLED_DRAFT = str(_PAIR / "draft")
 REPLICA_WAIT_S = 60.0
-"""What a replica of a middling model takes to be back, from its loss on."""
+"""The time that a lost replica of a medium model takes to come back."""
 ENDPOINTS_WAIT_S = 10.0
-"""Nobody here knows whether a fixed endpoint will be back."""
-_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
-"""What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
-
-
-class Placement(StrictSettings):
-    """What one replica takes, and which nodes may carry it.
-
-    ``num_gpus`` None is one GPU where the cluster has any, else none. ``resources`` are custom resources and
-    ``node_labels`` labels, both as given to ``ray start``.
-    """
-
-    num_cpus: float = Field(0.2, ge=0)
-    num_gpus: float | None = Field(None, ge=0)
-    resources: dict[str, float] = Field({})
-    node_labels: dict[str, str] = Field({})
-
-
-class Autoscaling(StrictSettings):
-    """Replicas follow live sessions, gateways their requests: ``target_sessions`` a replica."""
-
-    min_replicas: int = Field(1, ge=0)
-    max_replicas: int = Field(1, ge=1)
-    target_sessions: float = Field(8, gt=0)
-
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
-        if self.min_replicas > self.max_replicas:
-            raise ValueError(f"min_replicas {self.min_replicas} is above max_replicas {self.max_replicas}")
-        return self
+"""A fixed endpoint may not come back."""
 
 
 class ServiceSettings(ModelSettings):
@@ -118,10 +89,7 @@ class GatewaySettings(StrictSettings):
 
 
 class Defaults(StrictSettings):
-    """What a request gets that does not say otherwise. ``gamma`` and ``gate_threshold`` None are the gate's own.
-
-    Sampling defaults are OpenAI's.
-    """
+    """Values for what a request leaves out. ``gamma`` and ``gate_threshold`` None are the gate's own."""
 
     gamma: int | None = Field(None, ge=0, le=MAX_GAMMA)
     gate: Gate = DEFAULT_GATE
@@ -174,37 +142,37 @@ def load_settings(
     overrides: Mapping[str, object] | None = None,
     given_to: Callable[[str], Mapping[str, object]] = lambda role: {},
 ) -> Settings:
-    """Return the settings of ``file`` with those of each service, and ``overrides``, over them.
+    """Return the settings of ``file``, with those of ``given_to`` over them, and ``overrides`` over both.
 
     Args:
         overrides: values by dotted key, such as ``verifier.replicas``.
-        given_to: returns what a "verifier" and a "drafter" get, by name; a drafter that there is not stays away.
+        given_to: returns the settings of a "verifier" or a "drafter" by name. It adds no drafter.
 
     Raises:
         InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
     """
-    values = {} if file is None else _read(file)
-    # Which services there are the overrides say too; over what a flag says for both they are all the same.
-    asked = _overridden(values, overrides or {})
+    values = {} if file is None else read_yaml(file)
+    # The overrides may add or remove a drafter. They also win over what a flag gives to both services.
+    asked = overridden(values, overrides or {})
     for role in ("verifier", "drafter"):
-        # What is no mapping is refused as such below; None is no drafter.
+        # What is not a mapping is refused below; None is no drafter.
         if isinstance(asked.get(role, {}), dict):
-            values = _overridden(values, {f"{role}.{name}": value for name, value in given_to(role).items()})
-    values = _overridden(values, overrides or {})
+            values = overridden(values, {f"{role}.{name}": value for name, value in given_to(role).items()})
+    values = overridden(values, overrides or {})
     return settings_of(values)
 
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
-    """Return the settings of a mapping, as a file or Ray Serve's ``args`` hold it; what it leaves out is default.
+    """Return the settings of a mapping, as a file or Ray Serve's ``args`` has it. What it leaves out gets its default.
 
     Raises:
         InvalidArgument: a key is unknown or its value out of range; names the key.
     """
-    merged = _with_draft_model(_merged(Settings().model_dump(mode="json"), values), values)
+    merged = _with_draft_model(merge(Settings().model_dump(mode="json"), values), values)
     try:
         return Settings.model_validate(merged)
     except InvalidArgument as error:
-        # What a service's settings say of each other, under the name of the flag.
+        # A conflict between settings of a service; the error names the flag.
         role = "drafter" if merged["verifier"].get("model") else "verifier"
         raise InvalidArgument(f"{role}.{error.field.removeprefix('--').replace('-', '_')}", error.problem) from None
     except ValidationError as error:
@@ -214,9 +182,7 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
 
 
 def _with_draft_model(merged: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``merged`` with the model that the drafter's method needs where ``values`` name none: no model, or the
-    target's.
-    """
+    """Return ``merged`` with the model that the drafter's method needs if ``values`` name none."""
     given = values.get("drafter")
     if not isinstance(given, dict) or "model" in given or not isinstance(merged.get("verifier"), dict):
         return merged
@@ -224,7 +190,7 @@ def _with_draft_model(merged: dict[str, Any], values: Mapping[str, Any]) -> dict
     method = given.get("method")
     if not isinstance(method, str) or method not in models:
         return merged
-    return _merged(merged, {"drafter": {"model": models[DraftMethod(method)]}})
+    return merge(merged, {"drafter": {"model": models[DraftMethod(method)]}})
 
 
 def parse_set(pairs: Sequence[str]) -> dict[str, object]:
@@ -242,8 +208,8 @@ def _parse_pair(pair: str) -> tuple[str, object]:
         raise InvalidArgument("--set", f"{pair!r} is not KEY=VALUE")
     try:
         return key.strip(), yaml.safe_load(value)
-    except _NOT_YAML as error:
-        raise InvalidArgument("--set", f"{pair!r}: the value is not YAML: {_one_line(error)}") from None
+    except NOT_YAML as error:
+        raise InvalidArgument("--set", f"{pair!r}: the value is not YAML: {one_line(error)}") from None
 
 
 def _problem(path: tuple[str, ...], error: "ErrorDetails") -> str:
@@ -256,47 +222,6 @@ def _problem(path: tuple[str, ...], error: "ErrorDetails") -> str:
     return f"{error['msg']}; it is {error['input']!r}"
 
 
-def _merged(defaults: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``defaults`` with ``values`` over them, mapping by mapping."""
-    merged = dict(defaults)
-    for key, value in values.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
-
-
 def to_yaml(settings: Settings) -> str:
     """Return the settings as a file that ``load_settings`` reads."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidArgument("config", f"{file} cannot be read: {error.strerror}") from None
-    except _NOT_YAML as error:
-        raise InvalidArgument("config", f"{file} is not YAML: {_one_line(error)}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise InvalidArgument("config", f"{file} holds no mapping of settings")
-    return values
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _overridden(values: Mapping[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
-    changed = dict(values)
-    for key, value in overrides.items():
-        _put(changed, key.split("."), value)
-    return changed
-
-
-def _put(values: dict[str, Any], path: list[str], value: object) -> None:
-    for part in path[:-1]:
-        inner = values.get(part)
-        values[part] = values = dict(inner) if isinstance(inner, dict) else {}
-    values[path[-1]] = value

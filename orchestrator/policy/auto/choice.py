@@ -13,7 +13,7 @@ TURNS = 6
 """Iterations of the fixed point in ``cycle_us``; it converges in about five."""
 
 
-class Choice(NamedTuple):
+class GammaChoice(NamedTuple):
     """The target decodes alone in the lowest ``closed`` buckets of confidence; else a round drafts ``gamma`` tokens."""
 
     closed: int
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
         return self.closed < NUM_BUCKETS
 
 
-class Outcome(NamedTuple):
+class RoundCounts(NamedTuple):
     """Counts of a choice on a text: tokens, rounds, solo tokens and draft tokens."""
 
     tokens: int
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     drafted: int
 
 
-def simulate(text: TokenHistory, choice: Choice) -> Outcome:
+def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
     """Return the counts of ``text`` under ``choice``."""
     buckets, runs = text
     closed, gamma = choice
@@ -49,10 +49,10 @@ def simulate(text: TokenHistory, choice: Choice) -> Outcome:
             solo, position = solo + 1, position + 1
         else:
             rounds, position = rounds + 1, position + min(runs[position], gamma) + 1
-    return Outcome(end, rounds, solo, rounds * gamma)
+    return RoundCounts(end, rounds, solo, rounds * gamma)
 
 
-def cycle_us(outcome: Outcome, prices: Prices) -> float:
+def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
     """Return the microseconds between two verdicts of a session if all sessions follow the same choice.
 
     The time of a forward depends on the sessions that share it, and their number on that time (Little, 1961). The
@@ -76,24 +76,26 @@ def cycle_us(outcome: Outcome, prices: Prices) -> float:
     return us
 
 
-def rate(text: TokenHistory, choice: Choice, prices: Prices) -> float:
+def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     """Return the tokens per microsecond of each session."""
     outcome = simulate(text, choice)
     return outcome.tokens / (outcome.rounds + outcome.solo) / cycle_us(outcome, prices)
 
 
-class Found(NamedTuple):
+class RatedChoice(NamedTuple):
     """A choice, its ``rate``, and the microseconds that one probe round loses."""
 
-    choice: Choice
+    choice: GammaChoice
     rate: float
     probe_us: float
 
 
-def search(text: TokenHistory, prices: Prices, max_gamma: int, last: Choice | None) -> Generator[None, None, Found]:
+def search(
+    text: TokenHistory, prices: Prices, max_gamma: int, last: GammaChoice | None
+) -> Generator[None, None, RatedChoice]:
     """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms."""
-    rates: dict[Choice, float] = {}
-    open_choices = [Choice(0, gamma) for gamma in range(1, max_gamma + 1)]
+    rates: dict[GammaChoice, float] = {}
+    open_choices = [GammaChoice(0, gamma) for gamma in range(1, max_gamma + 1)]
     yield from _rate_all(rates, open_choices, text, prices)
     best_open = max(open_choices, key=rates.__getitem__)
     gated = [one._replace(closed=closed) for one in open_choices for closed in range(1, NUM_BUCKETS)]
@@ -105,11 +107,11 @@ def search(text: TokenHistory, prices: Prices, max_gamma: int, last: Choice | No
     opened = best._replace(closed=0)
     yield from _rate_all(rates, [opened], text, prices)
     lost = max(1 - rates[opened] / rates[best], 0.0)
-    return Found(best, rates[best], lost * cycle_us(simulate(text, opened), prices))
+    return RatedChoice(best, rates[best], lost * cycle_us(simulate(text, opened), prices))
 
 
 def _rate_all(
-    rates: dict[Choice, float], choices: list[Choice], text: TokenHistory, prices: Prices
+    rates: dict[GammaChoice, float], choices: list[GammaChoice], text: TokenHistory, prices: Prices
 ) -> Generator[None, None, None]:
     for choice in choices:
         if choice not in rates:

@@ -35,7 +35,7 @@ class OnEvidence:
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the plan of a round whose draft was announced."""
-        found = self._mode.found(self._max_gamma, renew=False)
+        found = self._mode.choice(self._max_gamma)
         solo_below = 0.0
         if found is not None and found.choice.drafts:
             solo_below = found.choice.solo_below
@@ -46,7 +46,7 @@ class OnEvidence:
 
     def _gamma(self) -> int:
         """Return the longest draft that may be announced; 0 if drafts do not pay now."""
-        found = self._mode.found(self._max_gamma)
+        found = self._mode.search(self._max_gamma)
         if found is None:
             return self._longest
         self._probes_left -= self._probes_left > 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 
-from orchestrator.policy.auto.choice import Found, search
+from orchestrator.policy.auto.choice import RatedChoice, search
 from orchestrator.policy.auto.costs import Costs, Prices
 from orchestrator.policy.auto.history import History
 from specgate.types import RoundRecord
@@ -36,7 +36,7 @@ class ModeLearner:
         self._copies = copies
         self._pace = pace
         self._history = History()
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, RatedChoice] = {}
         """The current choice for each limit of draft tokens."""
         self._searched_at: dict[int, int] = {}
         self._num_verdicts = 0
@@ -51,17 +51,26 @@ class ModeLearner:
                 self._history.add(record)
             self.costs.observe(session, record)
 
-    def found(self, max_gamma: int, *, renew: bool = True) -> Found | None:
+    def choice(self, max_gamma: int) -> RatedChoice | None:
+        """Return the current choice, after a first search if there was none; None if no cost is known."""
+        if max_gamma not in self._found:
+            self._begin_search(max_gamma)
+        return self._found.get(max_gamma)
+
+    def search(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, and search for a better one when due; None if no cost is known."""
-        last = self._found.get(max_gamma)
         num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
         enough = VERDICTS_A_SEARCH if self._num_verdicts > VERDICTS_A_SEARCH else FIRST_VERDICTS
-        is_due = last is None or (renew and num_new >= enough * self.costs.sessions)
-        if is_due and (prices := self._prices()) is not None:
+        if max_gamma in self._found and num_new >= enough * self.costs.sessions:
+            self._begin_search(max_gamma)
+        return self.choice(max_gamma)
+
+    def _begin_search(self, max_gamma: int) -> None:
+        last = self._found.get(max_gamma)
+        if (prices := self._prices()) is not None:
             self._searched_at[max_gamma] = self._num_verdicts
             # The first search runs at once: there is no choice to use meanwhile.
             (self._pace if last else at_once)(self._search(prices, max_gamma, last))
-        return self._found.get(max_gamma)
 
     def book_probe(self, max_gamma: int, loss_us: float, num_unread: int) -> bool:
         """Return whether a probe can lead to anything and is within the budget, and if so book it.
@@ -85,6 +94,6 @@ class ModeLearner:
             return prices
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=prices.forward_us(1))
 
-    def _search(self, prices: Prices, max_gamma: int, last: Found | None) -> Generator[None]:
+    def _search(self, prices: Prices, max_gamma: int, last: RatedChoice | None) -> Generator[None]:
         choice = last.choice if last else None
         self._found[max_gamma] = yield from search(self._history.tokens(), prices, max_gamma, choice)

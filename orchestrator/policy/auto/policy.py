@@ -5,7 +5,7 @@ rounds with their accepted tokens, times and batch sizes. It never sees a pendin
 draft is requested, and a record arrives after its verdict is committed. Probes are counted, not random.
 """
 
-from orchestrator.policy.auto.choice import Choice, Found
+from orchestrator.policy.auto.choice import GammaChoice, RatedChoice
 from orchestrator.policy.auto.history import bucket_of
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
@@ -28,7 +28,7 @@ class Auto:
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
-        found = self._mode.found(self._max_gamma)
+        found = self._mode.search(self._max_gamma)
         if found is None:
             return RoundPlan(1)
         choice, bucket = found.choice, bucket_of(session.confidence)
@@ -43,7 +43,7 @@ class Auto:
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan if it follows the current choice; None during a probe."""
-        found = self._mode.found(self._max_gamma, renew=False)
+        found = self._mode.choice(self._max_gamma)
         if found is None:
             return ExpectedPlan(RoundPlan(1))
         choice = found.choice
@@ -51,7 +51,7 @@ class Auto:
             return None
         return ExpectedPlan(_gated(choice, choice.gamma, session), choice.solo_below)
 
-    def _probes(self, found: Found) -> bool:
+    def _probes(self, found: RatedChoice) -> bool:
         """Return whether this round is a probe; begin one when it is due."""
         loss_us = PROBE_ROUNDS * found.probe_us
         if not found.choice.closed:
@@ -62,7 +62,7 @@ class Auto:
         return self._probes_left > 0
 
 
-def _gated(choice: Choice, gamma: int, session: Progress) -> RoundPlan:
+def _gated(choice: GammaChoice, gamma: int, session: Progress) -> RoundPlan:
     """Return the plan of ``choice``, with its solo run at the verifier."""
     run = min(session.remaining, MOST_SOLO) if choice.closed else 0
     # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from ctypes import c_int32
 
 from specgate.runtime.attention.interface import Inputs
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.one_call import Drafted, is_plain
 from specgate.runtime.scheduler import Rows
@@ -33,11 +33,11 @@ class CpuDrafter:
         """Let the next draft run to its end."""
         self._interrupt.value = 0
 
-    def fits(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> bool:
+    def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
         """Return whether it can choose so. All are of one law."""
         return all(map(is_plain, choices))
 
-    def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
+    def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Run up to ``num_steps`` forwards; fewer where it was interrupted."""
         params = choices[0].params
         steps = [] if params.greedy else list(zip(*(one.noise_keys(num_steps) for one in choices), strict=True))

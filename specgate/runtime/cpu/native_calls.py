@@ -56,7 +56,7 @@ class Batch(Structure):
     ]  # fmt: skip
 
 
-class Choosing(Structure):
+class RowSampling(Structure):
     _fields_ = [
         ("logits", c_void_p),
         *((name, c_int64) for name in ("step", "vocabulary", "num_rows")),
@@ -66,7 +66,7 @@ class Choosing(Structure):
 
 
 class Draft(Structure):
-    _fields_ = [("batch", Batch), ("choosing", Choosing), ("num_steps", c_int64), ("interrupt", POINTER(c_int32))]
+    _fields_ = [("batch", Batch), ("choosing", RowSampling), ("num_steps", c_int64), ("interrupt", POINTER(c_int32))]
 
 
 @cache
@@ -75,7 +75,7 @@ def _library() -> ctypes.CDLL:
     if library is None:
         raise InternalError(cpu_library.why_not())
     library.specgate_forward.argtypes = [c_int, POINTER(Decoder), POINTER(Batch)]
-    library.specgate_choose.argtypes = [c_int, POINTER(Choosing)]
+    library.specgate_choose.argtypes = [c_int, POINTER(RowSampling)]
     library.specgate_draft.argtypes = [c_int, POINTER(Decoder), POINTER(Draft)]
     library.specgate_product.argtypes = [c_int, POINTER(Matrix), c_void_p, c_int64, c_void_p, c_void_p]
     library.specgate_scratch_floats.argtypes = [POINTER(Decoder), c_int64, c_int64]
@@ -115,7 +115,7 @@ def forward(decoder: Decoder, batch: Batch) -> None:
     _check(_library().specgate_forward(kernels(), decoder, batch))
 
 
-def draft(decoder: Decoder, batch: Batch, choosing: Choosing, num_steps: int, interrupt: c_int32) -> int:
+def draft(decoder: Decoder, batch: Batch, choosing: RowSampling, num_steps: int, interrupt: c_int32) -> int:
     """Run forwards one behind the other, each on what was chosen from the one before; return how many.
 
     The arguments are for the first one; keys, logits and table have places for all. It ends early once ``interrupt``
@@ -135,10 +135,10 @@ def choose(logits: torch.Tensor, keys: Sequence[int], temperature: float, with_p
 
 def choosing_of(
     logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool, table: torch.Tensor
-) -> Choosing:
+) -> RowSampling:
     """Return how rows of logits [rows, vocabulary] are chosen, and where it is told: float64 [rows, 4]."""
     rows, vocabulary = logits.shape
-    choosing = Choosing(
+    choosing = RowSampling(
         logits.data_ptr(), logits.stride(0), vocabulary, rows, None, temperature if keys else 1.0, with_probs,
         table.data_ptr(), threads(),
     )  # fmt: skip

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from specgate.errors import reason_of
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Chooser, Choosing, chosen_on_device
+from specgate.runtime.batch_sampler import Chooser, SamplingStep, chosen_on_device
 from specgate.runtime.cuda.gumbel import gumbel
 from specgate.types import SamplingParams
 
@@ -35,7 +35,7 @@ def chooser_on(device: torch.device, dtype: torch.dtype, vocab_size: int) -> Cho
     logits = torch.randn(3, vocab_size, generator=torch.Generator().manual_seed(0)).mul(3.0).to(device, dtype)
     try:
         for temperature, with_probs in product((0.0, 0.7), (False, True)):
-            choosing = Choosing(SamplingParams(temperature=temperature), 1, 0, vocab_size, with_probs=with_probs)
+            choosing = SamplingStep(SamplingParams(temperature=temperature), 1, 0, vocab_size, with_probs=with_probs)
             expected = chosen_on_device([logits], [choosing]).double()
             keys = choosing.noise_keys(len(logits)) if temperature else []
             torch.testing.assert_close(choose(logits, keys, temperature, with_probs), expected, rtol=0.0, atol=_CLOSE)

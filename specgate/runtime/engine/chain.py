@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from specgate.errors import NonFiniteLogits, reason_of
-from specgate.runtime.batch_sampler import Answer, Choosing, answer_of, chosen_on_device
+from specgate.runtime.batch_sampler import Answer, SamplingStep, answer_of, chosen_on_device
 from specgate.runtime.engine.isolation import device_is_lost
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
@@ -27,12 +27,12 @@ class Link(NamedTuple):
     """One sequence of a chain: the rows of its first forward, whose last one's logits are wanted, and how to choose."""
 
     rows: Rows
-    choose: Choosing
+    sample: SamplingStep
 
 
 def in_one_call(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> bool:
     """Return whether the runner drafts these in one call."""
-    batch, choices = [link.rows for link in links], [link.choose for link in links]
+    batch, choices = [link.rows for link in links], [link.sample for link in links]
     return runner.drafter is not None and runner.drafter.fits(batch, choices, num_steps)
 
 
@@ -48,7 +48,7 @@ def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> lis
     lengths = [len(link.rows.sequence) for link in links]
     drafted = None
     if in_one_call(runner, links, num_steps):
-        batch, choices = [link.rows for link in links], [link.choose for link in links]
+        batch, choices = [link.rows for link in links], [link.sample for link in links]
         what = "a draft in one call, which is not tried again,"
         drafted = _tried(links, what, lambda: runner.draft(batch, choices, num_steps))
         if drafted is None:
@@ -58,7 +58,7 @@ def run_chain(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> lis
         return None
     for link, length, rows in zip(links, lengths, drafted.tables, strict=True):
         link.rows.sequence.token_ids[length:] = [int(row[0]) for row in rows[:-1]]
-    return [answer_of(own, rows, link.choose) for own, rows, link in zip(*drafted, links, strict=True)]
+    return [answer_of(own, rows, link.sample) for own, rows, link in zip(*drafted, links, strict=True)]
 
 
 def _tried(links: Sequence[Link], what: str, run: Callable[[], Drafted]) -> Drafted | None:
@@ -87,7 +87,7 @@ def _forwards(runner: ModelRunner, links: Sequence[Link], num_steps: int) -> Dra
                 link.rows.sequence.append([_UNREAD])
             batch = [Rows(link.rows.sequence, 1, 1) for link in links]
         logits.append(runner.forward(batch, token_ids=tables[-1][:, 0].long() if step else None))
-        choices = [link.choose._replace(position=link.choose.position + step) for link in links]
+        choices = [link.sample._replace(position=link.sample.position + step) for link in links]
         tables.append(chosen_on_device(logits[-1], choices, runner.chooser))
     # Told of all steps, then cut up by sequences.
     return Drafted([torch.cat(own) for own in zip(*logits, strict=True)], torch.stack(tables, 1).tolist())

@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import UnsupportedArchitecture, reason_of
 from specgate.runtime.attention.interface import wait_for
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
 from specgate.runtime.cuda.decoder.shape import shape_of
 from specgate.runtime.cuda.decoder.weights import stack_weights
@@ -127,5 +127,5 @@ def _checked(runner: ModelRunner) -> list[torch.Tensor]:
     return logits
 
 
-def _greedy(runner: ModelRunner, position: int) -> Choosing:
-    return Choosing(SamplingParams(temperature=0.0), 0, position, runner.vocab_size)
+def _greedy(runner: ModelRunner, position: int) -> SamplingStep:
+    return SamplingStep(SamplingParams(temperature=0.0), 0, position, runner.vocab_size)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 
 from specgate.errors import EngineFailed, InternalError, NonFiniteLogits, SpecgateError
-from specgate.runtime.batch_sampler import Answer, Choosing, answers, have_one_law
+from specgate.runtime.batch_sampler import Answer, SamplingStep, answers, have_one_law
 from specgate.runtime.engine.chain import Link, in_one_call, run_chain
 from specgate.runtime.engine.isolation import each_its_own
 from specgate.runtime.engine.model_runner import ModelRunner
@@ -146,7 +146,7 @@ class Engine:
                 self._beat = time.monotonic()
                 self._admit()
                 self._batch = self._next_batch()
-                outcomes = self._chain() or self._answer([(rows, job.need.choose) for job, rows in self._batch.items()])
+                outcomes = self._chain() or self._answer([(rows, job.need.sample) for job, rows in self._batch.items()])
                 for (job, rows), outcome in zip(self._batch.items(), outcomes, strict=True):
                     self._conclude(job, rows, outcome)
         except BaseException:
@@ -225,14 +225,14 @@ class Engine:
         """
         needs = [job.need for job in self._batch]
         num_steps = min((need.most_steps for need in needs), default=1)
-        if num_steps == 1 or not have_one_law(need.choose for need in needs):
+        if num_steps == 1 or not have_one_law(need.sample for need in needs):
             return None
         if (drafter := self.runner.drafter) is not None:
             # Before the look at who waits: whoever comes behind it ends the call.
             drafter.resume()
         if self._ready or not self._inbox.empty() or not all(rows.num_logits for rows in self._batch.values()):
             return None
-        links = [Link(rows, job.need.choose) for job, rows in self._batch.items() if job.need.choose is not None]
+        links = [Link(rows, job.need.sample) for job, rows in self._batch.items() if job.need.sample is not None]
         takes_turns = not self._chains or any(need.sequence.is_branch for need in needs)
         if takes_turns and not in_one_call(self.runner, links, num_steps):
             return None
@@ -241,7 +241,7 @@ class Engine:
         self._forward_start_s = time.monotonic()
         return run_chain(self.runner, links, num_steps)
 
-    def _answer(self, batch: list[tuple[Rows, Choosing | None]]) -> list[Answer | Exception]:
+    def _answer(self, batch: list[tuple[Rows, SamplingStep | None]]) -> list[Answer | Exception]:
         """Return each entry's answer, or the error that is its own.
 
         Running rows twice is harmless, the same keys and values are written to the same places; but once they are
@@ -255,7 +255,7 @@ class Engine:
             outcomes[index] = outcome
         return outcomes
 
-    def _choices(self, batch: list[tuple[torch.Tensor, Choosing | None]]) -> list[Answer | NonFiniteLogits]:
+    def _choices(self, batch: list[tuple[torch.Tensor, SamplingStep | None]]) -> list[Answer | NonFiniteLogits]:
         return answers([logits for logits, _ in batch], [choose for _, choose in batch], self.runner.chooser)
 
     def _fail_all(self) -> None:
@@ -270,7 +270,7 @@ class Engine:
             _settle(job, error=EngineFailed("the engine stopped"))
 
 
-def _complete(rows: Rows, choose: Choosing | None) -> Choosing | None:
+def _complete(rows: Rows, choose: SamplingStep | None) -> SamplingStep | None:
     """Return how to choose, once all that is needed has been run."""
     return choose if rows.num_logits else None
 

@@ -11,7 +11,7 @@ from specgate.runtime.attention.interface import Batch, Forward, Kernel
 from specgate.runtime.attention.model_call import ModelCall
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.varlen import TokenPages, VarlenKernel
-from specgate.runtime.batch_sampler import Chooser, Choosing
+from specgate.runtime.batch_sampler import Chooser, SamplingStep
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.drafting import CpuDrafter
@@ -144,7 +144,7 @@ class ModelRunner:
         return OneLaunch(driver, decoder, self._pages.stack_of_all(), capturer, self.vocab_size)
 
     @torch.inference_mode()
-    def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
+    def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Run what up to ``num_steps`` forwards would, each on the token that the one before it chose, in one call.
 
         All rows are then cached, and so are all chosen tokens but the last one, though no sequence has them yet.

@@ -86,7 +86,7 @@ def default_choice(models: ModelOptions) -> Choice | None:
 
 def _missing(models: ModelOptions, skip: str | None, method: DraftMethod) -> str | None:
     """Return the flag without which a source cannot be, None where it can."""
-    if method in (DraftMethod.MODEL, DraftMethod.SUFFIX_AND_MODEL) and models.draft_model is None:
+    if method is DraftMethod.MODEL and models.draft_model is None:
         return "draft"
     if method is DraftMethod.LAYER_SKIP and skip is None:
         return "source_skip"

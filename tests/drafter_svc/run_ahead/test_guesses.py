@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from drafter_svc.run_ahead.guesses import MAX_CANDIDATES, candidates
-from specgate.runtime.batch_sampler import Answer, Choosing, answers
+from specgate.runtime.batch_sampler import Answer, SamplingStep, answers
 from specgate.types import SamplingParams
 
 VOCAB_SIZE = 300
@@ -21,11 +21,11 @@ def logits(num_rows: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_first_candidate_is_what_the_draft_would_choose(sampling: str) -> None:
-    rows, choosing = logits(40), Choosing(SAMPLINGS[sampling], 7, 20, VOCAB_SIZE)
+    rows, choosing = logits(40), SamplingStep(SAMPLINGS[sampling], 7, 20, VOCAB_SIZE)
     (answer,) = answers([rows], [choosing])
     assert isinstance(answer, Answer)
     best = [row[0].token_id for row in candidates(rows, choosing, rejects=False)]
-    assert best == answer.chosen.token_ids
+    assert best == answer.sampled.token_ids
     other_noise = [row[0].token_id for row in candidates(rows, choosing._replace(seed=8), rejects=False)]
     assert (other_noise == best) == SAMPLINGS[sampling].greedy
 
@@ -33,7 +33,7 @@ def test_the_first_candidate_is_what_the_draft_would_choose(sampling: str) -> No
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("rejects", [False, True])
 def test_chances_fall_and_add_up_and_what_is_filtered_out_is_no_candidate(sampling: str, rejects: bool) -> None:
-    for row in candidates(logits(9), Choosing(SAMPLINGS[sampling], 7, 20, VOCAB_SIZE), rejects=rejects):
+    for row in candidates(logits(9), SamplingStep(SAMPLINGS[sampling], 7, 20, VOCAB_SIZE), rejects=rejects):
         chances = [candidate.chance for candidate in row]
         assert chances == sorted(chances, reverse=True)
         assert sum(chances) == pytest.approx(1.0)
@@ -43,5 +43,5 @@ def test_chances_fall_and_add_up_and_what_is_filtered_out_is_no_candidate(sampli
 
 def test_rejection_ranks_by_probability() -> None:
     rows = logits(5)
-    ranked = candidates(rows, Choosing(SamplingParams(), 7, 20, VOCAB_SIZE), rejects=True)
+    ranked = candidates(rows, SamplingStep(SamplingParams(), 7, 20, VOCAB_SIZE), rejects=True)
     assert [[one.token_id for one in row] for row in ranked] == rows.topk(MAX_CANDIDATES).indices.tolist()

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from drafter_svc.drafter import DraftSession
+from drafter_svc.rounds import drafting
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
 from drafter_svc.run_ahead.branches import Branch, BranchSet
-from drafter_svc.serving import drafting
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, Verification
-from tests.support.broken_run_ahead import AdoptsAnother, GoesOnBehindAnother, KeepsWrongKeys, ReusesTheKey
 from tests.support.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
 from tests.support.sessions import (
     GREEDY,
@@ -23,7 +22,6 @@ from tests.support.sessions import (
     VOCAB_SIZE,
     Generation,
     Ids,
-    MakeDraft,
     Pair,
     Plan,
     decode,
@@ -165,19 +163,11 @@ def real_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 Histories = list[tuple[Generation, Generation]]
 
 
-def histories(
-    pair: Pair, mode: str, plan: Plan, make: MakeDraft = DraftSession, seeds: Sequence[int] = range(3), **fields: Any
-) -> Histories:
+def histories(pair: Pair, mode: str, plan: Plan, seeds: Sequence[int] = range(3), **fields: Any) -> Histories:
     """The generations of these seeds without run-ahead, and with it."""
     specs = [make_spec(max_tokens=24, seed=seed, **fields, **MODES[mode]) for seed in seeds]
-    without, ahead = (
-        [run_all([decode(pair, spec, p, make_draft=make)])[0] for spec in specs] for p in (plan._replace(ahead=0), plan)
-    )
+    without, ahead = ([run_all([decode(pair, spec, p)])[0] for spec in specs] for p in (plan._replace(ahead=0), plan))
     return list(zip(without, ahead, strict=True))
-
-
-def real_histories(pair: Pair, mode: str, plan: Plan, make: MakeDraft = DraftSession) -> Histories:
-    return histories(pair, mode, plan, make, prompt_token_ids=tuple(range(20)))
 
 
 def drafted(generation: Generation) -> list[tuple[Any, ...]]:
@@ -212,35 +202,11 @@ def test_every_proposal_is_what_it_would_have_been(mode: str, plan: str, steps: 
 @pytest.mark.usefixtures("looks_further")
 @pytest.mark.parametrize("mode", MODES)
 def test_every_proposal_stands_on_the_keys_of_its_own_outcome(mode: str, real_pair: Pair) -> None:
-    pairs = real_histories(real_pair, mode, Plan(2, ahead=8))
+    pairs = histories(real_pair, mode, Plan(2, ahead=8), prompt_token_ids=tuple(range(20)))
     for without, ahead in pairs:
         assert draft_ids(ahead) == draft_ids(without)
     assert num_hits(pairs) > 0
     real_pair.draft.pool.check_integrity()
-
-
-# What must not pass.
-
-
-@pytest.mark.parametrize(
-    ("make", "mode", "looking"),
-    [
-        *((AdoptsAnother, mode, 2.0) for mode in ("greedy", "shared noise", "rejection")),
-        *((KeepsWrongKeys, mode, 2.0) for mode in ("greedy", "shared noise", "rejection")),
-        *((GoesOnBehindAnother, mode, 0.0) for mode in ("greedy", "shared noise")),
-    ],
-)
-def test_a_wrong_branch_is_found_out(
-    make: MakeDraft, mode: str, looking: float, real_pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_ahead, "WORTH_LOOKING", looking)
-    pairs = real_histories(real_pair, mode, Plan(3, ahead=16), make)
-    assert any(draft_ids(ahead) != draft_ids(without) for without, ahead in pairs)
-
-
-def test_a_key_that_was_used_is_found_out() -> None:
-    ((without, ahead),) = histories(known_pair(), "rejection", Plan(2, ahead=8), ReusesTheKey, seeds=[1])
-    assert drafted(ahead) != drafted(without)
 
 
 # One round after the other.

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from drafter_svc.sources.answer_memory import AnswerMemory
-from drafter_svc.sources.suffix import BYTES_A_TOKEN
 from drafter_svc.sources.suffix_session import SuffixSession
 from specgate.errors import KVCacheFull, OutOfSync
 from specgate.service.text import TextPool
@@ -76,15 +74,6 @@ def test_while_the_target_goes_on_alone_what_follows_its_next_token_is_announced
     # Behind the copy's next token, and behind that whole round.
     assert [one[:2] for one in announcement.proposals] == [((10,), (5, 6)), ((10, 5, 6, 7), (8, 9))]
     assert all(one.method is DraftMethod.SUFFIX for one in announcement.proposals)
-
-
-def test_a_long_match_in_a_past_answer_counts_more_than_a_short_one_in_the_text() -> None:
-    memory, spec = AnswerMemory(1000 * BYTES_A_TOKEN), make_spec(prompt_token_ids=(23, 24, 9, 21, 22, 23, 24))
-    memory.learn((spec.cache_salt, spec.vocab_size, frozenset(spec.tokenizer_fingerprint.items())), range(20, 40))
-    session = SuffixSession(spec, TextPool(1000), memory)
-    with pytest.raises(StopIteration) as stop:
-        next(session.draft(DraftRequest(1, 7, (), 4)))
-    assert stop.value.value.draft_token_ids == (25, 26, 27, 28)
 
 
 def test_what_was_announced_is_what_is_drafted() -> None:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from orchestrator.api.http.openapi import document
+from orchestrator.api.http.protocol import Deadlines
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.keys.keyring import Keyring
@@ -153,10 +154,13 @@ def events(text: str) -> Iterator[Any]:
 
 @asynccontextmanager
 async def serving_http(
-    request_queue: RequestQueue, keyring: Keyring | None = None, **settings: Any
+    request_queue: RequestQueue,
+    keyring: Keyring | None = None,
+    deadlines: Deadlines = Deadlines(),
+    **settings: Any,
 ) -> AsyncIterator[str]:
     """Serve the door on a free loopback port; yield its URL."""
-    server = HttpServer(make_app(request_queue, keyring=keyring), HttpSettings(**settings))
+    server = HttpServer(make_app(request_queue, keyring=keyring), HttpSettings(**settings), deadlines)
     await server.start()
     try:
         yield f"http://{server.endpoint}"

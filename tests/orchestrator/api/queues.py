@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -64,6 +64,14 @@ async def open_room(
         await stack.enter_async_context(orchestrator)
         request_queue = RequestQueue(orchestrator, GatewaySettings(**limits), Defaults(), "fake")
         yield Room(request_queue, verifier, drafter)
+
+
+@asynccontextmanager
+async def occupied(room: Room) -> AsyncIterator[None]:
+    """A request that runs, and whose answer is not read to its end."""
+    async with aclosing(room.request_queue.deltas([GenerationRequest((5, 17, 3), max_tokens=9)])) as deltas:
+        await anext(deltas)
+        yield
 
 
 @asynccontextmanager

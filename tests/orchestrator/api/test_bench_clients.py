@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.api.turns import OUT_OF_REACH
+from orchestrator.api.failures import OUT_OF_REACH
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
@@ -37,13 +37,15 @@ async def http_deltas(site: Site, model: str = "fake") -> list[Delta]:
 async def test_deltas_over_grpc_are_those_of_the_decode_loop() -> None:
     async with grpc_client() as (room, client):
         deltas = [delta async for delta in client.stream(REQUEST)]
-        async with room.request_queue.admitted(REQUEST) as running:
-            # Records do not cross the wire.
-            assert deltas == [replace(delta, records=()) async for delta in running.deltas()]
+        # Records do not cross the wire.
+        here = [replace(delta, records=()) async for _, delta in room.request_queue.deltas([REQUEST])]
+        assert deltas == here
     assert deltas[-1].finish_reason is FinishReason.LENGTH
     assert tuple(token_id for delta in deltas for token_id in delta.token_ids) == expected(REQUEST)
     assert (client.stats.seed, client.stats.completion_tokens) == (7, 30)
-    assert (client.stats.drafted, client.stats.accepted) == (running.stats.drafted, running.stats.accepted)
+    stats = here[-1].stats
+    assert stats
+    assert (client.stats.drafted, client.stats.accepted) == (stats.drafted, stats.accepted)
 
 
 async def test_deltas_over_http_add_up_to_what_the_target_says() -> None:

@@ -71,9 +71,9 @@ def test_deltas_go_out_one_by_one_or_in_one_sum() -> None:
     logprobs = (TokenLogprobs(-0.5, ((1, -0.5), (3, -1.0))), TokenLogprobs(-2.0))
     deltas = (
         Delta((1, 2), sources[:2], "ab", logprobs),
-        Delta((3, 4), sources[2:], "c", logprobs, FinishReason.STOP),
+        Delta((3, 4), sources[2:], "c", logprobs, FinishReason.STOP, stats=stats),
     )
-    whole, (first, last) = deltas_to_pb(deltas, stats), [delta_to_pb(delta, stats) for delta in deltas]
+    whole, (first, last) = deltas_to_pb(deltas), [delta_to_pb(delta) for delta in deltas]
     assert (whole.text, list(whole.token_ids)) == (first.text + last.text, [1, 2, 3, 4]) == ("abc", [1, 2, 3, 4])
     assert [*first.logprobs, *last.logprobs] == list(whole.logprobs)
     assert [entry.logprob for entry in whole.logprobs] == [-0.5, -2.0, -0.5, -2.0]

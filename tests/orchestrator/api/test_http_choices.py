@@ -2,25 +2,21 @@
 
 import asyncio
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orchestrator.api.choices import seed_of_choice
 from tests.orchestrator.api.http_serving import (
-    CHAT,
     COMPLETIONS,
-    MESSAGES,
     TOKENIZER,
-    TURNS,
     Site,
     open_site,
     said,
     said_to,
     usage,
 )
-from tests.orchestrator.api.queues import PATIENT, Hanging, dying_after, eventually
+from tests.orchestrator.api.queues import Hanging, eventually
 
 PROMPTS = [[5, 17, 3], [7, 7], [9]]
 TEXTS = [TOKENIZER.decode(said(tuple(prompt), 30)) for prompt in PROMPTS]
@@ -79,16 +75,6 @@ async def test_choices_of_a_stream_come_side_by_side(site: Site) -> None:
     assert [chunk["usage"]["completion_tokens"] for chunk in chunks][-1] == 90
 
 
-async def test_n_choices_of_a_chat(site: Site) -> None:
-    answer = await site.post(CHAT, messages=MESSAGES, n=2, max_tokens=10)
-    assert [choice["message"]["content"] for choice in answer["choices"]] == [said_to(TURNS, 10)] * 2
-    chunks = (await site.stream(CHAT, messages=MESSAGES, n=2, max_tokens=10))[:-1]
-    for index in (0, 1):
-        first, *others = [c["delta"] for chunk in chunks for c in chunk["choices"] if c["index"] == index]
-        assert first == {"role": "assistant", "content": ""}
-        assert "".join(delta.get("content", "") for delta in others) == said_to(TURNS, 10)
-
-
 async def test_more_choices_than_may_run_take_turns_and_others_get_theirs() -> None:
     async with open_site(max_running=2, max_queued=20) as site:
         many = {"prompt": PROMPTS[0], "n": 16, "max_tokens": 30}
@@ -120,12 +106,3 @@ async def test_room_for_all_choices_or_for_none() -> None:
         waiting.cancel()
         await site.room.freed()
         await eventually(lambda: site.room.request_queue.num_inside == 0)
-
-
-async def test_error_of_one_choice_ends_the_whole_answer() -> None:
-    body = {"model": "fake", "prompt": PROMPTS, "max_tokens": 200, "n": 2}
-    async with open_site(dying_after(20), timeouts=replace(PATIENT, failover_s=0.5)) as site:
-        response = await site.client.post(COMPLETIONS, json=body)
-        assert (response.status_code, response.json()["error"]["code"]) == (503, "service_unavailable")
-        await site.room.freed()
-        assert site.room.request_queue.num_inside == 0

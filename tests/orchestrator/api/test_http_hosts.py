@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.api.http.hosts import HostMiddleware
+from orchestrator.api.http.middleware import HostMiddleware
 from orchestrator.api.http.operations import no_targets
 from orchestrator.api.http.routes import make_app, make_operations_app
 from orchestrator.api.http.server import App, HttpServer

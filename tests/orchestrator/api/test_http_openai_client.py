@@ -9,7 +9,7 @@ from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.settings import Defaults, GatewaySettings
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
-from tests.orchestrator.api.http_serving import MESSAGES, TURN, TURNS, Site, said_to, serving_http
+from tests.orchestrator.api.http_serving import MESSAGES, TURNS, Site, said_to, serving_http
 from tests.support.models import eager_logits
 from tests.support.orchestrating import connected, run
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, running
@@ -19,28 +19,6 @@ from tests.support.services import HELD_OUT_PROMPTS, PAIR, running
 async def client(site: Site) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(base_url=f"{site.url}/v1", api_key="none", max_retries=0) as client:
         yield client
-
-
-async def test_completion_in_a_stream_and_whole(client: openai.AsyncOpenAI) -> None:
-    text, sources = "", []
-    extras = {"gamma": 3, "gate": "none", "return_sources": True}
-    stream = await client.completions.create(
-        model="fake",
-        prompt="def f",
-        max_tokens=40,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body=extras,
-    )
-    async for chunk in stream:
-        for choice in chunk.choices:
-            text += choice.text
-            sources += choice.model_dump()["sources"]
-    assert text == said_to("def f", 40)
-    assert len(sources) == chunk.usage.completion_tokens == 40
-    assert chunk.model_dump()["metrics"]["specgate"]["gate"] == "none"
-    whole = await client.completions.create(model="fake", prompt="def f", max_tokens=40)
-    assert (whole.choices[0].text, whole.choices[0].finish_reason, whole.usage.total_tokens) == (text, "length", 45)
 
 
 async def test_chat_helper_that_puts_a_stream_together(client: openai.AsyncOpenAI) -> None:
@@ -53,23 +31,6 @@ async def test_chat_helper_that_puts_a_stream_together(client: openai.AsyncOpenA
     assert (choice.message.role, choice.finish_reason) == ("assistant", "stop")
     assert choice.message.content == text[: text.index(text[6])]
     assert len(choice.logprobs.content) == text.index(text[6]) + 1
-
-
-async def test_an_answer_can_be_sent_back(client: openai.AsyncOpenAI) -> None:
-    first = await client.chat.completions.create(model="fake", messages=MESSAGES, max_tokens=5)
-    answer = first.choices[0].message
-    messages = [*MESSAGES, answer.model_dump(), {"role": "user", "content": "So?"}]
-    second = await client.chat.completions.create(model="fake", messages=messages, max_tokens=5)
-    conversation = f"{TURNS}{answer.content}{TURN}user:So?{TURN}assistant:"
-    assert second.choices[0].message.content == said_to(conversation, 5)
-
-
-async def test_errors(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as invalid:
-        await client.completions.create(model="fake", prompt="a", best_of=2)
-    assert (invalid.value.param, invalid.value.code) == ("best_of", "unsupported_value")
-    with pytest.raises(openai.NotFoundError):
-        await client.completions.create(model="gpt-4", prompt="a")
 
 
 async def test_the_bundled_pair() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from orchestrator.api.turns import OUT_OF_REACH
+from orchestrator.api.failures import OUT_OF_REACH
 from tests.orchestrator.api.http_serving import RESPONSES, TURN, TURNS, Site, check_described, open_site, said_to
 from tests.orchestrator.api.queues import PATIENT, dying_after
 

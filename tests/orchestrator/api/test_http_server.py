@@ -14,8 +14,8 @@ import pytest
 
 from orchestrator.api.http import protocol, sse
 from orchestrator.api.http.body import MAX_BODY_BYTES
-from orchestrator.api.http.headers import MAX_HEADERS
-from orchestrator.api.http.protocol import MAX_PIPELINED_BYTES
+from orchestrator.api.http.middleware import MAX_HEADERS
+from orchestrator.api.http.protocol import MAX_PIPELINED_BYTES, Deadlines
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import MAX_HEAD_BYTES, HttpServer
 from orchestrator.api.settings.listen import HttpSettings, TlsSettings
@@ -62,8 +62,8 @@ class Wire:
 
 
 @asynccontextmanager
-async def door(**settings: Any) -> AsyncIterator[str]:
-    async with open_room() as room, serving_http(room.request_queue, **settings) as url:
+async def door(deadlines: Deadlines = Deadlines(), **settings: Any) -> AsyncIterator[str]:
+    async with open_room() as room, serving_http(room.request_queue, deadlines=deadlines, **settings) as url:
         yield url
 
 
@@ -82,33 +82,35 @@ async def is_healthy(url: str) -> bool:
         return (await client.get(f"{url}/healthz")).status_code == 200
 
 
-async def test_half_a_head_is_told_off_in_time() -> None:
-    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
-        await wire.send(HEAD)
-        assert await wire.refusal() == (408, f"the request's head was not complete within {SHORT_S:g} s")
+@pytest.mark.parametrize(
+    ("sent", "phase"),
+    [
+        (HEAD, "head"),
+        (HEAD + b"Content-Length: 100\r\n\r\n1", "body"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1", "body"),
+    ],
+    ids=["head", "body", "chunked body"],
+)
+async def test_half_a_request_is_refused_in_time(sent: bytes, phase: str) -> None:
+    async with door(Deadlines(head_s=SHORT_S, body_s=SHORT_S)) as url, wire_to(url) as wire:
+        await wire.send(sent)
+        assert await wire.refusal() == (408, f"the request's {phase} was not complete within {SHORT_S:g} s")
 
 
 async def test_a_connection_on_which_nothing_comes_is_closed_without_a_word() -> None:
-    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+    async with door(Deadlines(head_s=SHORT_S)) as url, wire_to(url) as wire:
         assert await wire.rest() == b""
 
 
-@pytest.mark.parametrize("length", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
-async def test_half_a_body_is_told_off_in_time(length: bytes) -> None:
-    async with door(body_timeout_s=SHORT_S) as url, wire_to(url) as wire:
-        await wire.send(HEAD + length + b"\r\n\r\n1")
-        assert await wire.refusal() == (408, f"the request's body was not complete within {SHORT_S:g} s")
-
-
 async def test_a_refusal_has_the_id_that_came_in_the_head() -> None:
-    async with door(body_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+    async with door(Deadlines(body_s=SHORT_S)) as url, wire_to(url) as wire:
         await wire.send(HEAD + b"X-Request-Id: mine\r\nContent-Length: 100\r\n\r\n1")
         assert (await wire.refusal())[0] == 408
         assert wire.request_id == "mine"
 
 
 async def test_a_head_that_trickles_gains_no_time_by_it() -> None:
-    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+    async with door(Deadlines(head_s=SHORT_S)) as url, wire_to(url) as wire:
         trickle = asyncio.create_task(_trickle(wire))
         status, _ = await wire.refusal()
         assert (status, trickle.done()) == (408, False)
@@ -122,7 +124,7 @@ async def _trickle(wire: Wire) -> None:
 
 
 async def test_the_next_head_on_a_connection_has_its_own_time() -> None:
-    async with door(head_timeout_s=SHORT_S) as url, wire_to(url) as wire:
+    async with door(Deadlines(head_s=SHORT_S)) as url, wire_to(url) as wire:
         await wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await asyncio.sleep(2 * SHORT_S)
         await wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
@@ -162,7 +164,7 @@ async def test_an_endless_body_ends_the_connection_at_the_limit() -> None:
 
 async def test_who_only_holds_connections_keeps_nobody_out() -> None:
     async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(door(max_connections=8, max_connections_per_address=4))
+        url = await stack.enter_async_context(door(max_connections=8))
         wires = [await stack.enter_async_context(wire_to(url)) for _ in range(4)]
         for wire in wires:
             await wire.send(HEAD + b"Content-Length: 100\r\n\r\n1")

@@ -6,8 +6,8 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from orchestrator.api.failures import FAILED_HERE, OUT_OF_REACH
 from orchestrator.api.metrics.rounds import RoundMetrics
-from orchestrator.api.turns import FAILED_HERE, OUT_OF_REACH
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, SessionSpec, Verdict
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site

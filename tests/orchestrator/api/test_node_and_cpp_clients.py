@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,27 +11,16 @@ import pytest
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.settings.listen import Listen, TlsSettings
-from orchestrator.api.settings.settings import Defaults
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.policy.gates import Gate
 from specgate.types import Grammar, GrammarKind
 from tests.orchestrator.api.client_programs import CLIENT_LIMIT_S, NODE_CLIENT, Command, end_of, run, start
 from tests.orchestrator.api.http_serving import TOKENIZER, TURNS
-from tests.orchestrator.api.queues import Hanging, dying_after, expected, open_api
+from tests.orchestrator.api.queues import Hanging, dying_after, expected, occupied, open_api
 from tests.specgate.rpc.certificates import Certificates
 
 PROMPT = "5 17 3"
 SAID = expected(GenerationRequest((5, 17, 3), max_tokens=40))
-
-
-@pytest.fixture
-def nobody() -> Iterator[int]:
-    """A pipe that nobody reads any more."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    yield writer
-    os.close(writer)
 
 
 def test_the_lock_names_no_registry() -> None:
@@ -78,18 +65,6 @@ async def test_a_chat_is_read_by_the_targets_template(client: Command) -> None:
     assert out.rpartition("\n\n")[0] == TOKENIZER.decode(expected(GenerationRequest(prompt, max_tokens=30)))
 
 
-async def test_paints_every_token_by_its_source(client: Command) -> None:
-    async with open_api() as (room, door):
-        # Left to auto, a draft that is as slow as a fake's would soon not be asked.
-        room.request_queue.defaults = Defaults(gate=Gate.NONE)
-        ask = [*client, "--server", door.endpoint, "--token-ids", "--max-tokens", "40", PROMPT]
-        code, out, _ = await run(*ask, FORCE_COLOR="1")
-    assert code == 0
-    shown = out.rpartition("\n\n")[0]
-    assert {"\x1b[32m", "\x1b[33m"} <= set(re.findall(r"\x1b\[3\dm", shown))
-    assert ids_in(re.sub(r"\x1b\[\d+m", "", shown)) == SAID
-
-
 async def test_says_all_that_was_asked(client: Command, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "integer"}')
@@ -120,7 +95,7 @@ async def test_says_all_that_was_asked(client: Command, tmp_path: Path) -> None:
 async def test_tells_what_is_wrong(client: Command, flags: list[str], told: str) -> None:
     async with (
         open_api(max_running=1, max_queued=len(flags)) as (room, door),
-        room.request_queue.admitted(GenerationRequest((1,), max_tokens=9)),
+        occupied(room),
     ):
         code, out, err = await run(*client, "--server", door.endpoint, "--token-ids", *flags, PROMPT)
     assert (code, out) == (1, "")
@@ -148,13 +123,6 @@ async def test_cancels_on_ctrl_c(client: Command) -> None:
         assert (code, err) == (130, "\ncancelled\n")
         await room.freed()
         assert room.request_queue.num_inside == 0
-
-
-async def test_cancels_when_nobody_reads_it(client: Command, nobody: int) -> None:
-    async with open_api(Hanging) as (room, door):
-        code, _, err = await run(*client, "--server", door.endpoint, "--token-ids", PROMPT, stdout=nobody)
-        assert (code, err) == (130, "\ncancelled\n")
-        await room.freed()
 
 
 async def test_gives_up_at_its_deadline(client: Command) -> None:

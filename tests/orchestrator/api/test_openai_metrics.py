@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from orchestrator.api.http.metrics import Timing, speculative_decoding
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 
 REQUEST = GenerationRequest((1,), gamma=3)
 
@@ -36,10 +36,10 @@ def test_acceptance_as_vllm_counts_it() -> None:
     ids=["three deltas", "one"],
 )
 def test_times(ticks: list[float], told: list[float | None]) -> None:
-    timing = Timing(iter(ticks).__next__)
-    timing.let_in()
-    for _ in ticks[2:]:
-        timing.delta()
+    timing = Timing()
+    timing.on_turn(*ticks[:2])
+    for committed_s in ticks[2:]:
+        timing.on_delta(Delta((1,), (), committed_s=committed_s))
     names = ("time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second")
     num_tokens = 6 if len(ticks) > 3 else 1
     assert timing.summary(num_tokens) == dict(zip(names, told, strict=True))

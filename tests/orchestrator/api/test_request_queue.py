@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+from contextlib import aclosing
 from functools import partial
 
 import pytest
 
+from orchestrator.api.failures import OUT_OF_REACH
 from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.turns import OUT_OF_REACH
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
@@ -19,8 +20,7 @@ REQUEST = GenerationRequest((5, 17, 3), max_tokens=60, seed=7, gate=Gate.NONE)
 
 
 async def read(request_queue: RequestQueue, request: GenerationRequest = REQUEST) -> tuple[int, ...]:
-    async with request_queue.admitted(request) as running:
-        return tokens([delta async for delta in running.deltas()])
+    return tokens([delta async for _, delta in request_queue.deltas([request])])
 
 
 def tokens(deltas: list[Delta]) -> tuple[int, ...]:
@@ -69,7 +69,8 @@ async def test_drain_waits_for_those_inside_and_takes_no_more() -> None:
         with pytest.raises(ServiceUnavailable, match="draining"):
             await read(room.request_queue)
         assert await draining
-        assert [task.result() for task in inside] == [expected(REQUEST)] * 2
+        assert room.request_queue.num_inside == 0
+        assert await asyncio.gather(*inside) == [expected(REQUEST)] * 2
 
 
 async def test_drain_does_not_wait_for_ever() -> None:
@@ -82,8 +83,7 @@ async def test_drain_does_not_wait_for_ever() -> None:
 
 
 async def test_a_reader_that_takes_its_time_stops_the_decode_loop() -> None:
-    async with open_room(output_buffer=2) as room, room.request_queue.admitted(REQUEST) as running:
-        deltas = running.deltas()
+    async with open_room(output_buffer=2) as room, aclosing(room.request_queue.deltas([REQUEST])) as deltas:
         for num_read in range(1, 9):
             await anext(deltas)
             await asyncio.sleep(0.01)
@@ -92,25 +92,14 @@ async def test_a_reader_that_takes_its_time_stops_the_decode_loop() -> None:
 
 
 async def test_an_error_comes_after_the_deltas_before_it() -> None:
-    async with open_room(dying_after(3)) as room, room.request_queue.admitted(REQUEST) as running:
-        deltas = running.deltas()
-        received = [await anext(deltas)]
+    async with open_room(dying_after(3)) as room, aclosing(room.request_queue.deltas([REQUEST])) as deltas:
+        received = [(await anext(deltas))[1]]
         # Whatever happens has happened before the reader comes back.
         await eventually(lambda: len(room.verifier.sessions) == 3 and not room.drafter.num_open)
-        received += [await anext(deltas), await anext(deltas)]
+        received += [(await anext(deltas))[1], (await anext(deltas))[1]]
         with pytest.raises(ServiceUnavailable, match=OUT_OF_REACH):
             await anext(deltas)
         assert tokens(received) == expected(REQUEST)[: len(tokens(received))]
-
-
-async def test_a_block_that_is_left_closes_what_was_not_closed() -> None:
-    async with open_room() as room:
-        async with room.request_queue.admitted(REQUEST) as running:
-            deltas = running.deltas()
-            await anext(deltas)
-        assert room.request_queue.num_inside == 0
-        await room.freed()
-        await deltas.aclose()
 
 
 async def test_a_gateway_that_closes_leaves_no_text_that_looks_whole() -> None:

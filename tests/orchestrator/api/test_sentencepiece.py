@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.decode.text import TextTokenizer
-from specgate.client import Client, Params
 from specgate.types import SessionSpec
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, RESPONSES, Site, Telling, open_site
-from tests.orchestrator.api.queues import open_api
-from tests.support.fakes import Fault
 from tests.support.sentencepiece import BEGIN, END, TURN, ids_of, sentencepiece_tokenizer
 from tests.support.tool_calls import Script
 
@@ -88,12 +85,6 @@ async def test_echo(prompt: str | list[int], answer: Sequence[str], text: str) -
         assert alone["text"] == (prompt if isinstance(prompt, str) else TOKENIZER.decode(prompt))
 
 
-async def test_echo_with_special_tokens() -> None:
-    async with opened() as site:
-        asked = {"prompt": PROMPT_IDS, "echo": True, "skip_special_tokens": False}
-        assert await completed(site, **asked) == [f"{BEGIN} {PROMPT}{TEXT}{END}"]
-
-
 @pytest.mark.parametrize("prompt", [PROMPT, "", BEGIN])
 @pytest.mark.parametrize("echo", [False, True])
 async def test_names_of_tokens_add_up_to_the_text_and_offsets_are_places_in_it(prompt: str, echo: bool) -> None:
@@ -115,14 +106,6 @@ async def test_names_of_tokens_add_up_to_the_text_and_offsets_are_places_in_it(p
         assert [one for part in parts if part for one in part[name]] == told[name]
 
 
-async def test_names_of_a_prompts_tokens() -> None:
-    async with opened() as site:
-        answer = await site.post(COMPLETIONS, prompt=PROMPT_IDS, prompt_logprobs=0)
-    told = answer["choices"][0]["prompt_logprobs"]
-    names = [one[str(token_id)]["decoded_token"] for token_id, one in zip(PROMPT_IDS[1:], told[1:], strict=True)]
-    assert "".join(names) == PROMPT
-
-
 async def test_chats() -> None:
     """Behind a mark that shows no text an answer reads as in the text of both."""
     messages = [{"role": "user", "content": PROMPT}]
@@ -138,18 +121,3 @@ async def test_chats() -> None:
     assert TOKENIZER.token_strings(spec.prompt_token_ids)[-1] == TURN
     ids = (*spec.prompt_token_ids, *ids_of(TOKENIZER, ANSWER))
     assert TOKENIZER.decode(ids).endswith(PROMPT + TEXT)
-
-
-async def test_grpc() -> None:
-    async with open_api(saying(), TOKENIZER) as (_, door), Client(door.endpoint) as client:
-        for prompt in (PROMPT, tuple(PROMPT_IDS)):
-            assert "".join([delta.text async for delta in client.stream(prompt)]) == TEXT
-            assert (await client.generate(prompt)).text == TEXT
-            assert (await client.generate(prompt, Params(stop=(" Paris",)))).text == ""
-
-
-async def test_another_verifier_goes_on_with_the_text() -> None:
-    faults = iter([{0: Fault.DIE}, {2: Fault.DIE}])
-    async with open_site(lambda spec: saying(faults=next(faults, {}))(spec), TOKENIZER) as site:
-        (choice,) = (await site.post(COMPLETIONS, prompt=PROMPT, gamma=0))["choices"]
-        assert (choice["text"], len(site.room.verifier.sessions)) == (TEXT, 3)

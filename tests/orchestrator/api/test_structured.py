@@ -114,13 +114,6 @@ async def test_each_choice_follows_the_grammar(site: Site) -> None:
     assert len({spec.seed for spec in specs}) == 4
 
 
-async def test_a_grammar_in_gbnf_is_told_in_lark(site: Site) -> None:
-    assert (await posted(site, COMPLETIONS, outputs(grammar='root ::= "a" | "b"'))).status_code == 200
-    told = site.room.verifier.sessions[-1].spec.grammar
-    assert told.kind is GrammarKind.LARK
-    assert "::=" not in told.text
-
-
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"response_format": {"type": "grammar"}}, "response_format.type", "'json_object' or 'json_schema'"),
     ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "is missing"),
@@ -163,30 +156,28 @@ async def test_a_response_names_the_place_in_its_own_words(site: Site) -> None:
     assert refused.json()["error"]["param"] == "text.format.schema.properties.a.items"
 
 
-@pytest.mark.parametrize(
-    ("grammar", "field"),
-    [
+async def test_the_grpc_door_gives_the_same_verdict() -> None:
+    refused = [
         (types_pb2.Grammar(json_schema=json.dumps(BAD)), "grammar.json_schema.properties.a.items"),
         (types_pb2.Grammar(choice=types_pb2.Choice()), "grammar.choice"),
         (types_pb2.Grammar(lark='root ::= "a" b'), "grammar.lark"),
         (types_pb2.Grammar(), "grammar.kind"),
         (types_pb2.Grammar(regex="a"), "min_tokens"),
-        (types_pb2.Grammar(choice=types_pb2.Choice(texts=["a", "b"])), None),
-    ],
-)
-async def test_the_grpc_door_gives_the_same_verdict(grammar: types_pb2.Grammar, field: str | None) -> None:
+    ]
     async with open_api() as (room, door), open_channel(door.endpoint) as channel:
         stub: Any = GenerationServiceStub(channel)
-        params = pb.GenerationParams(max_tokens=3, grammar=grammar, min_tokens=int(field == "min_tokens"), n=2)
-        call = stub.Generate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=PROMPT), params=params))
-        if field is None:
-            await call
-            told = [session.spec.grammar for session in room.verifier.sessions]
-            assert told == [Grammar(GrammarKind.CHOICE, '["a", "b"]')] * 2
-            return
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call
-        error = from_rpc_error(caught.value)
-        assert isinstance(error, InvalidArgument)
-        assert error.field == field
+
+        async def ask(grammar: types_pb2.Grammar, min_tokens: int = 0) -> None:
+            params = pb.GenerationParams(max_tokens=3, grammar=grammar, min_tokens=min_tokens, n=2)
+            await stub.Generate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=PROMPT), params=params))
+
+        for grammar, field in refused:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await ask(grammar, int(field == "min_tokens"))
+            error = from_rpc_error(caught.value)
+            assert isinstance(error, InvalidArgument)
+            assert error.field == field
         assert not room.verifier.sessions
+        await ask(types_pb2.Grammar(choice=types_pb2.Choice(texts=["a", "b"])))
+        specs = [session.spec for session in room.verifier.sessions]
+    assert [spec.grammar for spec in specs] == [Grammar(GrammarKind.CHOICE, '["a", "b"]')] * 2

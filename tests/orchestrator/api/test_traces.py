@@ -8,7 +8,6 @@ import pytest
 
 from specgate import tracing
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
-from tests.orchestrator.api.queues import dying_after
 from tests.support.otlp import Collector, attributes, collecting
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -58,22 +57,6 @@ async def test_one_request_is_one_trace_through_all_three(collector: Collector) 
 async def test_what_is_not_sampled_leaves_nothing(collector: Collector, headers: dict[str, str]) -> None:
     assert (await asked(collector, **headers))["usage"]["completion_tokens"] == 12
     assert collector.spans == []
-
-
-async def test_a_failure_is_told_by_its_reason(collector: Collector) -> None:
-    async with open_site(dying_after(2)) as site:
-        answer = await site.client.post(COMPLETIONS, json=BODY | {"max_tokens": 64}, headers=SAMPLED)
-    assert answer.status_code == 503
-    await asyncio.to_thread(tracing.shut_down)
-    (request,) = collector.named("POST /v1/completions")
-    assert attributes(request)["http.response.status_code"] == 503
-
-
-async def test_a_collector_that_is_gone_costs_no_request(collector: Collector) -> None:
-    tracing.shut_down()
-    tracing.configure("specgate-test", "http://127.0.0.1:1", sample=1.0)
-    async with open_site() as site:
-        assert (await site.client.post(COMPLETIONS, json=BODY)).status_code == 200
 
 
 async def test_a_request_outlives_the_traces_of_a_gateway_that_stops(collector: Collector) -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("ray")
 
 import ray
 
-from orchestrator.api.settings.settings import Placement
+from orchestrator.api.settings.replicas import Placement
 from orchestrator.cluster.deploy import _cause
 from orchestrator.cluster.replica import actor_options
 from tests.support.ray_cluster import RAY_MARKS, Cluster

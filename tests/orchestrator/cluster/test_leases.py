@@ -22,8 +22,8 @@ from ray.serve.handle import DeploymentHandle
 
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.request_queue import RequestQueue
-from orchestrator.api.settings.logs import LogSettings
-from orchestrator.api.settings.settings import Defaults, GatewaySettings, Placement, ServiceSettings
+from orchestrator.api.settings.replicas import LogSettings, Placement
+from orchestrator.api.settings.settings import Defaults, GatewaySettings, ServiceSettings
 from orchestrator.cluster.pool import ServePool
 from orchestrator.cluster.replica import service_application
 from orchestrator.cluster.running import ANSWER_S, Replicas

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.decode.lookahead import MOST_KEPT, Announced
+from orchestrator.decode.lookahead import MAX_KEPT, Announcer
 from specgate.rpc import convert_ahead
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
 
@@ -17,9 +17,9 @@ def announcement(*proposals: tuple[TokenIds, TokenIds], position: int = 5, gamma
     return Announcement(position, tuple(AnnouncedProposal(*one) for one in proposals), gamma)
 
 
-def heard(*announcements: Announcement) -> Announced:
+def heard(*announcements: Announcement) -> Announcer:
     """What is known once the first request was sent, and these came."""
-    announced = Announced()
+    announced = Announcer()
     announced.commit(FIRST)
     for one in announcements:
         announced.add(one)
@@ -57,9 +57,9 @@ def ready(*draft_token_ids: int) -> Proposal:
 )
 def test_it_is_taken_where_it_is_the_whole_answer(request_: DraftRequest, expected: TokenIds | None) -> None:
     announced = heard(announcement(((7,), (1, 2, 3)), ((10, 6), (4, 5)), ((10, 11, 8), (4, 5, 6))))
-    assert announced.answer(request_) == (None if expected is None else ready(*expected))
+    assert announced.announced(request_) == (None if expected is None else ready(*expected))
     announced.commit(asked(8))
-    assert announced.answer(request_) is None
+    assert announced.announced(request_) is None
 
 
 NEAR = announcement(((10, 9), (1, 2, 3)), ((7,), (4, 5, 6)))
@@ -103,8 +103,8 @@ def test_whatever_crosses_and_however_rounds_are_cut_the_tokens_decide(
         else:
             announced.commit(asked(*one, position=position))
             position += len(one)
-    assert announced.answer(BEHIND) == BEHIND_FAR
-    assert announced.answer(replace(BEHIND, token_ids=(1, 7))) is None
+    assert announced.announced(BEHIND) == BEHIND_FAR
+    assert announced.announced(replace(BEHIND, token_ids=(1, 7))) is None
 
 
 @pytest.mark.parametrize("position", [4, 6, 8])
@@ -126,16 +126,16 @@ def test_what_is_older_than_the_last_request_is_skipped() -> None:
 def test_no_more_is_kept_than_two_rounds_may_bring() -> None:
     announced = heard(*(announcement(*(((7, n, i), (1,)) for i in range(64))) for n in range(9)))
     kept = announced.expected(5)
-    assert len(kept) == MOST_KEPT
+    assert len(kept) == MAX_KEPT
     assert list(kept)[-1] == (7, 8, 63)
 
 
 def test_a_threshold_that_a_float32_does_not_hold_is_the_same_behind_the_wire() -> None:
     sent = announcement(((7,), (1, 2, 3)))._replace(stop_below=0.4)
     announced = heard(convert_ahead.announcement_from_pb(convert_ahead.announcement_to_pb(sent).announced))
-    assert announced.answer(asked(7, stop_below=0.4)) == ready(1, 2, 3)
-    assert announced.answer(asked(7, stop_below=0.41)) is None
+    assert announced.announced(asked(7, stop_below=0.4)) == ready(1, 2, 3)
+    assert announced.announced(asked(7, stop_below=0.41)) is None
 
 
 def test_the_last_one_counts() -> None:
-    assert heard(NEAR, announcement(((7,), (8, 8, 8)))).answer(asked(7)) == ready(8, 8, 8)
+    assert heard(NEAR, announcement(((7,), (8, 8, 8)))).announced(asked(7)) == ready(8, 8, 8)

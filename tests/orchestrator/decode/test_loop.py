@@ -1,4 +1,4 @@
-"""The loop over fakes: whatever the draft, γ and the gate, the text is the target's own."""
+"""The loop over fakes: whatever the draft, γ and the gate, the text is the target's own, as the plain loop's is."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
+from orchestrator.decode.plain_loop import decode_plainly
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Progress, TargetAlone, TargetConfidence
 from orchestrator.services.reattach import NoDrafter
@@ -16,10 +17,9 @@ from tests.support.decoding import PROMPT, emitted, make_spec, run, target_alone
 from tests.support.fakes import EOS_TOKEN_ID
 
 
-@pytest.mark.parametrize("gamma", [1, 2, 3, 5, 8, 64])
-@pytest.mark.parametrize("agreement", [0.0, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("max_tokens", [1, 2, 7, 40])
-@pytest.mark.parametrize("eos_rate", [0.0, 0.1])
+@pytest.mark.parametrize("gamma", [1, 3, 64])
+@pytest.mark.parametrize("agreement", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize(("max_tokens", "eos_rate"), [(1, 0.0), (2, 0.0), (40, 0.0), (40, 0.1)])
 @pytest.mark.parametrize(
     "gate",
     [
@@ -34,9 +34,14 @@ async def test_text_is_the_targets_own(gamma, agreement, max_tokens, eos_rate, g
     spec = make_spec(max_tokens)
     session, drafter, verifier = parties(spec, agreement, eos_rate)
     deltas = await run(session, drafter, verifier, within(gate(gamma)))
+    plain = parties(spec, agreement, eos_rate)
+    plain_deltas = [delta async for delta in decode_plainly(*plain, gamma)]
 
     expected = target_alone(spec, eos_rate)
-    assert emitted(deltas) == expected
+    assert emitted(deltas) == emitted(plain_deltas) == expected
+    if gate is AlwaysDraft:
+        assert [delta.sources for delta in deltas] == [delta.sources for delta in plain_deltas]
+        assert [one.proposal for one in verifier.requests] == [one.proposal for one in plain.verifier.requests]
     reason = FinishReason.STOP if expected[-1] == EOS_TOKEN_ID else FinishReason.LENGTH
     assert [delta.finish_reason for delta in deltas] == [None] * (len(deltas) - 1) + [reason]
     # What the drafter was told is a prefix of the truth: nothing skipped, nothing twice.
@@ -120,28 +125,6 @@ async def test_a_drafter_that_need_not_be_ready_hears_of_a_solo_run_when_it_is_a
     drafted = [one for before, one in pairwise(records) if not one.undrafted and before.verdict.solo]
     assert drafted
     assert not any(one.timing.typical for one in drafted)
-
-
-async def test_target_alone_is_one_round() -> None:
-    spec = make_spec(30)
-    session, _, verifier = parties(spec)
-    deltas = await run(session, NoDrafter(), verifier, TargetAlone())
-    assert emitted(deltas) == target_alone(spec)
-    assert len(verifier.requests) == 1
-    assert len(deltas) == 30
-    assert session.stats.rounds == session.stats.drafted == 0
-
-
-@pytest.mark.parametrize("context_length", [3, 4, 5, 10, 20])
-async def test_no_draft_passes_the_draft_models_context(context_length: int) -> None:
-    spec = make_spec(40)
-    session, drafter, verifier = parties(spec, agreement=1.0)
-    deltas = await run(session, drafter, verifier, within(AlwaysDraft(4), context_length))
-
-    assert emitted(deltas) == target_alone(spec)
-    ends = [request.position + len(request.proposal) for request in verifier.requests if len(request.proposal)]
-    assert all(end <= context_length for end in ends)
-    assert verifier.requests[-1].solo_below > 1.0
 
 
 async def test_verifier_is_left_alone_after_the_end() -> None:

@@ -121,18 +121,15 @@ async def here(tmp_path: Path) -> AsyncIterator[Here]:
         yield pair
 
 
-@pytest.mark.parametrize("method", [DraftMethod.SUFFIX, DraftMethod.SUFFIX_AND_MODEL])
-async def test_copies_are_taken(tmp_path: Path, method: DraftMethod) -> None:
+async def test_copies_are_taken(tmp_path: Path) -> None:
     """Without a draft model ``auto`` asks for none: they are announced, and the target goes on with them."""
     like = partial(GenerationRequest, (1, 2, 3, 4) * 8, GREEDY, max_tokens=100)
-    async with tiny_pair(tmp_path, method) as pair:
+    async with tiny_pair(tmp_path, DraftMethod.SUFFIX) as pair:
         alone = await run(pair.orchestrator, like(gamma=0))
         requests = [like(gamma=4, gate=Gate.NONE), like(gate=Gate.AUTO)]
         texts = await run_all(pair.orchestrator, requests, concurrency=1)
-        expect_texts(str(method), texts, [alone.token_ids] * 2)
-        copied = [one.stats.accepted_by[DraftMethod.SUFFIX] for one in texts]
-        assert copied[0] > 0
-        assert copied[1] > 0 or method.has_model
+        expect_texts("suffix", texts, [alone.token_ids] * 2)
+        assert all(one.stats.accepted_by[DraftMethod.SUFFIX] > 0 for one in texts)
         await pair.expect_nothing_left()
 
 

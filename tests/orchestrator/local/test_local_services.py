@@ -185,7 +185,7 @@ def test_the_flags_of_a_service_are_what_differs_from_its_defaults() -> None:
     assert service.module == "drafter_svc"
     parsed = parse_flags("drafter", service.arguments(7))
     assert (parsed.model, parsed.host, parsed.port, parsed.cpu, parsed.threads) == ("m", "127.0.0.1", 7, 1, 2)
-    assert (parsed.max_sessions, parsed.kv_tokens, parsed.run_ahead_rows) == (3, 32, 0)
+    assert (parsed.max_sessions, parsed.kv_tokens, parsed.drafting.run_ahead_rows) == (3, 32, 0)
     assert (parsed.json_events, parsed.exit_with_stdin) == (True, True)
     usual = LocalService.of("drafter", "m").arguments(0)
     assert not {"--cpu", "--prefill-chunk", "--run-ahead", "--attention", "--port"} & set(usual)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.drafter_link import GrpcDrafter
+from orchestrator.services.links import GrpcDrafter
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
 from tests.orchestrator.api.queues import eventually

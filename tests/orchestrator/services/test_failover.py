@@ -9,9 +9,7 @@ from functools import partial
 import pytest
 
 from orchestrator.decode.request import Delta
-from orchestrator.policy.gates import TargetAlone
 from orchestrator.services.failover import MAX_FAILURES_WITHOUT_PROGRESS
-from orchestrator.services.reattach import NoDrafter
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import (
     InvalidArgument,
@@ -23,12 +21,11 @@ from specgate.errors import (
     TokenizerMismatch,
     TooManySessions,
 )
-from specgate.types import Proposal, SessionSpec, VerifyRequest
+from specgate.types import FinishReason, Proposal, SessionSpec, VerifyRequest
 from tests.orchestrator.services.support import exact
-from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeVerifier, Fault
-from tests.support.faults import HUNG_DRAFT, HUNG_VERDICT, PATIENT, Run, drafter, verifier
+from tests.support.faults import HUNG_VERDICT, PATIENT, Run, verifier
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -56,51 +53,26 @@ async def test_what_is_cached_of_the_prompt_is_told_by_who_read_it(at: int, cach
     assert [delta.cached_tokens for delta in deltas] == [cached_tokens] + [0] * (len(deltas) - 1)
 
 
-async def test_the_target_alone_fails_over_inside_its_one_round() -> None:
-    dialer = FakeDialer(verifiers=(verifier(at7=Fault.DIE), verifier(at5=Fault.HANG), verifier()))
-    one = Run(dialer, timeouts=HUNG_VERDICT)
-    one.policy, one.drafter = TargetAlone(), NoDrafter()  # type: ignore[assignment]
-    assert (await exact(one)).session.stats.verifier_failovers == 2
+def broken(error: SpecgateError | None = None, after: int = 0, **changes: object) -> type[FakeVerifier]:
+    """A verifier that raises ``error`` after so many verdicts, and whose verdicts have ``changes``."""
+
+    class Broken(FakeVerifier):
+        async def verify(self, request):
+            if error is not None and self.num_verdicts == after:
+                raise error
+            async for verdict in FakeVerifier.verify(self, request):
+                yield replace(verdict, **changes)
+
+    return Broken
 
 
-async def test_both_fail() -> None:
-    dialer = FakeDialer(
-        drafters=(drafter(at1=Fault.DIE), drafter(at2=Fault.HANG), drafter()),
-        verifiers=(verifier(0.01, at3=Fault.DIE), verifier(0.01, at9=Fault.NONSENSE), verifier(0.01)),
-    )
-    one = await exact(Run(dialer, make_spec(120), gate=0.5, timeouts=HUNG_DRAFT))
-    assert one.session.stats.verifier_failovers == 2
-
-
-class Forgetful(FakeVerifier):
-    """Is out of sync in its third round."""
-
-    async def verify(self, request):
-        if self.num_verdicts == 2:
-            raise OutOfSync("what was I saying?")
-        async for verdict in FakeVerifier.verify(self, request):
-            yield verdict
-
-
-class Trailing(FakeVerifier):
-    """Ends its rounds without a last verdict."""
-
-    async def verify(self, request):
-        async for verdict in FakeVerifier.verify(self, request):
-            yield replace(verdict, last=False)
-
-
-class Hasty(FakeVerifier):
-    """Ends the request too soon."""
-
-    async def verify(self, request):
-        async for verdict in FakeVerifier.verify(self, request):
-            yield replace(verdict, last=True, finish_reason="stop")
-
-
-@pytest.mark.parametrize("broken", [Forgetful, Trailing, Hasty])
-async def test_a_verifier_that_is_beside_itself_is_replaced(broken: type[FakeVerifier]) -> None:
-    one = await exact(Run(FakeDialer(verifiers=(broken, verifier()))))
+@pytest.mark.parametrize(
+    "make",
+    [broken(OutOfSync("lost count"), after=2), broken(last=False), broken(last=True, finish_reason=FinishReason.STOP)],
+    ids=["out of sync", "no last verdict", "ends too soon"],
+)
+async def test_a_verifier_that_breaks_the_contract_is_replaced(make: type[FakeVerifier]) -> None:
+    one = await exact(Run(FakeDialer(verifiers=(make, verifier()))))
     assert one.session.stats.verifier_failovers == 1
 
 
@@ -133,12 +105,7 @@ async def test_the_error_names_its_cause_where_the_pool_waits_to_the_end() -> No
 
 
 async def test_a_verifier_that_ended_an_idle_session_is_well() -> None:
-    class Idle(FakeVerifier):
-        async def verify(self, request):
-            raise SessionIdle("nothing came for 60 s")
-            yield
-
-    one = await exact(Run(FakeDialer(verifiers=(Idle, verifier()))))
+    one = await exact(Run(FakeDialer(verifiers=(broken(SessionIdle("nothing came for 60 s")), verifier()))))
     assert (one.session.stats.verifier_failovers, one.verifiers.num_failed) == (1, 0)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.drafter_link import GrpcDrafter
-from orchestrator.services.links import GrpcDialer, GrpcVerifier, WrapCall
+from orchestrator.services.links import GrpcDialer, GrpcDrafter, GrpcVerifier, WrapCall
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
 from specgate.types import (

@@ -81,13 +81,6 @@ async def test_late_answers_are_in_nobodys_way() -> None:
     assert one.session.stats.solo_tokens > 0
 
 
-async def test_what_was_announced_teaches_no_impatience() -> None:
-    """A hit takes no time; how long a draft takes is told by its answer."""
-    timeouts = replace(PATIENT, first_draft_s=5.0, draft_floor_s=0.05)
-    one = await exact(Run(FakeDialer(drafters=(partial(announcing, delay_s=0.04),)), make_spec(40), timeouts=timeouts))
-    assert one.session.stats.drafter_failures == 0
-
-
 async def test_closed_while_an_answer_is_late() -> None:
     one = Run(FakeDialer(drafters=(partial(announcing, faults={1: Fault.HANG}),)))
     await one.drafter.open()
@@ -193,22 +186,6 @@ async def test_a_text_that_grows_past_a_new_drafter_while_it_is_opened_is_not_it
     assert dialer.num_drafter_dials == 2
     assert dialer.opened_drafters[1].requests == []
     assert one.drafters.num_failed == 1
-
-
-async def test_request_ends_while_a_drafter_is_looked_for() -> None:
-    one = await exact(Run(FakeDialer(drafters=(ServiceUnavailable("down"),)), make_spec(3)))
-    assert not one.drafter.may_return
-
-
-async def test_a_slow_drafter_is_not_taken_for_a_hung_one() -> None:
-    """Short drafts come soon; a long one may take as long as all its tokens."""
-    timeouts = replace(PATIENT, first_draft_s=5.0, draft_floor_s=0.02)
-    one = Run(FakeDialer(drafters=(partial(FakeDrafter, token_s=0.01),)), make_spec(60), timeouts=timeouts)
-    await one.drafter.open()
-    for gamma in (1, 2, 1, 32):
-        assert len(await one.drafter.draft(one.session.draft_request(RoundPlan(gamma)))) == gamma
-    await one.drafter.close()
-    assert one.session.stats.drafter_failures == 0
 
 
 async def test_a_drafter_that_is_first_wanted_in_mid_request_is_opened_then_and_once() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import batch_sampler as choosing_module
-from specgate.runtime.batch_sampler import Answer, Choosing, Chosen, Prefix, answers
+from specgate.runtime.batch_sampler import Answer, Prefix, SampledRows, SamplingStep, answers
 from specgate.types import SamplingParams
 from tests.support.choices import by_the_rule, choose_alone
 from tests.support.transfers import Transfers
@@ -33,7 +33,7 @@ class Step(NamedTuple):
     """A forward's logits, task by task, and how they are to be chosen."""
 
     logits: list[torch.Tensor]
-    asked: list[Choosing | None]
+    asked: list[SamplingStep | None]
 
 
 def random_logits(rng: random.Random, rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -45,12 +45,12 @@ def random_logits(rng: random.Random, rows: int, dtype: torch.dtype = torch.floa
     return logits.to(dtype)
 
 
-def random_choosing(rng: random.Random, rows: int, params: SamplingParams) -> Choosing:
+def random_choosing(rng: random.Random, rows: int, params: SamplingParams) -> SamplingStep:
     vocab_size = rng.choice([VOCAB, VOCAB, VOCAB - 7])
     prompt, output, draft = ([rng.randrange(vocab_size) for _ in range(n)] for n in (6, 4, rows - 1))
     seed, position = rng.getrandbits(64), rng.randrange(1000)
     prefix = Prefix(prompt, output, draft) if params.has_penalties else None
-    return Choosing(params, seed, position, vocab_size, prefix, with_probs=rng.random() < 0.7)
+    return SamplingStep(params, seed, position, vocab_size, prefix, with_probs=rng.random() < 0.7)
 
 
 def random_step(seed: int, dtype: torch.dtype = torch.float32) -> Step:
@@ -65,18 +65,18 @@ def random_step(seed: int, dtype: torch.dtype = torch.float32) -> Step:
     return step
 
 
-def expected_of(step: Step) -> list[Chosen | None]:
+def expected_of(step: Step) -> list[SampledRows | None]:
     entries = zip(step.logits, step.asked, strict=True)
     return [None if choosing is None else by_the_rule(logits, choosing) for logits, choosing in entries]
 
 
-def chosen_of(step: Step) -> list[Chosen | None]:
+def chosen_of(step: Step) -> list[SampledRows | None]:
     """Choose all at once; the tasks' logits are left alone."""
     before = [logits.clone() for logits in step.logits]
     found = [answer for answer in answers(step.logits, step.asked) if isinstance(answer, Answer)]
     assert all(one.logits is logits for one, logits in zip(found, step.logits, strict=True))
     assert all(map(torch.equal, step.logits, before))
-    return [one.chosen for one in found]
+    return [one.sampled for one in found]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -102,8 +102,8 @@ def test_wide_rows_too(vocab_size: int) -> None:
     one_apart = [PARAMS[2], *PARAMS[4:7]]
     for laws in ([PARAMS[0]] * 4, [filtered] * 4, one_apart, [PARAMS[2], penalised, biased, penalised]):
         prefixes = [Prefix([1], [5], [5] * (len(rows) - 1)) for rows in logits]
-        asked: list[Choosing | None] = [
-            Choosing(params, i, 7, vocab_size, prefixes[i] if params.has_penalties else None, with_probs=True)
+        asked: list[SamplingStep | None] = [
+            SamplingStep(params, i, 7, vocab_size, prefixes[i] if params.has_penalties else None, with_probs=True)
             for i, params in enumerate(laws)
         ]
         assert chosen_of(Step(logits, asked)) == expected_of(Step(logits, asked))
@@ -113,7 +113,7 @@ def test_wide_rows_too(vocab_size: int) -> None:
 
 
 def _one_position_off(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda entry: real(entry._replace(choosing=entry.choosing and entry.choosing._replace(position=1)))
+    return lambda entry: real(entry._replace(step=entry.step and entry.step._replace(position=1)))
 
 
 def _in_reverse(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,7 +121,7 @@ def _in_reverse(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _all_alike(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda entry: None if real(entry) is None else entry.choosing is None
+    return lambda entry: None if real(entry) is None else entry.step is None
 
 
 def _raw_for_all(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def test_what_mixes_rows_up_is_found_out(name: str, monkeypatch: pytest.MonkeyPa
     assert any(_differs(step, right) for step, right in zip(steps, expected, strict=True))
 
 
-def _differs(step: Step, expected: list[Chosen | None]) -> bool:
+def _differs(step: Step, expected: list[SampledRows | None]) -> bool:
     try:
         return chosen_of(step) != expected
     except (ValueError, RuntimeError, AssertionError):
@@ -159,13 +159,13 @@ def test_a_broken_row_is_its_own_tasks_alone(value: float) -> None:
         found = answers(step.logits, step.asked)
         assert isinstance(found[sick], NonFiniteLogits)
         others = [i for i in range(len(found)) if i != sick]
-        assert [found[i].chosen for i in others] == [expected[i] for i in others]
+        assert [found[i].sampled for i in others] == [expected[i] for i in others]
         broken += 1
     assert broken > 10
 
 
 def test_a_row_of_nothing_but_minus_infinity_is_broken() -> None:
-    for asked in (None, Choosing(PARAMS[0], 1, 1, VOCAB), Choosing(SamplingParams(), 1, 1, VOCAB)):
+    for asked in (None, SamplingStep(PARAMS[0], 1, 1, VOCAB), SamplingStep(SamplingParams(), 1, 1, VOCAB)):
         logits = torch.zeros(2, VOCAB)
         logits[0, 1:] = -torch.inf  # ids that never occur are fine, as long as there is one that does
         assert isinstance(answers([logits], [asked])[0], Answer)
@@ -204,14 +204,14 @@ def test_what_a_mask_forbids_has_no_logit_for_that_task_alone(params: SamplingPa
     first, second = answers(logits, [plain, asked._replace(allowed=lambda: rows)])
     assert isinstance(first, Answer)
     assert isinstance(second, Answer)
-    assert first.chosen == by_the_rule(logits[0], plain)
-    assert second.chosen == by_the_rule(by_hand, asked)
+    assert first.sampled == by_the_rule(logits[0], plain)
+    assert second.sampled == by_the_rule(by_hand, asked)
     assert torch.equal(second.logits[:, : asked.vocab_size], by_hand[:, : asked.vocab_size])
 
 
 def test_a_broken_logit_that_is_not_allowed_is_still_one_of_a_broken_model() -> None:
     logits, rows = torch.zeros(1, 8), torch.tensor([[0b11]], dtype=torch.uint8)
     logits[0, 1] = math.nan
-    choosing = Choosing(SamplingParams(temperature=0.0), 1, 0, 8, with_probs=True, allowed=lambda: rows)
+    choosing = SamplingStep(SamplingParams(temperature=0.0), 1, 0, 8, with_probs=True, allowed=lambda: rows)
     (answer,) = answers([logits], [choosing])
     assert isinstance(answer, NonFiniteLogits)

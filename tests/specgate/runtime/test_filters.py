@@ -11,7 +11,7 @@ import torch
 
 from specgate.runtime import noise
 from specgate.runtime.barred import Barred
-from specgate.runtime.batch_sampler import Answer, Choosing, Chosen, Prefix, answers
+from specgate.runtime.batch_sampler import Answer, Prefix, SampledRows, SamplingStep, answers
 from specgate.runtime.filters import NEAR_TIE
 from specgate.types import SamplingParams
 from tests.support.choices import choose_alone
@@ -29,13 +29,13 @@ SMALL = {
 }
 
 
-def chosen_of(logits: torch.Tensor, params: SamplingParams, **fields: Any) -> Chosen:
+def chosen_of(logits: torch.Tensor, params: SamplingParams, **fields: Any) -> SampledRows:
     """A session without penalties shares the step."""
-    other = Choosing(replace(params, repetition_penalty=1.0), 3, 0, logits.shape[-1])
+    other = SamplingStep(replace(params, repetition_penalty=1.0), 3, 0, logits.shape[-1])
     _, answer = answers([logits, logits], [other, other._replace(params=params, **fields)])
     assert isinstance(answer, Answer)
-    assert answer.chosen is not None
-    return answer.chosen
+    assert answer.sampled is not None
+    return answer.sampled
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -53,7 +53,7 @@ def test_a_token_that_a_filter_lets_in_by_rounding_is_a_near_tie(name: str) -> N
 @pytest.mark.parametrize(("temperature", "bound"), [(4.0, 1e-4), (1.0, 1e-4), (0.5, 2e-4), (0.1, 1e-3)])
 def test_two_scores_are_as_close_as_rounding_of_logits_brings_them(temperature: float, bound: float) -> None:
     params = SamplingParams(temperature=temperature)
-    first, second = noise.gumbel(Choosing(params, 3, 0, 2).noise_keys(1), torch.arange(2))[0].tolist()
+    first, second = noise.gumbel(SamplingStep(params, 3, 0, 2).noise_keys(1), torch.arange(2))[0].tolist()
     leads = {0.95 * bound: True, 1.05 * bound: False}
     for lead, is_near in leads.items():
         logits = torch.tensor([[temperature * (lead + second - first), 0.0]])

@@ -75,14 +75,14 @@ async def test_the_place_and_the_lease_are_kept_until_the_pages_are_free(model: 
                 running.cancel()
             may_close.set()
             await asyncio.wait({running}, timeout=0.05)
-            assert (running.done(), leased.num_sessions, lease.ended.is_set()) == (False, 1, False)
+            assert (running.done(), leased.admission.num_sessions, lease.ended.is_set()) == (False, 1, False)
         forward_ends.set()
         await asyncio.wait({running})
     assert running.cancelled() == cancelled
-    assert (leased.num_sessions, lease.ended.is_set(), leased.info().free_kv_tokens) == (0, True, KV_TOKENS)
+    assert (leased.admission.num_sessions, lease.ended.is_set(), leased.info().free_kv_tokens) == (0, True, KV_TOKENS)
 
 
 async def test_nobody_waits_for_an_engine_that_has_ended(model: ServedModel) -> None:
     async with model.open(make_spec(), VerifySession):
         model.engine.stop()
-    assert model.num_sessions == 0
+    assert model.admission.num_sessions == 0

@@ -19,16 +19,15 @@ from specgate.runtime.attention import kernels
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.kernels import Way
 from specgate.runtime.attention.varlen_reference import varlen_attention
-from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.graphs import EagerCapturer
-from specgate.runtime.engine import serving_path
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.engine.sizing import COLD_FACTOR
 from specgate.runtime.scheduler import Limits
+from specgate.service import loading
 from specgate.service.config import ServiceConfig, config_of
 from specgate.service.leases import LeaseBook
-from specgate.service.replica import Replica, _build, _limits
+from specgate.service.replica import Replica
 from specgate.types import Attention, ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.support.models import load_float32, quiet, write_llama
 
@@ -143,7 +142,7 @@ def test_no_chunk_passes_a_forward_nor_fills_it(
     max_batch_tokens: int, prefill_chunk: int | None, device: str, expected: Limits
 ) -> None:
     config = config_of("verifier", model="m", max_batch_tokens=max_batch_tokens, prefill_chunk=prefill_chunk)
-    assert _limits(config, device) == expected
+    assert loading.limits_of(config, device) == expected
 
 
 async def test_attention_that_the_device_cannot_compute_is_refused_by_name(tmp_path: Path) -> None:
@@ -167,12 +166,12 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
 
     # There is no GPU here: its kernel, its graphs and the model's place are stood in for.
     monkeypatch.setattr(kernels, "fused_attention", lambda _: Way("the reference", varlen_attention))
-    monkeypatch.setattr(graphs, "CudaCapturer", lambda device: EagerCapturer())
-    monkeypatch.setattr(serving_path, "build", on_the_cpu)
+    monkeypatch.setattr(loading, "CudaCapturer", lambda device: EagerCapturer())
+    monkeypatch.setattr(loading, "build", on_the_cpu)
     told: list[tuple[str, int, int]] = []
     config = config_for(tmp_path).model_copy(update={"cuda_graphs": cuda_graphs})
     on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
-    runner = _build(role, on_cuda, config, lambda *stage: told.append(stage))
+    runner = loading.build_runner(role, on_cuda, config, lambda *stage: told.append(stage))
     assert runner.pool.num_pages == 4
     graphs_told = f"{10 if cuda_graphs else 0} CUDA graphs"
     assert told[-1] == (f"attention by varlen (the reference), {graphs_told}{told_of_drafts}", 1, 1)

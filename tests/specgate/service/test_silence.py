@@ -114,23 +114,6 @@ async def test_a_keep_alive_opens_no_session(tmp_path: Path) -> None:
         assert isinstance(await end_of(call), InvalidArgument)
 
 
-async def test_a_thousand_silent_streams_block_nobody_and_are_closed(tmp_path: Path) -> None:
-    async with (
-        serving("drafter", tmp_path, first_message_s=2.0) as replica,
-        dialing() as dialer,
-        calling(replica, "drafter") as begin,
-    ):
-        ends = [asyncio.create_task(end_of(begin())) for _ in range(1000)]
-        await asyncio.sleep(0.5)
-        session = await dialer.open_drafter(Lease(replica.endpoint), SPEC)
-        await session.draft(DraftRequest(0, 3, (), gamma=2))
-        assert not any(end.done() for end in ends)
-        assert {(type(error), str(error)) for error in await asyncio.gather(*ends)} == {
-            (SessionIdle, "no message came within 2 s of the stream's start")
-        }
-        await session.close()
-
-
 async def test_while_the_service_works_its_client_is_not_idle() -> None:
     limits = SilenceLimits(0.1, 0.1)
     async with ended_by_silence(limits, "somebody") as silence:

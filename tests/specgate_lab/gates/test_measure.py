@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
 from specgate.errors import ServiceUnavailable
 from specgate_lab.gates.cases import AUTO, Case, DraftKind, choices_of, in_turn, requests_of, turns
@@ -26,9 +27,9 @@ class Starter(FakeStart):
         super().__post_init__()
         self.taught: dict[Gate, set[int]] = {gate: set() for gate in Gate}
 
-    def generate(self, request: GenerationRequest):
-        self.taught[request.gate].add(id(self.learner))
-        return super().generate(request)
+    def generate(self, request: GenerationRequest, learner: Learner | None = None):
+        self.taught[request.gate].add(id(learner))
+        return super().generate(request, learner)
 
 
 def test_fixed_choices_and_auto() -> None:

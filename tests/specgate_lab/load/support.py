@@ -46,8 +46,9 @@ class FakeStart:
     def measured_costs(self) -> MeasuredCosts:
         return MeasuredCosts()
 
-    def generate(self, request: GenerationRequest) -> Generation:
+    def generate(self, request: GenerationRequest, learner: Learner | None = None) -> Generation:
         self.asked.append(request)
+        learner = learner or self.learner
         spec = SessionSpec(
             request.prompt_token_ids,
             request.sampling,
@@ -56,11 +57,11 @@ class FakeStart:
             request.max_tokens,
             vocab_size=VOCAB_SIZE,
         )
-        session = Session(spec, OutputText(None, ()), on_record=filter(None, [self.learner.observer(request)]))
+        session = Session(spec, OutputText(None, ()), on_record=filter(None, [learner.observer(request)]))
         drafts = request.max_gamma > 0
         drafter = ReattachingDrafter(FakePool(), self.dialer, session, PATIENT) if drafts else NoDrafter()
         verifier = FailoverVerifier(self.pool, self.dialer, session, PATIENT)
-        return Generation(session, drafter, verifier, make_policy(request, drafter, self.learner))
+        return Generation(session, drafter, verifier, make_policy(request, drafter, learner))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tests.support.services import PAIR
 @pytest.mark.parametrize(
     ("flags", "field", "problem"),
     [
-        ({"sources": "model,copy"}, "sources", "'copy' is not one of model, layer-skip, suffix, suffix+model"),
+        ({"sources": "model,copy"}, "sources", "'copy' is not one of model, layer-skip, suffix"),
         ({"sources": "layer-skip"}, "source_skip", "is needed for the source layer-skip"),
         ({"sources": "suffix", "sets": "code,prose"}, "sets", "'prose' is not one of code, chat, copy"),
     ],
@@ -40,12 +40,12 @@ def test_a_model_that_was_never_taught_to_answer_gets_a_copy_that_is_begun() -> 
 
 def test_a_small_run_of_it(orchestrator: Cli, tmp_path: Path) -> None:
     file = tmp_path / "told.json"
-    flags = ("--sources", "suffix,suffix+model", "--sets", "copy", "--repeats", "1", "--max-tokens", "24")
+    flags = ("--sources", "suffix,model", "--sets", "copy", "--repeats", "1", "--max-tokens", "24")
     code, shown, told = orchestrator("bench", *flags, "--json", str(file))
     assert code == 0, told
     assert "prompt set: copy" in shown
     rows = {row["name"]: row for row in json.loads(file.read_text())["prompt_sets"]["copy"]["rows"]}
-    assert [*rows] == ["target-hf", "hf-prompt-lookup", "hf-assisted", "target", "suffix+auto", "suffix+model+auto"]
+    assert [*rows] == ["target-hf", "hf-prompt-lookup", "hf-assisted", "target", "suffix+auto", "model+auto"]
     agreement = json.loads(file.read_text())["prompt_sets"]["copy"]["agreement"]
     assert agreement["equal"] == agreement["total"] == 4
 

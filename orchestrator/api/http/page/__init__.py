@@ -1,6 +1,7 @@
-"""The page at ``/``: a form over the HTTP door's own API that colours each token by who brought it.
+"""The page at ``/``: a form for the HTTP API that colours each token by its source.
 
-No build step, nothing from elsewhere: the files of ``static/`` as they are. They hold no data, so they need no key.
+It serves the files of ``static/`` as they are, without a build step or files from elsewhere. They hold no data, so they
+need no key.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ TYPES = {
 PAGE_PATHS = {
     ("/" if file.name == "index.html" else f"/page/{file.name}"): file
     for file in FOLDER.iterdir()
-    # What an editor leaves there is no part of the page.
+    # An editor may leave other files there.
     if file.suffix in TYPES
 }
 POLICY = (
@@ -29,7 +30,7 @@ HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
-    # A gateway of another version has other files.
+    # A gateway of another version has different files.
     "cache-control": "no-cache",
 }
 

@@ -1,1 +1,1 @@
-"""Tools in chats: what is asked, how models write their calls, and how calls look in an answer."""
+"""How models write calls of tools: a grammar of the calls they must make, and readers of their text."""

@@ -1,10 +1,7 @@
-"""How a model writes its calls, as the rest knows it: a grammar of those it must make, and readers of its text."""
+"""What a text with calls consists of, and a reader that finds it."""
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
-
-from orchestrator.api.http.tools.request import Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +13,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call of this function begins; its arguments follow."""
+    """A call of this function begins. Its arguments follow."""
 
     name: str
 
@@ -40,38 +37,9 @@ class CallReader(Protocol):
         ...
 
     def push(self, text: str) -> list[Event]:
-        """Return what ``text`` made known."""
+        """Return the events that ``text`` completes."""
         ...
 
     def finish(self) -> list[Event]:
         """Return what is left when no more text follows."""
-        ...
-
-
-class ToolCallFormat(Protocol):
-    """One way to write calls."""
-
-    @property
-    def markers(self) -> Collection[str]:
-        """Parts of calls that may be tokens of their own. Readers must see them, also where they are special."""
-        ...
-
-    def new_id(self) -> str:
-        """Return the id of a new call."""
-        ...
-
-    def grammar(self, functions: Sequence[Function], token_ids: Mapping[str, int], *, parallel: bool) -> str:
-        """Return the grammar, in llguidance's Lark, of one call or more with arguments as the functions want them.
-
-        Args:
-            token_ids: of those markers that are tokens.
-        """
-        ...
-
-    def required(self) -> CallReader:
-        """Return a reader of texts that follow the grammar: it tells arguments as they come."""
-        ...
-
-    def free(self, names: Collection[str], *, parallel: bool) -> CallReader:
-        """Return a reader of any text. A call is told when it is complete; what is none of these functions is text."""
         ...

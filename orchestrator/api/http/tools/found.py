@@ -1,14 +1,14 @@
-"""Calls in a text that may say anything: found behind their marker, told when they are complete."""
+"""Calls in any text: found behind their marker, returned when they are complete."""
 
 import re
 from collections.abc import Collection
 
-from orchestrator.api.http.tools.body import Body, Marking
 from orchestrator.api.http.tools.calls import CallStart, Content, Event
+from orchestrator.api.http.tools.marked import MarkedText, Marking
 
 MAX_FAILURES = 64
-"""Of markers in one answer with no call behind them. All that follows is content: text behind a marker is read again
-for the next one, and there may be thousands."""
+"""Markers in one answer without a call after them. What follows the last of them is content: the text after a marker is
+read again for the next one, and there may be thousands."""
 _FIRST_BARE = re.compile(r"\s*(?=\{)")
 _NEXT_BARE = re.compile(r"\s*;\s*(?=\{)")
 
@@ -16,11 +16,11 @@ _NEXT_BARE = re.compile(r"\s*;\s*(?=\{)")
 class FoundReader:
     """Reads any text. See ``CallReader``.
 
-    What stands behind a marker and is no call is content, with its marker. White space beside a call belongs to it.
+    Text after a marker that is not a call is content, and so is the marker. White space beside a call belongs to it.
 
     Args:
-        names: of the functions that there are.
-        parallel: whether there may be more than one call; what follows the first one is content otherwise.
+        names: of the functions.
+        parallel: whether there may be several calls; otherwise what follows the first one is content.
     """
 
     is_in_call = False
@@ -30,58 +30,55 @@ class FoundReader:
         self._names = names
         self._parallel = parallel
         self._pending = ""
-        """What is not told yet: from ``_start`` on it may be a call, where there is a ``_body``."""
+        """What is not returned yet. From ``_start`` on it may be a call, where ``_marked`` is set."""
         self._start = 0
-        self._body: Body | None = None
+        self._marked: MarkedText | None = None
         self._num_calls = 0
         self._num_failures = 0
         self._has_content = False
         self._is_behind_call = False
 
     def push(self, text: str) -> list[Event]:
-        """See ``CallReader``."""
         self._pending += text
         return self._read(ended=False)
 
     def finish(self) -> list[Event]:
-        """See ``CallReader``."""
         return self._read(ended=True)
 
     def _read(self, *, ended: bool) -> list[Event]:
         events: list[Event] = []
         while self._pending:
-            told = self._text(ended=ended) if self._body is None else self._call(self._body, ended=ended)
-            if told is None:
+            found = self._text(ended=ended) if self._marked is None else self._call(self._marked, ended=ended)
+            if found is None:
                 break
-            events += told
+            events += found
         return events
 
     def _text(self, *, ended: bool) -> list[Event] | None:
-        """Return the content before the next marker, None where more text has to say whether it is content."""
+        """Return the content before the next marker, None where more text has to decide that."""
         if self._is_behind_call:
             self._pending = self._pending.lstrip()
         opening = self._opening()
         if opening is not None:
             start, end = opening
-            told = self._told(len(self._pending[:start].rstrip()))
-            self._start = end - sum(len(one.text) for one in told)
-            self._body = Body(self._marking, self._names)
-            return list(told)
+            before = len(self._pending[:start].rstrip())
+            self._start, self._marked = end - before, MarkedText(self._marking, self._names)
+            return self._content(before)
         if ended:
-            return list(self._told(len(self._pending)))
-        return list(self._told(self._num_sure())) or None
+            return self._content(len(self._pending))
+        return self._content(self._num_sure()) or None
 
-    def _call(self, body: Body, *, ended: bool) -> list[Event] | None:
-        """Return the call behind a marker, or the marker as content; None where more text has to say which."""
-        found = body.read(self._pending[self._start :], ended=ended)
+    def _call(self, marked: MarkedText, *, ended: bool) -> list[Event] | None:
+        """Return the call behind a marker, or the marker as content; None where more text has to decide that."""
+        found = marked.read(self._pending[self._start :], ended=ended)
         if found is None:
             return None
-        self._body = None
+        self._marked = None
         num_calls = sum(isinstance(event, CallStart) for event in found.events)
         if not num_calls or (num_calls > 1 and not self._parallel):
             self._num_failures += 1
-            # Of a bare call at least its bracket: it opens no other one.
-            return list(self._told(self._start + (self._pending[: self._start].strip() == "")))
+            # For a bare call at least its bracket, so that the same bracket opens no other call.
+            return self._content(self._start + (self._pending[: self._start].strip() == ""))
         self._pending = self._pending[self._start + found.end :]
         self._num_calls += num_calls
         self._is_behind_call = True
@@ -107,7 +104,7 @@ class FoundReader:
         held = next((size for size in range(longest, 0, -1) if text.endswith(marker[:size])), 0)
         return len(text[: len(text) - held].rstrip())
 
-    def _told(self, size: int) -> list[Content]:
+    def _content(self, size: int) -> list[Event]:
         """Return so many characters as content, and forget them."""
         if not size:
             return []

@@ -1,4 +1,4 @@
-"""JSON within a text: where it ends as it comes piece by piece, and how each part of it is spelled."""
+"""JSON within a text: where it ends while it arrives in pieces, and the spelling of each part."""
 
 import json
 import re
@@ -12,12 +12,12 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-# Numbers stay texts: nobody reads them, and a number may be too long for Python.
+# Numbers stay texts: nothing reads them, and a number may be too long for Python.
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_int=str, parse_float=str)
 
 
 class Extent:
-    """Finds the end of an object or a list. It counts brackets outside of strings; that they pair says ``parts``."""
+    """Finds the end of an object or a list. It counts brackets outside of strings; it does not pair them."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -25,7 +25,7 @@ class Extent:
         self._is_escaped = False
 
     def end(self, text: str, start: int = 0) -> int | None:
-        """Return the offset in ``text`` behind the last bracket, None where it is not there yet: then go on with what
+        """Return the offset in ``text`` after the last bracket. None: it is not there yet; then call again with what
         follows ``text``.
         """
         if self._is_escaped and start < len(text):
@@ -45,7 +45,7 @@ class Extent:
 
 
 class Part:
-    """A value of JSON, and how it is spelled."""
+    """A JSON value and its spelling."""
 
     __slots__ = ("text", "value")
 
@@ -55,7 +55,7 @@ class Part:
 
 
 def whole(text: str) -> Part | None:
-    """Return what ``text`` says, None where it is not one value of JSON."""
+    """Return the JSON value that ``text`` is, None if it is not one."""
     try:
         value, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):

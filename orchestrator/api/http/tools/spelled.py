@@ -1,22 +1,21 @@
-"""Calls that a model must make: their one spelling, as a grammar, and a reader of it."""
+"""Calls that a model must make: their spelling, as a grammar, and a reader of it."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.api.http.tools.calls import Arguments, CallStart, Content, Event
 from orchestrator.api.http.tools.json_text import Extent
-from orchestrator.api.http.tools.request import Function
 from specgate.grammar import WHITESPACE
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What stands around calls: ``opening`` NAME ``middle`` ARGUMENTS ``closing``, with ``separator`` between two.
+    """The text around calls: ``opening`` NAME ``middle`` ARGUMENTS ``closing``, with ``separator`` between two.
 
-    A ``separator`` None: the model's own template takes one call a turn.
+    ``separator`` is None where the model's own template takes one call a turn.
     """
 
     opening: str
@@ -26,34 +25,38 @@ class Spelling:
     before: str = ""
     after: str = ""
 
-    def grammar(self, functions: Sequence[Function], token_ids: Mapping[str, int], *, parallel: bool) -> str:
-        """See ``ToolCallFormat``."""
+    def grammar(self, schemas: Mapping[str, dict[str, Any]], token_ids: Mapping[str, int], *, parallel: bool) -> str:
+        """Return the grammar, in llguidance's Lark, of one call or, with ``parallel``, more.
 
-        def said(text: str) -> str:
-            return _said(text, token_ids)
+        Args:
+            schemas: the JSON schema of each function's arguments, by its name.
+            token_ids: of those markers that are tokens.
+        """
 
-        calls = "call" if self.separator is None or not parallel else f"call ({said(self.separator)} call)*"
-        heads = [said(f"{self.opening}{function.name}{self.middle}") for function in functions]
+        def lark(text: str) -> str:
+            return _in_lark(text, token_ids)
+
+        calls = "call" if self.separator is None or not parallel else f"call ({lark(self.separator)} call)*"
+        heads = [lark(f"{self.opening}{name}{self.middle}") for name in schemas]
         lines = [
-            f"start: {said(self.before)} {calls} {said(self.after)}",
-            f"call: ({' | '.join(f'{head} arguments_{i}' for i, head in enumerate(heads))}) {said(self.closing)}",
-            *(f"arguments_{i}: %json {json.dumps(_schema(one))}" for i, one in enumerate(functions)),
+            f"start: {lark(self.before)} {calls} {lark(self.after)}",
+            f"call: ({' | '.join(f'{head} arguments_{i}' for i, head in enumerate(heads))}) {lark(self.closing)}",
+            *(f"arguments_{i}: %json {json.dumps(_bounded(one))}" for i, one in enumerate(schemas.values())),
         ]
         return "\n".join(lines)
 
 
-def _said(text: str, token_ids: Mapping[str, int]) -> str:
-    """Return a text in Lark, with its tokens by their ids: the library cannot read a token's text as that token."""
+def _in_lark(text: str, token_ids: Mapping[str, int]) -> str:
+    """Return a text in Lark, with tokens by their ids: the library cannot read a token's text as that token."""
     parts = re.split(f"({'|'.join(map(re.escape, token_ids))})", text) if token_ids else [text]
-    # An empty text would be a terminal that nothing matches.
+    # Lark takes an empty text for a terminal that matches nothing.
     return " ".join(f"<[{token_ids[part]}]>" if part in token_ids else json.dumps(part) for part in parts if part)
 
 
-def _schema(function: Function) -> dict[str, Any]:
-    """Return the schema with bounded whitespace, unless it says of whitespace itself."""
-    schema = function.schema_of_arguments
-    said = schema.get("x-guidance")
-    return schema | {"x-guidance": {"whitespace_pattern": WHITESPACE} | (said if isinstance(said, dict) else {})}
+def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with bounded whitespace, unless it has a pattern of its own."""
+    own = schema.get("x-guidance")
+    return schema | {"x-guidance": {"whitespace_pattern": WHITESPACE} | (own if isinstance(own, dict) else {})}
 
 
 class SpelledReader:
@@ -67,11 +70,9 @@ class SpelledReader:
 
     @property
     def is_in_call(self) -> bool:
-        """See ``CallReader``."""
         return self._extent is not None
 
     def push(self, text: str) -> list[Event]:
-        """See ``CallReader``."""
         self._pending += text
         events: list[Event] = []
         while found := self._arguments() if self.is_in_call else self._start():
@@ -79,8 +80,7 @@ class SpelledReader:
         return events
 
     def finish(self) -> list[Event]:
-        """See ``CallReader``."""
-        # Cut in the head of the first call: nobody knows which one.
+        # The text ends in the head of the first call, before its name is known.
         return [] if self._num_calls or not self._pending else [Content(self._pending)]
 
     def _start(self) -> list[Event]:

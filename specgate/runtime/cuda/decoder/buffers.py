@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
 from specgate.runtime.scheduler import Rows
 
@@ -77,7 +77,7 @@ def unpack(words: Any, s: DecoderShape, narrow: Any) -> DraftBatch:
 
 
 def pack(
-    batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int, s: DecoderShape, pinned: bool
+    batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int, s: DecoderShape, pinned: bool
 ) -> torch.Tensor:
     """Return words on the host that hold ``batch``, its rows ``WIDTH`` at the most, and the noise of ``num_steps``.
 

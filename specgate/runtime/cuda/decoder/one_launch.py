@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace, num_words, pack, unpack, workspace_for
 from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, Tiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
@@ -84,14 +84,14 @@ class OneLaunch:
     def resume(self) -> None:
         """See ``OneCallDrafter``."""
 
-    def fits(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> bool:
+    def fits(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> bool:
         """Return whether it can draft behind these, which are chosen by one law."""
         longest = max(len(rows.sequence) for rows in batch) + num_steps - 1
         return (
             len(batch) <= self.shape.SEQUENCES and longest <= len(self._weights.angles) and all(map(is_plain, choices))
         )
 
-    def draft(self, batch: Sequence[Rows], choices: Sequence[Choosing], num_steps: int) -> Drafted:
+    def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Draft ``num_steps`` tokens, or ``MOST_STEPS``, behind each sequence.
 
         Raises:

@@ -144,17 +144,6 @@ def check_contrast(visitor: Visitor) -> None:
     assert {kind for kind, _, _ in contrasts} == set(least)
 
 
-def test_contrast_of_both_themes_is_not_the_same(url: str, visit: Visit) -> None:
-    visitor = visit(url, color_scheme="light").open()
-    background = "getComputedStyle(document.body).backgroundColor"
-    backgrounds = [visitor.page.evaluate(background)]
-    visitor.page.click("#theme")
-    backgrounds.append(visitor.page.evaluate(background))
-    visitor.open()
-    assert backgrounds == ["rgb(255, 255, 255)", "rgb(15, 20, 25)"]
-    assert visitor.page.inner_text("#theme") == "Theme: dark"
-
-
 def test_everything_has_a_name(url: str, visit: Visit) -> None:
     visitor = visit(url).open().set(mode="text", race="both", max_tokens=5).generate("Hello").ended()
     session = visitor.context.new_cdp_session(visitor.page)
@@ -175,15 +164,3 @@ def test_a_text_is_not_read_aloud_token_by_token(url: str, visit: Visit) -> None
     visitor.generate("Hello").ended()
     assert len(visitor.tokens()) == 200
     assert 1 <= visitor.page.evaluate("window.spoken") <= 3
-
-
-def test_what_has_not_changed_is_not_read_aloud_again(url: str, visit: Visit) -> None:
-    visitor = visit(url).open()
-    page = visitor.page
-    page.evaluate(COUNT_SPOKEN)
-    page.click("#key-open")
-    with page.expect_response("**/readyz"):
-        page.keyboard.press("Enter")
-    page.wait_for_timeout(100)
-    assert page.evaluate("window.spoken") == 0
-    assert page.inner_text("#state") == "ready"

@@ -26,7 +26,11 @@ async def test_the_files_need_no_key_and_all_else_does(keyring: Keyring) -> None
         for path, file in PAGE_PATHS.items():
             answer = await client.get(path)
             assert (answer.status_code, answer.content) == (200, file.read_bytes())
-            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-cache"
         for path in ("/page/", "/page/none.js", "/page/%2e%2e/__init__.py", "/page/index.html", "/v1/models"):
             assert (await client.get(path)).status_code == 401

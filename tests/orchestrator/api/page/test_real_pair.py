@@ -118,12 +118,6 @@ def test_four_strips(visitor: Visitor) -> None:
     assert visitor.page.inner_text("#why").startswith("Drafting")
 
 
-def test_why_nothing_is_drafted(visitor: Visitor) -> None:
-    visitor.set(mode="text", max_tokens=8, gamma=0).generate(PROMPT).ended()
-    assert "the target decodes alone" in visitor.page.inner_text("#why")
-    assert {source for _, source in visitor.tokens()} == {"solo"}
-
-
 @pytest.mark.parametrize("race", ["turns", "both"])
 def test_race(race: str, visitor: Visitor) -> None:
     visitor.set(mode="text", race=race, max_tokens=40, temperature=0.8, **DRAFTED).generate(PROMPT).ended()
@@ -136,15 +130,6 @@ def test_race(race: str, visitor: Visitor) -> None:
     assert re.fullmatch(told, visitor.outcome())
 
 
-def test_replay_shows_both_texts_once_more(visitor: Visitor) -> None:
-    visitor.set(mode="text", race="turns", max_tokens=40).generate(PROMPT).ended()
-    visitor.page.click(".outcome button")
-    assert visitor.page.locator(".panel .t.later").count() > 0
-    assert len(visitor.asked(PATHS["text"])) == 2
-    visitor.until("!document.querySelector('.t.later') && !document.querySelector('.outcome button').disabled")
-    assert visitor.text(0) == visitor.text(1)
-
-
 def test_chat_goes_on(visitor: Visitor) -> None:
     visitor.set(mode="chat", max_tokens=12).generate("a = 1").ended()
     answer = visitor.text()
@@ -155,15 +140,6 @@ def test_chat_goes_on(visitor: Visitor) -> None:
     visitor.page.click("#clear")
     visitor.generate("c = 3").ended()
     assert len(visitor.asked(PATHS["chat"])[-1]["messages"]) == 1
-
-
-def test_random_bytes_are_one_text(pair: Pair, visitor: Visitor) -> None:
-    """So hot a text is full of characters that are spread over tokens, and of such that are none."""
-    visitor.set(mode="text", max_tokens=150, temperature=2, seed=5, **DRAFTED).generate("é日本 = '").ended()
-    (body,) = visitor.asked(PATHS["text"])
-    choice = pair.ask(PATHS["text"], body)
-    assert visitor.text() == choice["text"]
-    assert len(visitor.tokens()) == 150
 
 
 def test_drafter_killed_in_mid_stream(pair: Pair, visitor: Visitor) -> None:

@@ -103,7 +103,7 @@ def test_what_is_wrong_is_named(values: dict[Any, Any], field: str, problem: str
 
 def test_a_method_brings_the_model_that_it_needs() -> None:
     skipping = {"method": "layer-skip", "skip": "f"}
-    asked = [{"method": "suffix"}, skipping, {"method": "suffix+model"}]
+    asked = [{"method": "suffix"}, skipping, {"method": "model"}]
     drafters = [
         settings_of({"verifier": {"model": "t"}, "drafter": one | more}).drafter
         for one, more in zip(asked, ({}, {}, {"model": "d"}), strict=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.api.http.tools.request import Function
+from orchestrator.api.http.tool_request import Function
 from orchestrator.decode.text import TextTokenizer
 from specgate.grammar import usable
 from specgate.runtime.grammar import Grammars, GrammarState
@@ -15,6 +15,7 @@ from tests.support.sessions import make_spec
 from tests.support.tool_calls import FORMATS, NAMES, TOOLS, byte_tokenizer, read, valid
 
 FUNCTIONS = [Function.model_validate(tool["function"]) for tool in TOOLS]
+SCHEMAS = {function.name: function.schema_of_arguments for function in FUNCTIONS}
 END_TOKEN_ID = 0
 KINDS = {"plain": None, "added": False, "special": True}
 
@@ -47,7 +48,7 @@ def test_whatever_is_allowed_is_a_valid_call(name: str, kind: str, tmp_path: Pat
     grammars, rng = Grammars(str(tmp_path)), random.Random(5)
     numbers = set()
     for parallel in [True] * 9 + [False]:
-        grammar = usable(Grammar(GrammarKind.LARK, format_.grammar(FUNCTIONS, ids, parallel=parallel)))
+        grammar = usable(Grammar(GrammarKind.LARK, format_.spelling.grammar(SCHEMAS, ids, parallel=parallel)))
         spec: Any = make_spec(grammar=grammar, stop_token_ids=frozenset({END_TOKEN_ID}), max_tokens=4000)
         chosen = walk(grammars.state(spec, tokenizer.vocab_size), tokenizer.vocab_size, rng)
         text = tokenizer.incremental(shown_token_ids=ids.values())

@@ -11,7 +11,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from orchestrator.api.http.tools import use
+from orchestrator.api.http import tool_use
 from orchestrator.decode.text import TextTokenizer
 from specgate.types import GrammarKind, SessionSpec
 from tests.orchestrator.api.http_serving import CHAT, MESSAGES, Site, Telling, open_site
@@ -266,7 +266,7 @@ async def test_what_is_refused_by_its_place(hermes: Stage) -> None:
 
 
 async def test_tools_that_take_too_long_together_are_refused(hermes: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(use, "MAX_CHECK_S", 0.0)
+    monkeypatch.setattr(tool_use, "MAX_CHECK_S", 0.0)
     asked = tool(parameters={"type": "object", "properties": {"never": {"type": "null"}}})
     body = {"model": "fake", "messages": MESSAGES, "tools": [asked], "tool_choice": "required"}
     response = await hermes.site.client.post(CHAT, json=body)

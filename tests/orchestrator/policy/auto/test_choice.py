@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.policy.auto.choice import SWITCH_GAIN, Choice, Found, Outcome, cycle_us, rate, search, simulate
+from orchestrator.policy.auto.choice import (
+    SWITCH_GAIN,
+    GammaChoice,
+    RatedChoice,
+    RoundCounts,
+    cycle_us,
+    rate,
+    search,
+    simulate,
+)
 from orchestrator.policy.auto.costs import Prices
 from orchestrator.policy.auto.history import NUM_BUCKETS, History, TokenHistory, bucket_of
 from specgate.types import ALWAYS_SOLO, ForwardCost
@@ -18,23 +27,23 @@ EASY_TEXT = TokenHistory([TOP] * 300, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0] * 30)
 MIXED = TokenHistory([TOP] * 10 + [0] * 10, [*range(9, -1, -1), *[0] * 10])
 
 
-def found(text: TokenHistory, prices: Prices, last: Choice | None = None, max_gamma: int = 8) -> Found:
+def found(text: TokenHistory, prices: Prices, last: GammaChoice | None = None, max_gamma: int = 8) -> RatedChoice:
     def run() -> Generator[None, None, None]:
         results.append((yield from search(text, prices, max_gamma, last)))
 
-    results: list[Found] = []
+    results: list[RatedChoice] = []
     assert len(list(run())) > 0
     return results[0]
 
 
 def test_a_text_is_cut_into_rounds() -> None:
-    assert simulate(MIXED, Choice(0, 4)) == Outcome(20, 12, 0, 48)
-    assert simulate(MIXED, Choice(1, 4)) == Outcome(20, 2, 10, 8)
-    assert simulate(MIXED, Choice(NUM_BUCKETS, 4)) == Outcome(20, 0, 20, 0)
+    assert simulate(MIXED, GammaChoice(0, 4)) == RoundCounts(20, 12, 0, 48)
+    assert simulate(MIXED, GammaChoice(1, 4)) == RoundCounts(20, 2, 10, 8)
+    assert simulate(MIXED, GammaChoice(NUM_BUCKETS, 4)) == RoundCounts(20, 0, 20, 0)
 
 
 def test_the_best_choice_by_hand() -> None:
-    assert found(EASY_TEXT, CHEAP).choice == Choice(0, 4)  # Runs of ten tokens are two rounds.
+    assert found(EASY_TEXT, CHEAP).choice == GammaChoice(0, 4)  # Runs of ten tokens are two rounds.
     assert found(MIXED, CHEAP).choice.closed in (1, 2, 3, 4)
     assert not found(MIXED, CHEAP._replace(token_us=5000.0)).choice.drafts
     never = TokenHistory([TOP] * 100, [0] * 100)
@@ -47,13 +56,13 @@ def test_the_best_choice_by_hand() -> None:
 
 def test_the_verifiers_threshold_is_where_the_open_buckets_begin() -> None:
     for closed in range(1, NUM_BUCKETS):
-        threshold = Choice(closed, 1).solo_below
+        threshold = GammaChoice(closed, 1).solo_below
         assert (bucket_of(threshold), bucket_of(threshold - 1e-6)) == (closed, closed - 1)
 
 
 def test_the_choice_in_use_stays_unless_another_is_much_better() -> None:
     best = found(EASY_TEXT, CHEAP).choice
-    near = Choice(0, 5)
+    near = GammaChoice(0, 5)
     gains = []
     for token_us, chosen in ((10.0, near), (20.0, best)):
         prices = CHEAP._replace(token_us=token_us)
@@ -61,11 +70,11 @@ def test_the_choice_in_use_stays_unless_another_is_much_better() -> None:
         assert found(EASY_TEXT, prices, near).choice == chosen
         gains.append(rate(EASY_TEXT, best, prices) / rate(EASY_TEXT, near, prices))
     assert 1 < gains[0] < SWITCH_GAIN < gains[1]
-    assert found(EASY_TEXT, CHEAP, Choice(NUM_BUCKETS, 1)).choice == best
+    assert found(EASY_TEXT, CHEAP, GammaChoice(NUM_BUCKETS, 1)).choice == best
 
 
 def test_sessions_that_share_forwards_wait_for_each_other() -> None:
-    alone, drafts = Outcome(100, 0, 100, 0), Outcome(100, 50, 0, 200)
+    alone, drafts = RoundCounts(100, 0, 100, 0), RoundCounts(100, 50, 0, 200)
     crowd = CHEAP._replace(sessions=8)
     # Eight solo sessions are in every forward together.
     assert cycle_us(alone, crowd) == pytest.approx(1000 + 7 * 50, rel=0.02)

@@ -10,7 +10,7 @@ from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, Choosing, answers
+from specgate.runtime.batch_sampler import Answer, SamplingStep, answers
 from specgate.runtime.cpu import native_calls
 from specgate.runtime.noise import Purpose
 from specgate.types import SamplingParams
@@ -52,17 +52,17 @@ def test_it_chooses_what_torch_chooses(vocab_size: int, temperature: float) -> N
     num_rows = 300 if vocab_size < 1000 else 24
     logits = rows_of(vocab_size, num_rows)
     params = SamplingParams(temperature=temperature)
-    asked = [Choosing(params, 7, position, vocab_size, with_probs=True) for position in range(num_rows)]
+    asked = [SamplingStep(params, 7, position, vocab_size, with_probs=True) for position in range(num_rows)]
     by_torch, by_c = (answers(logits.split(1), asked, chooser) for chooser in (None, native_calls.choose))
     for one, other in zip(by_torch, by_c, strict=True):
         assert isinstance(one, Answer)
         assert isinstance(other, Answer)
-        assert one.chosen is not None
-        assert other.chosen is not None
-        assert other.chosen.near_ties == one.chosen.near_ties
-        if temperature == 0.0 or not any(one.chosen.near_ties):
-            assert other.chosen.token_ids == one.chosen.token_ids
-            assert other.chosen.probs == pytest.approx(one.chosen.probs, rel=1e-5, abs=1e-9)
+        assert one.sampled is not None
+        assert other.sampled is not None
+        assert other.sampled.near_ties == one.sampled.near_ties
+        if temperature == 0.0 or not any(one.sampled.near_ties):
+            assert other.sampled.token_ids == one.sampled.token_ids
+            assert other.sampled.probs == pytest.approx(one.sampled.probs, rel=1e-5, abs=1e-9)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -76,7 +76,7 @@ def test_a_row_is_chosen_alike_whoever_is_beside_it(temperature: float) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_broken_row_is_told(value: float, temperature: float) -> None:
     logits = rows_of(300, 2)
-    asked = [Choosing(SamplingParams(temperature=temperature), 7, 0, 300)] * 2
+    asked = [SamplingStep(SamplingParams(temperature=temperature), 7, 0, 300)] * 2
     for place in (0, 255, 299):
         broken = logits.clone()
         broken[0, place] = value
@@ -99,9 +99,9 @@ def test_the_noise_is_the_one_that_python_makes() -> None:
 def test_a_row_is_chosen_alike_beside_one_that_is_weighed() -> None:
     """Of two tokens whose scores are alike up to a float32's rounding, other arithmetic would choose the other."""
     params, vocab_size = SamplingParams(temperature=0.7), 64
-    other = Choosing(SamplingParams(temperature=0.7, logit_bias={1: 0.5}), 7, 10, vocab_size)
+    other = SamplingStep(SamplingParams(temperature=0.7, logit_bias={1: 0.5}), 7, 10, vocab_size)
     for seed in range(400):
-        own = Choosing(params, seed, 10, vocab_size)
+        own = SamplingStep(params, seed, 10, vocab_size)
         gumbel = noise.gumbel(own.noise_keys(1), torch.arange(vocab_size))[0]
         row = torch.full((1, vocab_size), -60.0)
         row[0, 1], row[0, 2] = 3.1, float((3.1 / 0.7 + gumbel[1] - gumbel[2]) * 0.7)
@@ -109,4 +109,4 @@ def test_a_row_is_chosen_alike_beside_one_that_is_weighed() -> None:
         beside, _ = answers([row, torch.randn(1, vocab_size)], [own, other], native_calls.choose)
         assert isinstance(alone, Answer)
         assert isinstance(beside, Answer)
-        assert alone.chosen == beside.chosen
+        assert alone.sampled == beside.sampled

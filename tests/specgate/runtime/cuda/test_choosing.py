@@ -8,7 +8,7 @@ import torch
 
 from specgate.errors import NonFiniteLogits
 from specgate.runtime import noise
-from specgate.runtime.batch_sampler import Answer, Choosing, answers, chosen_on_device
+from specgate.runtime.batch_sampler import Answer, SamplingStep, answers, chosen_on_device
 from specgate.runtime.cuda import choosing
 from specgate.types import SamplingParams
 
@@ -23,8 +23,8 @@ def logits_of(num_rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor
     return (3.0 * torch.randn(num_rows, VOCAB, generator=generator)).to(DEVICE, dtype)
 
 
-def asked(temperature: float, vocab_size: int = VOCAB) -> Choosing:
-    return Choosing(SamplingParams(temperature=temperature), SEED, POSITION, vocab_size, with_probs=True)
+def asked(temperature: float, vocab_size: int = VOCAB) -> SamplingStep:
+    return SamplingStep(SamplingParams(temperature=temperature), SEED, POSITION, vocab_size, with_probs=True)
 
 
 def ours(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -100,13 +100,13 @@ def test_it_serves_rows_that_nothing_filters_and_torch_all_others() -> None:
         SamplingParams(top_p=0.9), SamplingParams(min_p=0.1), SamplingParams(logit_bias={3: 50.0}),
     ]  # fmt: skip
     # Ids that do not exist for the session are cut off, and rows lie apart then.
-    steps = [Choosing(law, SEED, POSITION, VOCAB - 9, with_probs=True) for law in laws]
+    steps = [SamplingStep(law, SEED, POSITION, VOCAB - 9, with_probs=True) for law in laws]
     expected = [answers([logits], [step]) for step in steps]
     for step, (before,) in zip(steps, expected, strict=True):
         (after,) = answers([logits], [step], noticing)
-        assert after.chosen.token_ids == before.chosen.token_ids
-        assert after.chosen.near_ties == before.chosen.near_ties
-        assert after.chosen.probs == pytest.approx(before.chosen.probs, rel=1e-5)
+        assert after.sampled.token_ids == before.sampled.token_ids
+        assert after.sampled.near_ties == before.sampled.near_ties
+        assert after.sampled.probs == pytest.approx(before.sampled.probs, rel=1e-5)
     assert seen == [0.0, 0.7, 1.0]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from specgate.errors import EngineFailed, InternalError, InvalidArgument, NonFiniteLogits, ResourceExhausted
-from specgate.runtime.batch_sampler import Answer, Choosing, Prefix
+from specgate.runtime.batch_sampler import Answer, Prefix, SamplingStep
 from specgate.runtime.engine import engine as engine_module
 from specgate.runtime.engine.engine import Engine, Task
 from specgate.runtime.kv_pages import KVSequence, PagePool
@@ -445,8 +445,8 @@ def poisoned_model(folder: Path) -> Any:
     return runner
 
 
-def greedy(prefix: Prefix | None = None) -> Choosing:
-    return Choosing(SamplingParams(temperature=0.0), 1, 0, 64, prefix)
+def greedy(prefix: Prefix | None = None) -> SamplingStep:
+    return SamplingStep(SamplingParams(temperature=0.0), 1, 0, 64, prefix)
 
 
 async def test_choices_are_made_of_the_logits_behind_the_last_token(tmp_path: Path) -> None:
@@ -458,7 +458,7 @@ async def test_choices_are_made_of_the_logits_behind_the_last_token(tmp_path: Pa
     async with running(runner, limits=limits) as engine:
         results = await asyncio.gather(*(engine.run(forward(one, 1, greedy())) for one in sequences))
     for ids, answer in zip(prompts, results, strict=True):
-        assert answer.chosen.token_ids == [int(eager_logits(tmp_path, [ids])[0, -1].argmax())]
+        assert answer.sampled.token_ids == [int(eager_logits(tmp_path, [ids])[0, -1].argmax())]
 
 
 async def test_a_choice_that_fails_fails_its_task_alone_and_runs_no_rows_again() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.batch_sampler import Choosing
+from specgate.runtime.batch_sampler import SamplingStep
 from specgate.runtime.cuda.decoder import launches, persistent
 from specgate.runtime.cuda.decoder.one_launch import Driver, StackedDecoder
 from specgate.runtime.cuda.decoder.shape import Tiles
@@ -57,7 +57,7 @@ class Draws(NamedTuple):
             sequence = pool.open(prompt, CONTEXT_LENGTH)
             pool.extend(sequence, len(prompt) + room)
             self.runner.forward([Rows(sequence, len(prompt) - num_rows, 0)])
-            links.append(Link(Rows(sequence, num_rows, 1), Choosing(params, 7, len(prompt), VOCAB)))
+            links.append(Link(Rows(sequence, num_rows, 1), SamplingStep(params, 7, len(prompt), VOCAB)))
         try:
             yield links
         finally:
@@ -68,7 +68,7 @@ class Draws(NamedTuple):
         self, prompts: Sequence[list[int]], rows: Sequence[int], num_steps: int, params: SamplingParams = GREEDY
     ) -> Drafted:
         with self.links(prompts, rows, params, num_steps) as links:
-            return self.runner.draft([link.rows for link in links], [link.choose for link in links], num_steps)
+            return self.runner.draft([link.rows for link in links], [link.sample for link in links], num_steps)
 
 
 def prompts_of(*lengths: int) -> list[list[int]]:

@@ -68,7 +68,7 @@ def test_a_row_has_the_same_bits_whatever_else_is_in_its_forward(draws: Draws, m
         with draws.links([prompt], [3], NOISE, 1) as [link]:
             # What a narrower forward finds in the pages was written by these kernels, too.
             drafted = [
-                draws.runner.draft([link.rows._replace(num_rows=num_rows)], [link.choose], 1) for num_rows in parts
+                draws.runner.draft([link.rows._replace(num_rows=num_rows)], [link.sample], 1) for num_rows in parts
             ]
         found.append(drafted[-1])
     assert same(found[0], found[1])
@@ -79,7 +79,7 @@ def test_tokens_are_chosen_by_the_noise_of_python_among_those_there_are(draws: D
     draws.drafter(ONE_LAUNCH)
     (prompt,), num_ids = prompts_of(9), 10
     with draws.links([prompt], [1], NOISE, STEPS) as [link]:
-        choosing = link.choose._replace(vocab_size=num_ids)
+        choosing = link.sample._replace(vocab_size=num_ids)
         drafted = draws.runner.draft([link.rows], [choosing], STEPS)
     for step, (token_id, logits) in enumerate(zip(ids_of(drafted)[0], drafted.logits[0], strict=True)):
         key = noise.row_key(choosing.seed, len(prompt) + step, Purpose.SHARED)

@@ -107,7 +107,7 @@ def test_where_a_program_never_comes_the_others_end_and_forwards_in_a_row_draft(
         with draws.links(*links_of) as links:
             answers = run_chain(draws.runner, links, STEPS)
             assert answers
-            texts.append((answers[0].chosen, links[0].rows.sequence.token_ids, links[0].rows.sequence.num_cached))
+            texts.append((answers[0].sampled, links[0].rows.sequence.token_ids, links[0].rows.sequence.num_cached))
     assert texts[0] == texts[1]
     assert draws.runner.drafter is None
     assert "ProgramsDidNotMeet" in caplog.text

@@ -1,14 +1,13 @@
-"""The formats that are known, and which of them a chat template teaches."""
+"""The formats in which models write calls, and which of them a chat template teaches."""
 
 import secrets
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from orchestrator.api.http.tools.body import Marking
-from orchestrator.api.http.tools.calls import CallReader, ToolCallFormat
+from orchestrator.api.http.tools.calls import CallReader
 from orchestrator.api.http.tools.found import FoundReader
-from orchestrator.api.http.tools.request import Function
+from orchestrator.api.http.tools.marked import Marking
 from orchestrator.api.http.tools.spelled import SpelledReader, Spelling
 from specgate.errors import InvalidArgument
 
@@ -17,62 +16,58 @@ NUM_MISTRAL_CHARACTERS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class JsonFormat:
-    """Calls with arguments in JSON. See ``ToolCallFormat``.
+class ToolCallFormat:
+    """One way to write calls.
 
     Args:
-        marking: how calls are found.
+        marking: how calls are found in any text.
         spelling: how required calls are written.
-        markers: see ``ToolCallFormat``.
+        markers: parts of calls that may be tokens of their own. Readers must see them, also where they are special.
+        has_short_ids: whether an id has ``NUM_MISTRAL_CHARACTERS``.
     """
 
     marking: Marking
     spelling: Spelling
     markers: Collection[str]
+    has_short_ids: bool = False
 
     def new_id(self) -> str:
-        """See ``ToolCallFormat``."""
-        return "call_" + secrets.token_hex(12)
-
-    def grammar(self, functions: Sequence[Function], token_ids: Mapping[str, int], *, parallel: bool) -> str:
-        """See ``ToolCallFormat``."""
-        return self.spelling.grammar(functions, token_ids, parallel=parallel)
-
-    def required(self) -> CallReader:
-        """See ``ToolCallFormat``."""
-        return SpelledReader(self.spelling)
-
-    def free(self, names: Collection[str], *, parallel: bool) -> CallReader:
-        """See ``ToolCallFormat``."""
-        return FoundReader(self.marking, names, parallel=parallel)
-
-
-class MistralFormat(JsonFormat):
-    """Ids are short there."""
-
-    def new_id(self) -> str:
-        """See ``ToolCallFormat``."""
+        """Return the id of a new call."""
+        if not self.has_short_ids:
+            return "call_" + secrets.token_hex(12)
         letters = string.ascii_letters + string.digits
         return "".join(secrets.choice(letters) for _ in range(NUM_MISTRAL_CHARACTERS))
 
+    def required(self) -> CallReader:
+        """Return a reader of texts that follow the grammar. It returns arguments as they come."""
+        return SpelledReader(self.spelling)
 
-HERMES = JsonFormat(
+    def free(self, names: Collection[str], *, parallel: bool) -> CallReader:
+        """Return a reader of any text. It returns a call once it is complete; what calls none of ``names`` is text."""
+        return FoundReader(self.marking, names, parallel=parallel)
+
+
+HERMES = ToolCallFormat(
     Marking("<tool_call>", closing="</tool_call>"),
     Spelling('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>", separator="\n"),
     ("<tool_call>", "</tool_call>"),
 )
-LLAMA3 = JsonFormat(
+LLAMA3 = ToolCallFormat(
     Marking("<|python_tag|>", bare=True),
     Spelling('{"name": "', '", "parameters": ', "}", separator=None),
     ("<|python_tag|>",),
 )
-MISTRAL = MistralFormat(
+MISTRAL = ToolCallFormat(
     Marking("[TOOL_CALLS]", named=True),
     Spelling('{"name": "', '", "arguments": ', "}", separator=", ", before="[TOOL_CALLS][", after="]"),
     ("[TOOL_CALLS]",),
+    has_short_ids=True,
 )
-MISTRAL_NAMED = MistralFormat(
-    Marking("[TOOL_CALLS]", named=True), Spelling("[TOOL_CALLS]", "[ARGS]"), ("[TOOL_CALLS]", "[ARGS]")
+MISTRAL_NAMED = ToolCallFormat(
+    Marking("[TOOL_CALLS]", named=True),
+    Spelling("[TOOL_CALLS]", "[ARGS]"),
+    ("[TOOL_CALLS]", "[ARGS]"),
+    has_short_ids=True,
 )
 
 
@@ -98,7 +93,7 @@ def format_of(template: str, setting: str) -> ToolCallFormat:
 
 
 def _taught(template: str) -> str:
-    # The marker is also that of models which write XML behind it.
+    # Models that write XML behind it have the same marker.
     if "<tool_call>" in template and "<function=" not in template and "<arg_key>" not in template:
         return "hermes"
     if "[TOOL_CALLS]" in template:

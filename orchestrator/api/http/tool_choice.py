@@ -1,32 +1,16 @@
-"""A chat's choice that may have calls in it, whole and in chunks, in OpenAI's shape."""
+"""A chat's choice that may have calls, whole and in chunks, in OpenAI's form."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from orchestrator.api.http.answers import ChatAnswer, Prompt
 from orchestrator.api.http.choice import NOTHING, Body, ChatChoice
-from orchestrator.api.http.logprobs import TokenTexts
-from orchestrator.api.http.requests import GenerateRequest
+from orchestrator.api.http.tool_use import ToolUse
 from orchestrator.api.http.tools.calls import CallStart, Content, Event
-from orchestrator.api.http.tools.use import ToolUse
 from orchestrator.decode.request import Delta
 
 
-class ToolAnswer(ChatAnswer):
-    """A chat's answer whose choices may call tools."""
-
-    def __init__(
-        self, tool_use: ToolUse, params: GenerateRequest, prompts: Sequence[Prompt], text_of: TokenTexts
-    ) -> None:
-        self._tool_use = tool_use
-        super().__init__(params, prompts, text_of)
-
-    def _new_choice(self, index: int, prompt: Prompt) -> ChatChoice:
-        return ToolChoice(self._tool_use, index, self._params, *prompt, self._text_of)
-
-
-class ToolChoice(ChatChoice):
-    """Of a ``chat.completion`` and its chunks: text is content, calls are ``tool_calls``."""
+class ToolCallingChoice(ChatChoice):
+    """A choice of a ``chat.completion`` and its chunks. Text is content, calls are ``tool_calls``."""
 
     def __init__(self, tool_use: ToolUse, *args: Any) -> None:
         super().__init__(*args)

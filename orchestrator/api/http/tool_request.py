@@ -1,4 +1,4 @@
-"""What a chat says of tools: the functions that there are, which of them is to be called, and calls made before."""
+"""The tools of a chat: the functions, which of them to call, and the calls so far."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class Function(StrictBody):
-    """A function that may be called. ``strict`` says nothing: required calls follow the schema in any case."""
+    """A function that may be called. ``strict`` has no effect: required calls always follow the schema."""
 
     name: FunctionName
     description: str | None = None
@@ -36,7 +36,7 @@ class Function(StrictBody):
 
     @property
     def schema_of_arguments(self) -> dict[str, Any]:
-        """The JSON schema that arguments follow: always of an object."""
+        """The JSON schema that arguments follow. It is always an object's."""
         return NO_ARGUMENTS if self.parameters is None else {**self.parameters, "type": "object"}
 
 
@@ -47,11 +47,11 @@ class Tool(StrictBody):
     function: Function
 
     def for_template(self) -> dict[str, Any]:
-        """Return it as chat templates know it."""
-        said = self.function
-        described = {} if said.description is None else {"description": said.description}
-        parameters = NO_ARGUMENTS if said.parameters is None else said.parameters
-        return {"type": "function", "function": {"name": said.name, **described, "parameters": parameters}}
+        """Return it as chat templates take it."""
+        own = self.function
+        described = {} if own.description is None else {"description": own.description}
+        parameters = NO_ARGUMENTS if own.parameters is None else own.parameters
+        return {"type": "function", "function": {"name": own.name, **described, "parameters": parameters}}
 
 
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)]
@@ -74,7 +74,7 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 def read_tool_choice(value: Any) -> ToolChoice | None:
-    """Return it as it came. Raises ValueError where it is none."""
+    """Return the choice. Raises ValueError: it is not one."""
     if value is None or value in ("none", "auto", "required"):
         return value  # type: ignore[no-any-return]
     try:
@@ -84,7 +84,7 @@ def read_tool_choice(value: Any) -> ToolChoice | None:
 
 
 def check_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> None:
-    """Raise InvalidArgument where two tools have one name, or a choice needs a tool that is not there."""
+    """Raise InvalidArgument if two tools have one name, or the choice needs a tool that is not there."""
     names = [tool.function.name for tool in tools]
     twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
     if twice is not None:
@@ -96,7 +96,7 @@ def check_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> None:
 
 
 class CalledFunction(StrictBody):
-    """What was called. ``arguments`` are an object of JSON, as a text; an empty text is an empty object."""
+    """A called function. ``arguments`` is a JSON object as text; an empty text is an empty object."""
 
     name: FunctionName
     arguments: str
@@ -105,7 +105,7 @@ class CalledFunction(StrictBody):
     @classmethod
     def _an_object(cls, value: str) -> str:
         try:
-            # A nesting that is too deep is a ValueError too.
+            # Nesting that is too deep is a ValueError too.
             parsed = from_json(value or "{}", allow_inf_nan=False)
         except ValueError:
             parsed = None
@@ -122,6 +122,6 @@ class ToolCall(StrictBody):
     function: CalledFunction
 
     def for_template(self) -> dict[str, Any]:
-        """Return it as chat templates know it: the arguments are an object there."""
+        """Return it as chat templates take it, with the arguments as an object."""
         arguments = json.loads(self.function.arguments or "{}")
         return {"id": self.id, "type": "function", "function": {"name": self.function.name, "arguments": arguments}}

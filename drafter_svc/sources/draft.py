@@ -1,4 +1,4 @@
-"""A draft in the making: what is drafted so far, of what, and on which terms."""
+"""A draft in the making: the tokens that it has so far, and what limits it."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from specgate.types import DraftMethod, DraftRequest, Proposal, SparseDistributi
 
 
 class DraftToken(NamedTuple):
-    """One drafted token; ``distribution`` is what it was sampled from, in rejection mode.
+    """One drafted token. In rejection mode ``distribution`` is what it was sampled from.
 
-    ``prob``: its raw probability, where the draft may stop for it.
+    ``prob``: its raw probability, if the draft may stop at an unsure token; else 1.
     """
 
     token_id: int
@@ -21,7 +21,7 @@ class DraftToken(NamedTuple):
     distribution: SparseDistribution | None = None
 
 
-class Terms(NamedTuple):
+class DraftLimits(NamedTuple):
     """What a draft depends on beside the tokens before it. ``round`` keys the randomness of rejection mode."""
 
     round: int
@@ -29,30 +29,34 @@ class Terms(NamedTuple):
     stop_below: float
 
     @classmethod
-    def of(cls, request: DraftRequest) -> "Terms":
+    def of(cls, request: DraftRequest) -> "DraftLimits":
         return cls(request.round, request.gamma, request.stop_below)
 
 
 @dataclass(slots=True)
 class Draft:
-    """Tokens drafted one after the other by ``method``, the last ones of ``sequence``.
+    """Tokens drafted one after the other; they are the last ones of ``sequence``.
 
-    ``logits`` [1, vocabulary] are what each was chosen from; ``ended``: nothing may follow the last one.
+    ``logits`` [1, vocabulary] are what each was chosen from. ``ended``: no token may follow the last one.
     """
 
     sequence: KVSequence
-    terms: Terms
+    limits: DraftLimits
     tokens: list[DraftToken] = field(default_factory=list)
     logits: list[torch.Tensor] = field(default_factory=list)
     ended: bool = False
-    method: DraftMethod = DraftMethod.MODEL
 
     @property
     def token_ids(self) -> list[int]:
         return [token.token_id for token in self.tokens]
 
+    @property
+    def start(self) -> int:
+        """Position of the first drafted token."""
+        return len(self.sequence) - len(self.tokens)
+
     def add(self, tokens: Sequence[DraftToken], logits: torch.Tensor) -> None:
-        """Take tokens over. Their logits, a row each, are copied: a view would keep those of the whole step alive."""
+        """Append tokens. Their logits, a row each, are copied: a view would keep those of the whole step alive."""
         self.tokens += tokens
         self.logits += logits.clone().split(1)
 
@@ -61,19 +65,18 @@ class Draft:
         return bool(self.tokens) and self.tokens[-1].token_id in token_ids
 
     def cut(self, num_tokens: int) -> None:
-        """Forget all but the first ``num_tokens`` tokens."""
+        """Drop all but the first ``num_tokens`` tokens."""
         if (surplus := len(self.tokens) - num_tokens) > 0:
             self.sequence.truncate(len(self.sequence) - surplus)
             del self.tokens[num_tokens:], self.logits[num_tokens:]
             self.ended = False
-            self.method = self.method if self.tokens else DraftMethod.MODEL
 
-    def proposal(self, num_prepared: int) -> Proposal:
-        """Return it as a proposal whose first ``num_prepared`` tokens were there before the round."""
+    def proposal(self, num_prepared: int, method: DraftMethod) -> Proposal:
+        """Return the proposal. Its first ``num_prepared`` tokens were drafted before the round began."""
         return Proposal(
             tuple(self.token_ids),
             tuple(token.distribution for token in self.tokens if token.distribution is not None),
             from_run_ahead=0 < num_prepared == len(self.tokens),
             num_prepared=num_prepared,
-            method=self.method,
+            method=method,
         )

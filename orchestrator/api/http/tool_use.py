@@ -1,20 +1,20 @@
-"""The tools of one chat, with a model that knows how to call them."""
+"""The tools of one chat, and how the served model calls them."""
 
 import asyncio
 import json
 
 from orchestrator.api.http.chat import ChatRequest
-from orchestrator.api.http.errors import ApiError, in_words_of
+from orchestrator.api.http.errors import ApiError, with_client_field
+from orchestrator.api.http.tool_request import Function, NamedTool
 from orchestrator.api.http.tools.calls import CallReader
-from orchestrator.api.http.tools.known import format_of
-from orchestrator.api.http.tools.request import Function, NamedTool
+from orchestrator.api.http.tools.formats import format_of
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument
 from specgate.types import FinishReason, Grammar, GrammarKind
 
 MAX_CHECK_S = 10.0
-"""For all functions of a chat together; one that is easy takes milliseconds."""
+"""For all functions of a chat together. A simple one takes milliseconds."""
 
 
 def _tokenizer(request_queue: RequestQueue) -> TextTokenizer:
@@ -52,17 +52,17 @@ class ToolUse:
 
     @property
     def _called(self) -> list[tuple[int, Function]]:
-        """What may be called, by its place among the tools, where a call is required."""
+        """The functions that may be called if a call is required, with their places among the tools."""
         numbered = list(enumerate(self._functions))
         if isinstance(self._choice, NamedTool):
             return [(i, one) for i, one in numbered if one.name == self._choice.function.name]
         return numbered if self._choice == "required" else []
 
     async def grammar(self) -> Grammar | None:
-        """Return what answers must follow, as services take it; None where no call is required.
+        """Return what answers must follow, as services take it; None if no call is required.
 
         Raises:
-            ApiError: 400, a function's parameters cannot be followed; names the place in them.
+            ApiError: 400, no answer can follow a function's parameters; names the place in them.
         """
         if not self._called:
             return None
@@ -80,26 +80,26 @@ class ToolUse:
 
     def _texts(self) -> tuple[list[str], str]:
         """Return the schema of each function that may be called, and the grammar of all of them."""
-        called = [function for _, function in self._called]
+        schemas = {function.name: function.schema_of_arguments for _, function in self._called}
         parallel = self._parallel and self._choice == "required"
-        schemas = [json.dumps(function.schema_of_arguments) for function in called]
-        return schemas, self._format.grammar(called, self._marker_ids, parallel=parallel)
+        grammar = self._format.spelling.grammar(schemas, self._marker_ids, parallel=parallel)
+        return [json.dumps(schema) for schema in schemas.values()], grammar
 
     async def _checked(self, kind: GrammarKind, text: str, name: str) -> Grammar | None:
         try:
             return await self._request_queue.checked(Grammar(kind, text))
         except InvalidArgument as error:
-            place = in_words_of(error, {f"grammar.{kind}": name})
+            place = with_client_field(error, {f"grammar.{kind}": name})
             raise ApiError(400, str(place), param=place.field, code="invalid_value") from None
 
     def reader(self) -> CallReader:
-        """Return what reads one answer."""
+        """Return a reader for one answer."""
         if self._called:
             return self._format.required()
         return self._format.free({function.name for function in self._functions}, parallel=self._parallel)
 
     def finish_reason(self, reason: str, reader: CallReader, num_calls: int) -> str:
-        """Return OpenAI's reason for the end of an answer: calls, unless it was cut or had to call one function."""
+        """Return OpenAI's finish reason: calls, unless the answer was cut or had to call one function."""
         is_named = isinstance(self._choice, NamedTool)
         ends_with_calls = reason == FinishReason.STOP and num_calls and not reader.is_in_call and not is_named
         return "tool_calls" if ends_with_calls else reason

@@ -1,4 +1,4 @@
-"""What stands behind a marker: one call, or a list of calls, as far as it has come."""
+"""The text after a marker: one call or a list of calls, as far as it has arrived."""
 
 import re
 from collections.abc import Collection
@@ -19,10 +19,10 @@ class Marking:
     """What shows where calls are.
 
     Args:
-        marker: stands before a call or a list of calls.
-        closing: may stand behind it.
-        named: the function's name may stand before its arguments, in place of an object that has both.
-        bare: a call may also be the beginning of the text, or follow another one behind a semicolon, with no marker.
+        marker: precedes a call or a list of calls.
+        closing: may follow it.
+        named: the function's name may precede its arguments, in place of an object that has both.
+        bare: a call may also begin the text, or follow another call and a semicolon, without a marker.
     """
 
     marker: str
@@ -31,22 +31,22 @@ class Marking:
     bare: bool = False
 
 
-class Found(NamedTuple):
-    """Calls, none where there is something else, and the offset behind them."""
+class ParsedCalls(NamedTuple):
+    """Calls, and the offset behind them. There are none where the text is something else."""
 
     events: list[Event]
     end: int
 
 
-NO_CALL = Found([], 0)
+NO_CALL = ParsedCalls([], 0)
 NOWHERE, UNKNOWN = -1, -2
 
 
-class Body:
-    """The text behind one marker.
+class MarkedText:
+    """The text after one marker.
 
     Args:
-        names: of the functions that there are.
+        names: of the functions.
     """
 
     def __init__(self, marking: Marking, names: Collection[str]) -> None:
@@ -57,11 +57,11 @@ class Body:
         self._num_scanned = 0
         self._end: int | None = None
 
-    def read(self, text: str, *, ended: bool) -> Found | None:
-        """Return what it is, None where more text has to say that.
+    def read(self, text: str, *, ended: bool) -> ParsedCalls | None:
+        """Return its calls, None where more text has to decide that.
 
         Args:
-            text: all of it that is there.
+            text: all of it that has arrived.
             ended: nothing follows ``text``.
         """
         if self._start is None:
@@ -80,25 +80,25 @@ class Body:
         if not (is_closed or ended) and closing.startswith(rest) and closing:
             return None
         events = self._events(text[: self._start], text[self._start : self._end])
-        return Found(events, len(text) - len(rest) + len(closing) if is_closed else self._end)
+        return ParsedCalls(events, len(text) - len(rest) + len(closing) if is_closed else self._end)
 
     def _events(self, head: str, spelled: str) -> list[Event]:
-        """Return calls; none where one of them is not as it should be."""
-        said = whole(spelled)
-        if said is None:
+        """Return the calls; none if one of them is not valid."""
+        part = whole(spelled)
+        if part is None:
             return []
         if head.strip():
             name = _NAME.fullmatch(head)
             is_call = name is not None and self._marking.named and name.group(1) in self._names
             return [CallStart(name.group(1)), Arguments(spelled)] if name and is_call and spelled[0] == "{" else []
-        objects = elements(spelled) if spelled[0] == "[" else [said]
+        objects = elements(spelled) if spelled[0] == "[" else [part]
         calls = [self._call(one) for one in objects]
         return [] if [] in calls else [event for call in calls for event in call]
 
-    def _call(self, said: Part) -> list[Event]:
-        if not isinstance(said.value, dict) or not said.value.keys() <= _MEMBERS:
+    def _call(self, part: Part) -> list[Event]:
+        if not isinstance(part.value, dict) or not part.value.keys() <= _MEMBERS:
             return []
-        own = members(said.text)
+        own = members(part.text)
         given = [own[key] for key in ("arguments", "parameters") if key in own]
         name = own["name"].value if "name" in own else None
         if not isinstance(name, str) or name not in self._names:
@@ -109,10 +109,10 @@ class Body:
 
 
 def _first_bracket(text: str, *, named: bool) -> int:
-    """Return where an object or a list begins; NOWHERE, or UNKNOWN where more text has to say that.
+    """Return where an object or a list begins; NOWHERE, or UNKNOWN where more text has to decide that.
 
     Args:
-        named: a name may stand before it; then it is an object.
+        named: a name may precede it; then it is an object.
     """
     head = text[:MAX_HEAD_CHARACTERS]
     start = len(head) - len(head.lstrip())
