@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from orchestrator.api.failures import FAILED_HERE
 from orchestrator.api.grpc.service import SERVICE, GrpcApi
 from orchestrator.api.settings.listen import Listen, TlsSettings
 from orchestrator.decode.request import GenerationRequest
