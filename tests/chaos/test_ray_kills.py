@@ -25,7 +25,8 @@ from orchestrator.services.streams import ChannelCache
 from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
 from specgate_lab.clients.grpc_client import GrpcClient
-from tests.support.ray_cluster import RAY_MARKS, Cluster, free_port, kill, replicas, wait_until
+from tests.support.fake_services import free_port
+from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
 from tests.support.services import HELD_OUT_PROMPTS
 
 pytestmark = RAY_MARKS

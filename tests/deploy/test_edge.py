@@ -1,7 +1,6 @@
 """deploy/edge/nginx.conf, run by a real nginx in front of both doors: streams, keys, refusals, and what it hides."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, Telling, as
 from tests.orchestrator.api.keys.test_doors import RIGHT, generated, shown
 from tests.orchestrator.api.queues import Room, open_room
 from tests.specgate.rpc.certificates import Certificates
+from tests.support.fake_services import free_port
 from tests.support.programs import program
 
 CONFIG = Path(__file__).resolve().parent.parent.parent / "deploy" / "edge" / "nginx.conf"
@@ -38,13 +38,6 @@ class Edge(NamedTuple):
     def client(self) -> httpx2.AsyncClient:
         context = ssl.create_default_context(cafile=self.certificates.ca)
         return httpx2.AsyncClient(base_url=f"https://127.0.0.1:{self.port}", verify=context, timeout=60)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def configured(folder: Path, certificates: Certificates, port: int, http: str, grpc: str) -> Path:

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 import yaml
 
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
+from orchestrator.local.served_child import MODEL_NAME, served, settings_for
 from specgate_lab.soak.replicas import replicas_under
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -125,17 +125,11 @@ async def ask_for_texts(url: str, until: asyncio.Event) -> None:
             (await client.post("/v1/completions", json=body)).raise_for_status()
 
 
-@pytest.fixture
-async def system() -> AsyncIterator[ServedEndpoints]:
-    async with served(settings_for()) as endpoints:
-        yield endpoints
-
-
 @needs_prometheus
 @pytest.mark.timeout(300)
-async def test_prometheus_sees_a_live_system_and_a_killed_drafter(system: ServedEndpoints, tmp_path: Path) -> None:
-    url, enough = f"http://{system.http}", asyncio.Event()
-    async with watching(url, tmp_path) as prometheus:
+async def test_prometheus_sees_a_live_system_and_a_killed_drafter(tmp_path: Path) -> None:
+    enough = asyncio.Event()
+    async with served(settings_for()) as system, watching(url := f"http://{system.http}", tmp_path) as prometheus:
         asking = asyncio.create_task(ask_for_texts(url, enough))
         for role in ("gateway", "verifier", "drafter"):
             await prometheus.until(f'up{{role="{role}"}} == 1')

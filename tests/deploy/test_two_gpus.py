@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from orchestrator.api.settings.settings import DrafterSettings, Settings, settings_of
-from tests.support.ray_cluster import free_port
+from tests.support.fake_services import free_port
 
 DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
 PYTHON = shlex.quote(sys.executable)

@@ -5,7 +5,6 @@ import importlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.command_lines import problem_of
+from tests.support.fake_services import free_port
 from tests.support.pages import PAGES, ROOT, Block, blocks, commands
 
 MARKED = [page for page in PAGES if any(block.mark for block in blocks(page.read_text("utf-8")))]
@@ -84,7 +84,7 @@ class _Shell:
     """Runs the marked blocks of a page; ends what runs in the background when it is left."""
 
     def __init__(self, text: str) -> None:
-        self._ports = {port: str(_free_port()) for port in re.findall(r"--port[ =](\d+)", text)}
+        self._ports = {port: str(free_port()) for port in re.findall(r"--port[ =](\d+)", text)}
         self._background: list[subprocess.Popen[str]] = []
         self.marked = [block for block in blocks(text) if block.mark]
 
@@ -127,11 +127,6 @@ class _Shell:
 def _environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _wait_until_healthy(port: int, process: subprocess.Popen[str]) -> None:

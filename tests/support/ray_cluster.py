@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from socket import create_server
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -30,12 +29,6 @@ class Cluster(NamedTuple):
     """Where the cluster is."""
 
     address: str
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody has at this moment."""
-    with create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def _started(folder: Path, more_attempts: int = 2) -> Any:

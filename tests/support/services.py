@@ -15,6 +15,14 @@ HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_pr
 """The first tokens' worth of text of 50 places in modules that the bundled pair never saw."""
 
 
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended; one that nobody has waited for has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 class Service:
     """``python -m drafter_svc`` or ``verifier_svc`` on a port of its own, which it keeps over restarts.
 

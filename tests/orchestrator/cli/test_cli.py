@@ -18,7 +18,7 @@ from orchestrator.cli import main as cli
 from specgate import __version__
 from tests.support.models import TOKENIZER_SIZE, Mix, write_llama
 from tests.support.orchestrating import Cli
-from tests.support.services import running
+from tests.support.services import is_gone, running
 
 Bench = Callable[..., tuple[Any, str]]
 
@@ -261,13 +261,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def test_ctrl_c_ends_it_in_order(own_services: subprocess.Popen[str]) -> None:

@@ -71,6 +71,7 @@ def test_the_report_for_people(pair: Path, orchestrator: Cli) -> None:
     shown = " ".join(shown.split())
     for part in ("✓ ", "✗ ", "is not a folder on this machine", "→ give the folder of a model", "1 problem(s)"):
         assert part in shown
+    assert re.search(r"machine C library (computes on the CPU, with|torch computes, more slowly: )", shown)
 
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
@@ -206,11 +207,6 @@ def test_without_the_library_the_reason_is_told(
     assert finding.status is status
     assert "torch computes" in finding.message
     assert "install a C compiler" in finding.message
-
-
-def test_the_report_has_a_line_of_the_library(pair: Path, orchestrator: Cli) -> None:
-    _, shown, _ = orchestrator("doctor", "--target", str(pair / "target"), "--draft", str(pair / "draft"))
-    assert re.search(r"machine +C library +(computes on the CPU, with|torch computes, more slowly: )", shown)
 
 
 async def test_running_services_are_asked() -> None:

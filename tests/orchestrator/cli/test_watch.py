@@ -39,11 +39,6 @@ def test_rates_are_between_two_looks() -> None:
         assert figure in told
 
 
-def test_nothing_that_happens_is_no_division_by_zero() -> None:
-    at_rest = Look(10.0, Counter(num_requests_running=0))
-    assert "none" in text_of(at_rest, at_rest)
-
-
 def test_a_gateway_that_is_new_has_no_negative_rate() -> None:
     before = Look(10.0, Counter(generation_tokens_total=1000), Counter(solo=900, accepted=100))
     told = text_of(before, Look(12.0, Counter(generation_tokens_total=10), Counter(solo=10)))

@@ -20,9 +20,9 @@ from specgate.errors import ServiceUnavailable
 from specgate_lab.clients.grpc_client import GrpcClient
 from tests.orchestrator.api.http_serving import events
 from tests.orchestrator.api.queues import eventually, expected
-from tests.support.fake_services import FakeService, serving
+from tests.support.fake_services import FakeService, free_port, serving
 from tests.support.fakes import FakeVerifier
-from tests.support.ray_cluster import RAY_MARKS, Cluster, free_port, replicas, wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, replicas, wait_until
 
 pytestmark = [*RAY_MARKS, pytest.mark.slow]
 

@@ -17,10 +17,9 @@ from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.local.in_process import InProcessPool, loaded
 from orchestrator.local.launch import Capacity, open_pair
 from orchestrator.local.local_services import LocalService
-from orchestrator.local.pair_settings import GivenSettings
+from orchestrator.local.pair_settings import GivenSettings, PairSettings
 from orchestrator.policy.gates import Gate
 from orchestrator.services.discovery import Dialer
-from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import EngineFailed, InvalidArgument
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.support.grammars import regex
@@ -47,7 +46,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 @asynccontextmanager
 async def bundled_pair() -> AsyncIterator[Orchestrator]:
     """As a command has it."""
-    models = ModelOptions(in_process=True, service=GivenSettings(PLAIN))
+    models = PairSettings(in_process=True, service=GivenSettings(PLAIN))
     opening = open_pair(models, with_draft=True, capacity=CAPACITY, log=Console(quiet=True), timeouts=PATIENT)
     async with opening as pair:
         yield pair.orchestrator

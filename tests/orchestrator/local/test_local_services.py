@@ -18,6 +18,7 @@ from orchestrator.local.cores import cores_for_pinning
 from orchestrator.local.local_services import LocalService, Supervised
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.service.config import parse_flags
+from tests.support.services import is_gone
 
 FAKE_SERVICE = '''
 """Behaves as its model's name says."""
@@ -78,14 +79,6 @@ async def watched(model: str) -> AsyncIterator[Watched]:
         await service.stop()
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-
-
 async def test_what_a_service_tells_while_it_loads_is_told_and_stopping_ends_it() -> None:
     async with watched("good") as service:
         assert service.stages == [("fake", "weights", 1, 2)]
@@ -94,7 +87,7 @@ async def test_what_a_service_tells_while_it_loads_is_told_and_stopping_ends_it(
         pid = service.pid
     await service.stop()
     assert pid is not None
-    assert not is_alive(pid)
+    assert is_gone(pid)
     assert len(service.notices) == 1
 
 
@@ -140,7 +133,7 @@ async def test_one_that_ignores_sigterm_is_killed() -> None:
     while (await child.next_event() or {}).get("event") != "ready":
         pass
     await child.stop(grace_s=0.1)
-    assert not is_alive(child.pid)
+    assert is_gone(child.pid)
     assert await child.wait() == -signal.SIGKILL
 
 
@@ -175,9 +168,9 @@ def test_a_killed_parent_leaves_no_orphan() -> None:
     assert parent.returncode == -signal.SIGKILL
     pid = int(parent.stdout)
     deadline = time.monotonic() + 10
-    while is_alive(pid) and time.monotonic() < deadline:
+    while not is_gone(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not is_alive(pid)
+    assert is_gone(pid)
 
 
 def test_the_flags_of_a_service_are_what_differs_from_its_defaults() -> None:
