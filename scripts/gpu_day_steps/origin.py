@@ -11,7 +11,7 @@ from gpu_day_steps.sizes import MIDDLE, Sizes, draft_name, planted_pair, sizes
 from gpu_day_steps.step import Context
 from gpu_day_steps.ways import TARGET, TARGET_HF, Way, drafts_of, like, likes_of, measure, told_of
 from orchestrator.local.local_services import LocalService
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
 from specgate_lab.throughput.runs import bare_way, pair_way

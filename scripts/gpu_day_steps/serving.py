@@ -15,10 +15,10 @@ from orchestrator.local.local_services import LocalService, Supervised
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.results import overhead_us
 from specgate.errors import ModelLoadError
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.proof.runs import PATIENT
 from specgate_lab.throughput.samples import Sample
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.workload import BENCH_PROMPTS
 
 Prompts = Sequence[tuple[int, ...]]
 

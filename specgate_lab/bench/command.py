@@ -23,7 +23,7 @@ from specgate_lab.load.command import load_prompts, run_load
 from specgate_lab.load.options import LoadOptions
 from specgate_lab.network.command import run_network
 from specgate_lab.network.options import NetworkOptions
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
 from specgate_lab.soak.command import run_soak
 from specgate_lab.soak.options import SoakOptions
 from specgate_lab.sources.command import run_sources
@@ -33,8 +33,7 @@ from specgate_lab.throughput.pair import ThroughputReport, measure_pair
 from specgate_lab.throughput.plots import draw_rows
 from specgate_lab.throughput.table import print_rows
 from specgate_lab.throughput.traffic import Traffic
-from specgate_lab.workload.prompts import BENCH_PROMPTS
-from specgate_lab.workload.requests import bench_request, load_request, request_object
+from specgate_lab.workload import BENCH_PROMPTS, bench_request, load_request, request_object
 
 DEFAULT_REPEATS = 3
 MAX_REPEATS = 1000

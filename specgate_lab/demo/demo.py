@@ -20,8 +20,7 @@ from specgate_lab.demo.demo_serve import demo_serve
 from specgate_lab.throughput.pair import measure_pair
 from specgate_lab.throughput.table import print_rows
 from specgate_lab.throughput.traffic import Traffic
-from specgate_lab.workload.prompts import DEMO_PROMPTS
-from specgate_lab.workload.requests import bench_request
+from specgate_lab.workload import DEMO_PROMPTS, bench_request
 
 DEMO_TOKENS = 64
 DEMO_REPEATS = 2

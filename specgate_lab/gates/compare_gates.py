@@ -28,9 +28,8 @@ from specgate_lab.gates.pairs import starter_of
 from specgate_lab.gates.plots import draw
 from specgate_lab.gates.report import markdown
 from specgate_lab.gates.traces import recorded, replayed
-from specgate_lab.reports.provenance import provenance
-from specgate_lab.workload.prompts import BENCH_PROMPTS
-from specgate_lab.workload.requests import full_length
+from specgate_lab.provenance import provenance
+from specgate_lab.workload import BENCH_PROMPTS, full_length
 
 
 @takes_groups

@@ -12,12 +12,12 @@ from orchestrator.generation.pacing import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
+from specgate_lab.arrivals import closed_loop
 from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of, turns
 from specgate_lab.gates.ratios import Block, RateRatio, rate, ratio
 from specgate_lab.gates.tally import CountingLearner
-from specgate_lab.load.arrivals import closed_loop
-from specgate_lab.load.trace import Clock, RequestTimeline, TimedGeneration, trace
 from specgate_lab.replay.compare import ALONE
+from specgate_lab.timeline import Clock, RequestTimeline, TimedGeneration, trace
 
 
 class Starter(Protocol):

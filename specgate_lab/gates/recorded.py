@@ -8,12 +8,12 @@ from statistics import median
 
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
+from specgate_lab.arrivals import closed_loop
 from specgate_lab.gates.measure import Starter
-from specgate_lab.load.arrivals import closed_loop
-from specgate_lab.load.trace import trace
 from specgate_lab.replay.machine import SimulatedMachine
 from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace
+from specgate_lab.timeline import trace
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that tell what a row of the target's forward takes."""

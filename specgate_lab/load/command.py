@@ -21,8 +21,7 @@ from specgate_lab.load.plots import draw
 from specgate_lab.load.summary import Summary, summaries
 from specgate_lab.load.sweep import measure
 from specgate_lab.load.table import print_load, print_neighbours
-from specgate_lab.workload.prompts import mixed_prompts
-from specgate_lab.workload.requests import full_length, request_object
+from specgate_lab.workload import full_length, mixed_prompts, request_object
 
 
 @dataclass(frozen=True, slots=True)

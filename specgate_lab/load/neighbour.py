@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from orchestrator.decode.request import GenerationRequest
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.load.levels import Speculation
-from specgate_lab.load.trace import Clock, RequestTimeline, Start, trace
+from specgate_lab.timeline import Clock, RequestTimeline, Start, trace
 
 NEWCOMER_TOKENS = 16
 _LEAD_SHARE = 4

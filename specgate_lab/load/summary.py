@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from orchestrator.decode.request import GenerationStats
 from specgate_lab.load.levels import Level, Speculation, Sweep
 from specgate_lab.load.sweep import Runs
-from specgate_lab.load.trace import RequestTimeline
+from specgate_lab.timeline import RequestTimeline
 
 
 class Percentiles(NamedTuple):

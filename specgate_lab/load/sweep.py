@@ -6,9 +6,9 @@ from functools import partial
 from itertools import cycle, islice
 
 from orchestrator.decode.request import GenerationRequest
-from specgate_lab.load.arrivals import closed_loop, open_loop, poisson_arrivals
+from specgate_lab.arrivals import closed_loop, open_loop, poisson_arrivals
 from specgate_lab.load.levels import Level, Speculation, Sweep, turns
-from specgate_lab.load.trace import RequestTimeline, Start, trace
+from specgate_lab.timeline import RequestTimeline, Start, trace
 
 WARM_UP_TOKENS = 16
 WARM_UP_CLIENTS = 4

@@ -19,15 +19,15 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate.errors import ServiceUnavailable
+from specgate_lab.drafters import on_demand_drafter
 from specgate_lab.network.rows import NetworkRow, network_rows
 from specgate_lab.network.table import draw_network, print_network
 from specgate_lab.throughput.agreement import TextAgreement, promised_agreement
-from specgate_lab.throughput.drafters import on_demand_drafter
 from specgate_lab.throughput.runs import Decode, measure
 from specgate_lab.throughput.samples import PAIR_ROWS, Samples
 from specgate_lab.throughput.traffic import Traffic
 from specgate_lab.throughput.variants import ahead_ways, pair_ways
-from specgate_lab.workload.requests import full_length, request_object
+from specgate_lab.workload import full_length, request_object
 
 
 @dataclass(frozen=True, slots=True)

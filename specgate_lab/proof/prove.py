@@ -22,8 +22,8 @@ from specgate_lab.proof.plan import REJECTION_BATCH, REJECTION_TOKENS
 from specgate_lab.proof.report import Proof
 from specgate_lab.proof.runs import PATIENT, Prover, Sizes
 from specgate_lab.proof.table import print_proof
-from specgate_lab.reports.provenance import provenance
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.provenance import provenance
+from specgate_lab.workload import BENCH_PROMPTS
 
 DEFAULT_TOKENS = 32
 DEFAULT_SAMPLES = 500

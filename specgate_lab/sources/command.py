@@ -17,19 +17,18 @@ from orchestrator.terminal.prompts import with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
+from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import LOOKUP
 from specgate_lab.sources.options import SourceOptions
 from specgate_lab.sources.prompt_sets import prompt_set
-from specgate_lab.sources.services import source_service
 from specgate_lab.throughput.agreement import TextAgreement, promised_agreement
-from specgate_lab.throughput.drafters import with_drafter
 from specgate_lab.throughput.rows import Row, rows_of
 from specgate_lab.throughput.runs import Decode, bare_way, measure, pair_way
 from specgate_lab.throughput.samples import HF_ASSISTED, TARGET, TARGET_HF
 from specgate_lab.throughput.table import print_rows
 from specgate_lab.throughput.traffic import Traffic
-from specgate_lab.workload.requests import full_length, request_object
+from specgate_lab.workload import full_length, request_object
 
 HF_LOOKUP = "hf-prompt-lookup"
 PROMPT_TOKENS = 512

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.terminal.prompts import Prompt
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.workload import BENCH_PROMPTS
 
 _MODULE = '''\
 class Account:

@@ -12,15 +12,15 @@ from orchestrator.local.launch import Pair, capacity_for
 from orchestrator.terminal.counting_bar import counting_bar
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt, with_token_ids
+from specgate_lab.drafters import drafting_on_demand
 from specgate_lab.throughput.agreement import TextAgreement, promised_agreement
-from specgate_lab.throughput.drafters import drafting_on_demand
 from specgate_lab.throughput.observed import Observe
 from specgate_lab.throughput.rows import Row, rows_of
 from specgate_lab.throughput.runs import measure
 from specgate_lab.throughput.samples import SPEC_OBSERVED
 from specgate_lab.throughput.traffic import Traffic
 from specgate_lab.throughput.variants import ahead_ways, bare_ways, observed_way, pair_ways
-from specgate_lab.workload.requests import full_length
+from specgate_lab.workload import full_length
 
 
 @dataclass(frozen=True, slots=True)

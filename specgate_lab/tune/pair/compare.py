@@ -12,8 +12,7 @@ from orchestrator.local.launch import Capacity, Pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.types import Verification
-from specgate_lab.sources.services import source_service
-from specgate_lab.throughput.drafters import with_drafter
+from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.throughput.runs import Decode, measure, pair_way
 from specgate_lab.throughput.samples import TARGET, Sample
 from specgate_lab.throughput.traffic import Traffic

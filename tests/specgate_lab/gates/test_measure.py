@@ -12,7 +12,7 @@ from specgate_lab.gates.cases import AUTO, Case, DraftKind, choices_of, in_turn,
 from specgate_lab.gates.measure import CaseResult, measure_case
 from specgate_lab.gates.ratios import Block
 from specgate_lab.replay.compare import ALONE
-from tests.specgate_lab.load.support import FakeStart, Ticks, a_request, a_trace
+from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_trace
 
 ONE, TWO = Case(DraftKind.GOOD, 0.0, 1), Case(DraftKind.SLOW, 0.7, 2)
 PROMPTS = [a_request((prompt,), max_tokens=24) for prompt in (5, 6, 7)]

@@ -15,7 +15,7 @@ from specgate_lab.load.options import OPEN_LOOP_SESSIONS, LoadOptions
 from specgate_lab.load.plots import draw
 from specgate_lab.load.summary import Summary, summaries
 from specgate_lab.load.table import print_load, print_neighbours
-from tests.specgate_lab.load.support import a_trace
+from tests.specgate_lab.support import a_trace
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from specgate.errors import TooManySessions
 from specgate_lab.load.levels import Speculation
 from specgate_lab.load.neighbour import NEWCOMER_TOKENS, Beside, measure_neighbours, newcomer_of, stream_beside
-from tests.specgate_lab.load.support import FakeStart, Ticks, a_request, a_trace
+from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_trace
 from tests.support.fakes import FakeVerifier
 
 

@@ -10,7 +10,7 @@ from orchestrator.decode.request import GenerationStats
 from specgate.errors import TooManySessions
 from specgate_lab.load.levels import Level, Speculation, Sweep
 from specgate_lab.load.summary import Percentiles, Summary, mean_batch_width, percentile, summaries
-from tests.specgate_lab.load.support import a_trace
+from tests.specgate_lab.support import a_trace
 
 ONE, EIGHT = Level(Sweep.CONCURRENCY, 1), Level(Sweep.CONCURRENCY, 8)
 RATE = Level(Sweep.RATE, 2.5)

@@ -7,7 +7,7 @@ from specgate.errors import TooManySessions
 from specgate_lab.load.levels import Level, Speculation, Sweep, turns
 from specgate_lab.load.summary import summaries
 from specgate_lab.load.sweep import WARM_UP_TOKENS, measure
-from tests.specgate_lab.load.support import FakeStart, a_request
+from tests.specgate_lab.support import FakeStart, a_request
 from tests.support.fakes import FakeVerifier
 
 ONE, TWO = Level(Sweep.CONCURRENCY, 1), Level(Sweep.CONCURRENCY, 2)

@@ -21,7 +21,7 @@ from specgate_lab.throughput.rows import Row, rows_of
 from specgate_lab.throughput.runs import WARM_UP_TOKENS, Decode, measure, turns
 from specgate_lab.throughput.samples import ROW_NAMES, Sample, Samples, scheduled
 from specgate_lab.throughput.table import print_rows
-from specgate_lab.workload.requests import bench_request
+from specgate_lab.workload import bench_request
 
 DEFAULT, GAMMA5 = scheduled("hf-assisted", "default"), scheduled("hf-assisted", "gamma5")
 

@@ -7,9 +7,9 @@ from statistics import fmean
 import pytest
 
 from orchestrator.decode.request import GenerationRequest
-from specgate_lab.load.arrivals import closed_loop, open_loop, poisson_arrivals
-from specgate_lab.load.trace import RequestTimeline
-from tests.specgate_lab.load.support import a_request, a_trace
+from specgate_lab.arrivals import closed_loop, open_loop, poisson_arrivals
+from specgate_lab.timeline import RequestTimeline
+from tests.specgate_lab.support import a_request, a_trace
 
 
 def test_poisson_gaps_have_the_mean_and_the_spread_of_an_exponential_and_the_same_seed_repeats_them() -> None:

@@ -1,7 +1,8 @@
-"""Drafters beside the one of a running pair: for the benchmark one that does not run ahead."""
+"""Drafters beside the one of a running pair: of another source, or one that does not run ahead."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -10,6 +11,8 @@ from orchestrator.local.launch import Capacity, Pair, local_service, supervise
 from orchestrator.local.local_services import LocalService
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.service_flags import ServiceFlags
+from specgate.types import DraftMethod
 
 
 @asynccontextmanager
@@ -51,6 +54,22 @@ async def on_demand_drafter(
 def drafter_service(pair: Pair, models: ModelOptions, model: str, capacity: Capacity) -> LocalService:
     """Return what a drafter of this model is started with, on the core of the pair's own."""
     return local_service(models, "drafter", model, pair.cores[0] if pair.cores else None, capacity)
+
+
+def source_service(
+    pair: Pair, models: ModelOptions, method: DraftMethod, skip: str | None, capacity: Capacity
+) -> LocalService:
+    """Return what the drafter of a source is started with, on the core of the pair's own.
+
+    Args:
+        skip: file of the blocks that layer-skip leaves out.
+    """
+    given = {**models.service.given, "method": method}
+    if method is DraftMethod.LAYER_SKIP:
+        given["skip"] = skip
+    model = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: models.target_model}.get(method, models.draft_model)
+    own = replace(models, draft=None, service=ServiceFlags(given))
+    return local_service(own, "drafter", model or "", pair.cores[0] if pair.cores else None, capacity)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import SpecgateError
 from specgate.types import SamplingParams, SessionSpec
-from specgate_lab.load.trace import Arrival, RequestTimeline
+from specgate_lab.timeline import Arrival, RequestTimeline
 from tests.support.fake_fleet import FakeDialer, FakePool, MakeVerifier
 from tests.support.fakes import VOCAB_SIZE, FakeVerifier
 

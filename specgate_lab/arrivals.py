@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from orchestrator.decode.request import GenerationRequest
-from specgate_lab.load.trace import Clock, RequestTimeline
+from specgate_lab.timeline import Clock, RequestTimeline
 
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from specgate.errors import InvalidArgument, TooManySessions
-from specgate_lab.load.trace import trace
-from tests.specgate_lab.load.support import FakeStart, Ticks, a_request, a_trace
+from specgate_lab.timeline import trace
+from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_trace
 
 
 @pytest.mark.parametrize(

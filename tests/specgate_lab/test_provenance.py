@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.terminal.results import results_path
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
 
 
 def test_it_tells_machine_versions_commit_command_and_date() -> None:
