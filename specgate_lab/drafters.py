@@ -16,29 +16,13 @@ from specgate.types import DraftMethod
 
 
 @asynccontextmanager
-async def drafting_on_demand(
-    pair: Pair, models: ModelOptions, capacity: Capacity, log: Console
-) -> AsyncIterator[Orchestrator | None]:
-    """Yield the pair's verifiers with a drafter that waits to be asked: what running ahead brings is seen beside it.
-
-    None where there is none, see ``on_demand_drafter``.
-    """
-    async with on_demand_drafter(pair, models, capacity, log) as endpoint:
-        if endpoint is None:
-            yield None
-            return
-        async with await _connect(pair, endpoint) as orchestrator:
-            yield orchestrator
-
-
-@asynccontextmanager
 async def on_demand_drafter(
     pair: Pair, models: ModelOptions, capacity: Capacity, log: Console
 ) -> AsyncIterator[str | None]:
-    """Start a drafter that waits to be asked and yield its endpoint.
+    """Start a drafter that does not run ahead, and yield its endpoint: beside it, running ahead can be measured.
 
-    None where the pair's own drafter does not run ahead, or a service is somebody else's. It runs where the pair's
-    drafter does. Only one of the two works at a time, and the other then takes no core.
+    None where the pair's own drafter does not run ahead, or a service is somebody else's. Both drafters share a core,
+    but only one of them works at a time.
 
     Raises:
         ServiceUnavailable: it does not start.
@@ -79,7 +63,7 @@ async def with_drafter(pair: Pair, service: LocalService, log: Console) -> Async
     Raises:
         ServiceUnavailable: it does not start or does not answer.
     """
-    async with _started(service, log) as endpoint, await _connect(pair, endpoint) as orchestrator:
+    async with _started(service, log) as endpoint, await connect(pair, endpoint) as orchestrator:
         yield orchestrator
 
 
@@ -91,7 +75,8 @@ async def _started(service: LocalService, log: Console) -> AsyncIterator[str]:
         yield drafter.endpoint
 
 
-async def _connect(pair: Pair, drafter: str) -> Orchestrator:
+async def connect(pair: Pair, drafter: str) -> Orchestrator:
+    """Return an orchestrator of the pair's verifiers and the drafter at an endpoint."""
     verifiers = StaticPool(pair.verifiers, grpc_health(None), field="verifier")
     drafters = StaticPool((drafter,), grpc_health(None), field="drafter")
     return await Orchestrator.connect(verifiers, drafters, pair.tokenizer, wrap_call=pair.wrap_call)

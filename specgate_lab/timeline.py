@@ -1,4 +1,4 @@
-"""One request under load: when it was due, when each of its deltas came, and how many tokens that had."""
+"""One timed request: when it was due, and when each of its deltas came."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,8 +10,8 @@ from orchestrator.decode.request import Delta, GenerationRequest, GenerationStat
 from specgate.errors import InvalidArgument, SpecgateError
 
 Clock = Callable[[], float]
-OnTokens = Callable[[int, float], None]
-"""Called with how many tokens came, and when."""
+OnDelta = Callable[[Delta, float], None]
+"""Called with each delta that has tokens, and when it came."""
 
 
 class TimedGeneration(Protocol):
@@ -30,7 +30,7 @@ Start = Callable[[GenerationRequest], TimedGeneration]
 
 
 class Arrival(NamedTuple):
-    """A delta: when it came, in seconds on the clock of the trace, and how many tokens it had, 1 at the least."""
+    """A delta: when it came, in seconds on the clock of the timeline, and how many tokens it had, at least 1."""
 
     at_s: float
     num_tokens: int
@@ -38,7 +38,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestTimeline:
-    """What one request saw. Times are seconds; what cannot be told of so few tokens is None.
+    """What one request saw. Times are in seconds; a time that so few tokens do not have is None.
 
     ``due_s`` is when the request was to be sent, by the clock of the arrivals, not when this process came to send it:
     a client that falls behind adds its delay to what it measures. ``error`` is why the request broke off.
@@ -48,6 +48,13 @@ class RequestTimeline:
     arrivals: tuple[Arrival, ...]
     stats: GenerationStats = field(default_factory=GenerationStats)
     error: SpecgateError | None = None
+    token_ids: tuple[int, ...] = ()
+
+    def whole(self) -> "RequestTimeline":
+        """Return the timeline. Raises the error that broke the request off."""
+        if self.error is not None:
+            raise self.error
+        return self
 
     @property
     def num_tokens(self) -> int:
@@ -85,31 +92,33 @@ class RequestTimeline:
         return self.num_tokens / self.e2e_s if self.e2e_s else None
 
 
-async def trace(
+async def time_request(
     start: Start,
     request: GenerationRequest,
     due_s: float,
     clock: Clock = time.perf_counter,
-    on_tokens: OnTokens | None = None,
+    on_delta: OnDelta | None = None,
 ) -> RequestTimeline:
     """Run one request to its end, or to where it breaks off.
 
     Raises:
-        InvalidArgument: the request does not fit the services; no other one like it will.
+        InvalidArgument: the request does not fit the services, and no other one like it will.
     """
     running = start(request)
     arrivals: list[Arrival] = []
+    token_ids: list[int] = []
     error: SpecgateError | None = None
     try:
         async for delta in running:
             if delta.token_ids:
                 arrivals.append(Arrival(clock(), len(delta.token_ids)))
-                if on_tokens is not None:
-                    on_tokens(len(delta.token_ids), arrivals[-1].at_s)
+                token_ids += delta.token_ids
+                if on_delta is not None:
+                    on_delta(delta, arrivals[-1].at_s)
     except InvalidArgument:
         raise
     except SpecgateError as failure:
         error = failure
     finally:
         await running.aclose()
-    return RequestTimeline(due_s, tuple(arrivals), running.stats, error)
+    return RequestTimeline(due_s, tuple(arrivals), running.stats, error, tuple(token_ids))

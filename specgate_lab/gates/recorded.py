@@ -13,7 +13,7 @@ from specgate_lab.gates.measure import Starter
 from specgate_lab.replay.machine import SimulatedMachine
 from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace
-from specgate_lab.timeline import trace
+from specgate_lab.timeline import time_request
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that tell what a row of the target's forward takes."""
@@ -76,7 +76,7 @@ async def _run(
     few = [requests[index % len(requests)] for index in range(max(concurrency, 2))]
     asked = [replace(request, gate=Gate.NONE, gate_threshold=None, gamma=gamma) for request in few]
     clock = time.perf_counter
-    traces = await closed_loop(partial(trace, starter.generate, clock=clock), asked, concurrency, clock)
+    traces = await closed_loop(partial(time_request, starter.generate, clock=clock), asked, concurrency, clock)
     for error in (one.error for one in traces if one.error is not None):
         raise error
     return [one.stats for one in traces]

@@ -74,7 +74,7 @@ class Ticks:
         return self.now_s
 
 
-def a_trace(
+def a_timeline(
     due_s: float,
     *arrivals: tuple[float, int],
     stats: GenerationStats | None = None,

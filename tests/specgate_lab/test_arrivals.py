@@ -9,7 +9,7 @@ import pytest
 from orchestrator.decode.request import GenerationRequest
 from specgate_lab.arrivals import closed_loop, open_loop, poisson_arrivals
 from specgate_lab.timeline import RequestTimeline
-from tests.specgate_lab.support import a_request, a_trace
+from tests.specgate_lab.support import a_request, a_timeline
 
 
 def test_poisson_gaps_have_the_mean_and_the_spread_of_an_exponential_and_the_same_seed_repeats_them() -> None:
@@ -36,7 +36,7 @@ class Sender:
         for _ in range(1 + request.prompt_token_ids[0] % 3):
             await asyncio.sleep(0)
         self._running -= 1
-        return a_trace(due_s)
+        return a_timeline(due_s)
 
 
 @pytest.mark.parametrize("num_clients", [1, 3, 20])

@@ -3,8 +3,8 @@
 import pytest
 
 from specgate.errors import InvalidArgument, TooManySessions
-from specgate_lab.timeline import trace
-from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_trace
+from specgate_lab.timeline import time_request
+from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_timeline
 
 
 @pytest.mark.parametrize(
@@ -19,17 +19,23 @@ from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_trace
     ],
 )
 def test_the_times_of_a_request(arrivals, ttft_s, e2e_s, tpot_s, gaps_s, tokens_per_s) -> None:
-    one = a_trace(10.0, *arrivals)
+    one = a_timeline(10.0, *arrivals)
     assert one.num_tokens == sum(num for _, num in arrivals)
     assert (one.ttft_s, one.e2e_s, one.tpot_s) == (ttft_s, e2e_s, tpot_s)
     assert (one.gaps_s, one.tokens_per_s) == (gaps_s, tokens_per_s)
 
 
-async def test_a_trace_has_every_token_and_the_time_of_every_delta() -> None:
+async def test_a_timeline_has_every_token_and_the_time_of_every_delta() -> None:
     told: list[tuple[int, float]] = []
-    one = await trace(FakeStart(), a_request(max_tokens=20), -2.0, Ticks(), lambda num, at_s: told.append((num, at_s)))
+    one = await time_request(
+        FakeStart(),
+        a_request(max_tokens=20),
+        -2.0,
+        Ticks(),
+        lambda delta, at_s: told.append((len(delta.token_ids), at_s)),
+    )
     assert one.error is None
-    assert one.num_tokens == one.stats.completion_tokens == 20
+    assert one.num_tokens == one.stats.completion_tokens == len(one.token_ids) == 20
     assert any(arrival.num_tokens > 1 for arrival in one.arrivals)
     assert [arrival.at_s for arrival in one.arrivals] == [float(i + 1) for i in range(len(one.arrivals))]
     assert told == [(arrival.num_tokens, arrival.at_s) for arrival in one.arrivals]
@@ -37,8 +43,8 @@ async def test_a_trace_has_every_token_and_the_time_of_every_delta() -> None:
 
 
 async def test_what_breaks_a_request_off_is_kept_and_what_no_request_would_pass_is_raised() -> None:
-    full = await trace(FakeStart(verifiers=(TooManySessions("all are in use"),)), a_request(), 0.0)
+    full = await time_request(FakeStart(verifiers=(TooManySessions("all are in use"),)), a_request(), 0.0)
     assert isinstance(full.error, TooManySessions)
     assert full.arrivals == ()
     with pytest.raises(InvalidArgument, match="max_tokens"):
-        await trace(FakeStart(verifiers=(InvalidArgument("max_tokens", "too many"),)), a_request(), 0.0)
+        await time_request(FakeStart(verifiers=(InvalidArgument("max_tokens", "too many"),)), a_request(), 0.0)
