@@ -104,27 +104,19 @@ def draw(folder: Path, rows: Sequence[LoadRow]) -> list[Path]:
     Raises:
         InvalidArgument: a file cannot be written.
     """
-    return [
-        draw_lines(
-            folder / f"{sweep}_{name}.png",
-            _AXES[sweep],
-            title,
-            [
-                line
-                for mode in Speculation
-                for line in _lines(mode, [row for row in own if row.speculation is mode], value)
-            ],
-        )
-        for sweep in Sweep
-        if (own := sorted((row for row in rows if row.level.sweep is sweep), key=lambda row: row.level.value))
-        for name, (title, value) in _PLOTS.items()
-    ]
+    paths = []
+    for sweep in Sweep:
+        own = sorted((row for row in rows if row.level.sweep is sweep), key=lambda row: row.level.value)
+        for name, (title, value) in _PLOTS.items() if own else ():
+            lines = [line for mode in Speculation for line in _lines(mode, own, value)]
+            paths.append(draw_lines(folder / f"{sweep}_{name}.png", _AXES[sweep], title, lines))
+    return paths
 
 
 def _lines(mode: Speculation, rows: Sequence[LoadRow], value: Measure) -> Iterator[PlotLine]:
     """Yield the line of a number, or those of the median and the 99th percentile of times."""
     label, colour = f"speculation {mode}", _COLOURS[mode]
-    found = [(row.level.value, value(row)) for row in rows]
+    found = [(row.level.value, value(row)) for row in rows if row.speculation is mode]
     if times := [(at, one) for at, one in found if isinstance(one, Percentiles)]:
         yield PlotLine(f"{label} p50", [(at, one.p50) for at, one in times], "-", colour)
         yield PlotLine(f"{label} p99", [(at, one.p99) for at, one in times], "--", colour)
