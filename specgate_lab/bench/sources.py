@@ -34,7 +34,7 @@ from specgate_lab.workload import full_length, request_object
 HF_LOOKUP = "hf-prompt-lookup"
 PROMPT_TOKENS = 512
 """No prompt of the sets has more."""
-_PANEL = "Draft sources"
+_flag = partial(typer.Option, rich_help_panel="Draft sources")
 
 
 def row_name(method: DraftMethod) -> str:
@@ -55,18 +55,13 @@ class SourceOptions:
 
     sources: Annotated[
         str | None,
-        typer.Option(
+        _flag(
             metavar="METHOD,...",
             help=f"Measure draft sources under the gate auto: some of {', '.join(DraftMethod)}.",
-            rich_help_panel=_PANEL,
         ),
     ] = None
-    source_skip: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip.", rich_help_panel=_PANEL)
-    ] = None
-    sets: Annotated[str, typer.Option(metavar="SET,...", help="Prompt sets for --sources.", rich_help_panel=_PANEL)] = (
-        ",".join(SETS)
-    )
+    source_skip: Annotated[str | None, _flag(metavar="FILE", help="Skip file for the source layer-skip.")] = None
+    sets: Annotated[str, _flag(metavar="SET,...", help="Prompt sets for --sources.")] = ",".join(SETS)
 
     def __post_init__(self) -> None:
         if self.source_skip is None and DraftMethod.LAYER_SKIP in self.methods:
