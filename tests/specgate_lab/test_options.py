@@ -10,7 +10,8 @@ from specgate_lab.options import make_folder, names_of, numbers_of
 
 def test_lists_are_read_in_order() -> None:
     assert numbers_of("rate", "0,0.5,20", float, 0.0, 100.0) == (0, 0.5, 20)
-    assert numbers_of("rate", None, float, 0.0, 100.0) == names_of("sets", None, ["a"]) == ()
+    assert numbers_of("rate", None, float, 0.0, 100.0) == ()
+    assert names_of("sets", None, ["a"]) == ()
     assert names_of("sets", "b,a", ["a", "b", "c"]) == ("b", "a")
 
 

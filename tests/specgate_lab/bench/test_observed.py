@@ -39,6 +39,7 @@ async def test_every_round_is_counted_and_traced_and_no_other_row_is(monkeypatch
         samples = await decode_in_turns(variants, [REQUEST], REPEATS)
     observed = samples["spec+observed"]
     assert {one.token_ids for one in observed} == {one.token_ids for one in samples["spec"]}
+    assert not any(stats.drafted for one in samples["target"] for stats in one.stats)
     # The warm-up is observed too.
     assert TOKENS * REPEATS < num_counted(gateway, "generation_tokens_total") < TOKENS * (REPEATS + 1)
     num_verdicts = num_counted(gateway, "target_confidence_count")
