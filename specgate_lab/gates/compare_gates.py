@@ -12,13 +12,11 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import capacity_for, open_pair
-from orchestrator.terminal.counting_bar import counting_bar
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.results import write_json
-from orchestrator.terminal.tables import print_lost
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
 from specgate_lab.gates.cases import DraftKind, turns
@@ -28,9 +26,9 @@ from specgate_lab.gates.pairs import starter_of
 from specgate_lab.gates.plots import draw
 from specgate_lab.gates.report import markdown
 from specgate_lab.gates.traces import recorded, replayed
-from specgate_lab.reports.provenance import provenance
-from specgate_lab.workload.prompts import BENCH_PROMPTS
-from specgate_lab.workload.requests import full_length
+from specgate_lab.provenance import provenance
+from specgate_lab.report import counting_bar, print_lost
+from specgate_lab.workload import BENCH_PROMPTS, full_length
 
 
 @takes_groups

@@ -12,12 +12,12 @@ from orchestrator.generation.orchestrator import between_events
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
+from specgate_lab.arrivals import closed_loop
 from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of, turns
 from specgate_lab.gates.ratios import Block, RateRatio, rate, ratio
 from specgate_lab.gates.tally import CountingLearner
-from specgate_lab.load.arrivals import closed_loop
-from specgate_lab.load.trace import Clock, RequestTimeline, TimedGeneration, trace
 from specgate_lab.replay.compare import ALONE
+from specgate_lab.timeline import Clock, RequestTimeline, TimedGeneration, time_request
 
 
 class Starter(Protocol):
@@ -111,7 +111,7 @@ async def measure_case(
         requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
         starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
         start_s = clock()
-        send = partial(trace, starter.generate, clock=clock)
+        send = partial(time_request, starter.generate, clock=clock)
         traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
         if number >= 0:
             outcome.add(choice, traces, start_s)

@@ -10,7 +10,8 @@ from orchestrator.policy.gates import AUTO_GAMMA
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, Verification, check_range
 from specgate_lab.gates.cases import Case, DraftKind, GateChoice, choices_of
-from specgate_lab.load.options import MAX_CONCURRENCY, can_draw, listed
+from specgate_lab.options import MAX_CONCURRENCY, numbers_of
+from specgate_lab.report import can_draw
 
 MAX_BLOCKS = 10_000
 _CASES = "Cases"
@@ -112,12 +113,12 @@ class GateOptions:
 
     @property
     def clients(self) -> list[int]:
-        return [int(num) for num in listed("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+        return [int(num) for num in numbers_of("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
 
     @property
     def cases(self) -> list[Case]:
         """All cases, those of a draft together."""
-        temperatures = listed("temperatures", self.temperatures or None, float, 0.0, 100.0)
+        temperatures = numbers_of("temperatures", self.temperatures or None, float, 0.0, 100.0)
         return [
             Case(kind, temperature, num) for kind in self.kinds for num in self.clients for temperature in temperatures
         ]
@@ -125,8 +126,8 @@ class GateOptions:
     @property
     def choices(self) -> list[GateChoice]:
         """The fixed choices, and ``auto``."""
-        gammas = listed("gammas", self.gammas or None, int, 1, MAX_GAMMA)
-        thresholds = listed("thresholds", self.thresholds or None, float, 0.0, 1.0)
+        gammas = numbers_of("gammas", self.gammas or None, int, 1, MAX_GAMMA)
+        thresholds = numbers_of("thresholds", self.thresholds or None, float, 0.0, 1.0)
         return choices_of([int(gamma) for gamma in gammas], thresholds)
 
     def prepare(self) -> None:

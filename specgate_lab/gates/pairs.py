@@ -19,8 +19,8 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.results import Collector
 from specgate.errors import InvalidArgument
+from specgate_lab.drafters import drafter_service, with_drafter
 from specgate_lab.gates.cases import DraftKind
-from specgate_lab.throughput.drafters import drafter_service, with_drafter
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.policy.auto.history import BUCKET_EDGES
-from orchestrator.terminal.figures import new_figure, save_figure
 from specgate_lab.gates.cases import AUTO
 from specgate_lab.gates.measure import CaseResult
 from specgate_lab.replay.compare import ALONE
+from specgate_lab.report import new_figure, save_figure
 
 POSITIONS = (1, 2, 4)
 MIN_JUDGED = 20

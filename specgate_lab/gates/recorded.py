@@ -8,12 +8,12 @@ from statistics import median
 
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
+from specgate_lab.arrivals import closed_loop
 from specgate_lab.gates.measure import Starter
-from specgate_lab.load.arrivals import closed_loop
-from specgate_lab.load.trace import trace
 from specgate_lab.replay.machine import SimulatedMachine
 from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace
+from specgate_lab.timeline import time_request
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that tell what a row of the target's forward takes."""
@@ -76,7 +76,7 @@ async def _run(
     few = [requests[index % len(requests)] for index in range(max(concurrency, 2))]
     asked = [replace(request, gate=Gate.NONE, gate_threshold=None, gamma=gamma) for request in few]
     clock = time.perf_counter
-    traces = await closed_loop(partial(trace, starter.generate, clock=clock), asked, concurrency, clock)
+    traces = await closed_loop(partial(time_request, starter.generate, clock=clock), asked, concurrency, clock)
     for error in (one.error for one in traces if one.error is not None):
         raise error
     return [one.stats for one in traces]

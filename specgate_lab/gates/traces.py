@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.terminal.counting_bar import counting_bar
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
 from specgate_lab.gates.cases import Case, DraftKind, requests_of
@@ -14,6 +13,7 @@ from specgate_lab.gates.measure import Starter
 from specgate_lab.gates.recorded import record_trace
 from specgate_lab.replay.report import HEAD, row
 from specgate_lab.replay.trace import RoundTrace, write_trace
+from specgate_lab.report import counting_bar
 
 
 async def recorded(

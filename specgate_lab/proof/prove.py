@@ -10,7 +10,6 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import capacity_for, open_pair
-from orchestrator.terminal.counting_bar import counting_bar
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, read_prompts, with_token_ids
@@ -22,8 +21,9 @@ from specgate_lab.proof.plan import REJECTION_BATCH, REJECTION_TOKENS
 from specgate_lab.proof.report import Proof
 from specgate_lab.proof.runs import PATIENT, Prover, Sizes
 from specgate_lab.proof.table import print_proof
-from specgate_lab.reports.provenance import provenance
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.provenance import provenance
+from specgate_lab.report import counting_bar
+from specgate_lab.workload import BENCH_PROMPTS
 
 DEFAULT_TOKENS = 32
 DEFAULT_SAMPLES = 500

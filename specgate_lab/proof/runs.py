@@ -12,7 +12,7 @@ from orchestrator.services.timeouts import Timeouts
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import Grammar, SamplingParams
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
 from specgate_lab.proof.plan import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from orchestrator.terminal.results import write_json
 from specgate.errors import SpecgateError
+from specgate_lab.provenance import provenance
 from specgate_lab.replay.report import HEAD, ReplayRow, row
 from specgate_lab.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
 from specgate_lab.replay.trace import RoundTrace, read_trace
-from specgate_lab.reports.provenance import provenance
 
 
 def main() -> None:

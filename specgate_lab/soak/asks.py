@@ -10,7 +10,7 @@ from typing import NamedTuple
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams
-from specgate_lab.workload.prompts import mixed_prompts
+from specgate_lab.workload import mixed_prompts
 
 LENGTHS = (8, 48, 128)
 TEMPERATURES = (0.0, 1.0)

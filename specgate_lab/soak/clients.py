@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints
 from specgate.errors import SpecgateError
-from specgate_lab.clients.grpc_client import GrpcClient
-from specgate_lab.clients.http_client import complete, stream_completion
+from specgate_lab.clients import GrpcClient, complete, stream_completion
 from specgate_lab.soak.asks import Ask, Way, alone, draw
 
 _MAX_TOLD = 60

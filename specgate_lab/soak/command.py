@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.local.served_child import ServedEndpoints, served, settings_for
-from orchestrator.terminal.counting_bar import counting_bar
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.results import write_json
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
+from specgate_lab.report import counting_bar
 from specgate_lab.soak.asks import catalogue
 from specgate_lab.soak.clients import Tally, answers_of_target, client
 from specgate_lab.soak.options import SoakOptions

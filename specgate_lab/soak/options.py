@@ -9,7 +9,7 @@ import typer
 from orchestrator.terminal.results import results_path
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
-from specgate_lab.load.options import can_draw
+from specgate_lab.report import can_draw
 
 MIN_MINUTES = 0.1
 MAX_MINUTES = 7 * 24 * 60.0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orchestrator.terminal.figures import new_figure, save_figure
+from specgate_lab.report import new_figure, save_figure
 from specgate_lab.soak.samples import Log, Process
 
 _COLOURS = {"verifier": "tab:blue", "drafter": "tab:green", "gateway": "tab:orange"}

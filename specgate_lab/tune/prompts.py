@@ -8,7 +8,7 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.terminal.prompts import Prompt, read_prompts
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.workload import BENCH_PROMPTS
 
 MAX_PROMPTS = 32
 """More take longer and tell little more: intervals shrink with the root of their number."""

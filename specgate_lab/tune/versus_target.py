@@ -7,11 +7,10 @@ from typing import Any
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
-from specgate_lab.throughput.interval import Interval, ratio_interval
-from specgate_lab.throughput.rows import Rate
-from specgate_lab.throughput.runs import Decode, measure, pair_way
-from specgate_lab.throughput.samples import TARGET, Sample
-from specgate_lab.throughput.traffic import Traffic
+from specgate_lab.bench.row_names import TARGET
+from specgate_lab.experiment import Sample
+from specgate_lab.statistics import Interval, Rate, acceptance_rate, ratio_interval
+from specgate_lab.variants import Decode, decode_in_turns, pair_variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,6 @@ class Gain:
 
 WORTH_IT = 1.03
 """Less than this is no reason to run a second service."""
-MIN_ANSWERS = 4
-"""Fewer tell nothing of how answers differ: then there is no interval."""
 
 
 def told_interval(interval: Interval | None) -> str:
@@ -56,7 +53,7 @@ def told_interval(interval: Interval | None) -> str:
 
 
 def gated(gate: Gate, gamma: int | None = None, threshold: float | None = None) -> GenerationRequest:
-    """Return a request that stands for a gate, see ``pair_way``."""
+    """Return a request that stands for a gate, see ``pair_variant``."""
     return GenerationRequest((0,), gate=gate, gamma=gamma, gate_threshold=threshold)
 
 
@@ -68,31 +65,29 @@ async def measure_beside_target(
     on_turn: Callable[[], None],
 ) -> dict[str, list[Sample]]:
     """Return the samples of every way and of ``TARGET``; a way is an orchestrator, and what stands for its gate."""
-    alone = pair_way(target, gated(Gate.NONE, 0), Traffic())
+    alone = pair_variant(target, gated(Gate.NONE, 0))
     todo: dict[str, Decode] = {TARGET: alone}
-    todo |= {name: pair_way(orchestrator, like, Traffic()) for name, (orchestrator, like) in ways.items()}
-    return await measure(todo, requests, repeats, on_turn)
+    todo |= {name: pair_variant(orchestrator, like) for name, (orchestrator, like) in ways.items()}
+    return await decode_in_turns(todo, requests, repeats, on_turn)
 
 
 def gain_of(name: str, samples: Mapping[str, Sequence[Sample]], base: str = TARGET) -> Gain:
     """Return what a way brought over ``base``."""
     own, rates = samples[name], {key: Rate.of(samples[key]).median for key in (name, base)}
-    drafted = sum(one.stats.drafted for one in own if one.stats)
-    accepted = sum(one.stats.accepted for one in own if one.stats)
     return Gain(
         name,
         rates[name],
         rates[name] / rates[base] if rates[base] else 0.0,
-        ratio_interval(own, samples[base]) if len(own) >= MIN_ANSWERS else None,
-        accepted / drafted if drafted else None,
+        ratio_interval(own, samples[base]),
+        acceptance_rate([stats for one in own for stats in one.stats]),
     )
 
 
 def texts_differ(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
     """Return the ways whose texts are not the target's, prompt by prompt."""
-    told = {(one.prompt, one.repeat): one.token_ids for one in samples[TARGET]}
+    told = {(one.case, one.repeat): one.token_ids for one in samples[TARGET]}
     return [
-        name for name, own in samples.items() if any(told.get((one.prompt, one.repeat)) != one.token_ids for one in own)
+        name for name, own in samples.items() if any(told.get((one.case, one.repeat)) != one.token_ids for one in own)
     ]
 
 

@@ -24,8 +24,8 @@ from orchestrator.terminal.request_options import DraftingOptions, SamplingOptio
 from orchestrator.terminal.results import write_json
 from specgate.types import Verification
 from specgate.weights import fingerprint
-from specgate_lab.load.options import can_draw
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
+from specgate_lab.report import can_draw
 from specgate_lab.tune.layers.blocks import Blocks, warm_starts
 from specgate_lab.tune.layers.confirm import WAYS, Confirmed, confirm
 from specgate_lab.tune.layers.costs import measure_times, probes

@@ -14,8 +14,7 @@ from orchestrator.local.launch import Capacity, Pair
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.results import write_whole
 from specgate.types import DraftMethod
-from specgate_lab.sources.services import source_service
-from specgate_lab.throughput.drafters import with_drafter
+from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from orchestrator.terminal.figures import new_figure, save_figure
+from specgate_lab.report import new_figure, save_figure
 from specgate_lab.tune.layers.report import SearchReport
 from specgate_lab.tune.layers.study import Judged
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, Verification
-from specgate_lab.throughput.samples import TARGET, Sample
+from specgate_lab.bench.row_names import TARGET
+from specgate_lab.experiment import Sample
 from specgate_lab.tune.pair.candidates import Choice, DrafterChoice
 from specgate_lab.tune.pair.compare import Tried, name_in_other_mode, other_mode
 from specgate_lab.tune.versus_target import WORTH_IT, Gain, gain_of, told_interval

@@ -19,8 +19,8 @@ from orchestrator.terminal.request_options import DraftingOptions, SamplingOptio
 from orchestrator.terminal.results import write_json
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
-from specgate_lab.load.options import can_draw
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
+from specgate_lab.report import can_draw
 from specgate_lab.tune.layers.record import check_lengths, record_texts
 from specgate_lab.tune.pair.advice import Advice, FinalRound, advise, finalists, to_object
 from specgate_lab.tune.pair.candidates import DrafterChoice, choices_of, default_choice, drafters_of

@@ -12,14 +12,13 @@ from orchestrator.local.launch import Capacity, Pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.types import Verification
-from specgate_lab.sources.services import source_service
-from specgate_lab.throughput.drafters import with_drafter
-from specgate_lab.throughput.runs import Decode, measure, pair_way
-from specgate_lab.throughput.samples import TARGET, Sample
-from specgate_lab.throughput.traffic import Traffic
+from specgate_lab.bench.row_names import TARGET
+from specgate_lab.drafters import source_service, with_drafter
+from specgate_lab.experiment import Sample
 from specgate_lab.tune.pair.candidates import Choice, DrafterChoice, choices_of
 from specgate_lab.tune.prompts import spread
 from specgate_lab.tune.versus_target import Gain, gain_of, gated, measure_beside_target, texts_differ
+from specgate_lab.variants import Decode, decode_in_turns, pair_variant
 
 SHORT_PROMPTS, SHORT_TOKENS = 4, 48
 """Of the first round: enough to leave out what is plainly slower."""
@@ -74,10 +73,10 @@ class Comparison:
                 drafter: await stack.enter_async_context(self._drafter(drafter))
                 for drafter in dict.fromkeys(choice.drafter for choice in choices)
             }
-            ways: dict[str, Decode] = {TARGET: pair_way(self._pair.orchestrator, gated(Gate.NONE, 0), Traffic())}
-            ways |= {str(one): pair_way(drafters[one.drafter], one.request, Traffic()) for one in choices}
+            ways: dict[str, Decode] = {TARGET: pair_variant(self._pair.orchestrator, gated(Gate.NONE, 0))}
+            ways |= {str(one): pair_variant(drafters[one.drafter], one.request) for one in choices}
             ways |= {name_in_other_mode(one): _in_other_mode(ways[str(one)]) for one in two_modes(choices, requests)}
-            samples = await measure(ways, requests, repeats, on_turn, budget_s)
+            samples = await decode_in_turns(ways, requests, repeats, on_turn, budget_s)
         own_mode = {name: samples[name] for name in (TARGET, *map(str, choices))}
         self._check_texts(own_mode, requests)
         return samples

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from specgate.types import DraftMethod, check_range
-from specgate_lab.sources.options import known_names
+from specgate_lab.options import names_of
 from specgate_lab.tune.layers.options import prepare_folder
 
 
@@ -47,16 +47,12 @@ class TuneOptions:
     def __post_init__(self) -> None:
         check_range("repeats", self.repeats, 1, 1000)
         check_range("budget_s", self.budget_s, 1.0, 1e6)
-        known_names("sources", self._names, tuple(DraftMethod))
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(self.sources.split(",")) if self.sources else ()
+        _ = self.methods
 
     @property
     def methods(self) -> tuple[DraftMethod, ...]:
         """The sources that were asked for; none where all are tried."""
-        return tuple(map(DraftMethod, self._names))
+        return tuple(map(DraftMethod, names_of("sources", self.sources, DraftMethod)))
 
     def prepare(self) -> None:
         """Make the folder. Raises InvalidArgument where that cannot be."""

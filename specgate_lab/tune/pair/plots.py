@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orchestrator.terminal.figures import new_figure, save_figure
+from specgate_lab.report import new_figure, save_figure
 from specgate_lab.tune.pair.advice import Advice
 
 

@@ -12,7 +12,7 @@ from specgate_lab.gates.cases import AUTO, Case, DraftKind, choices_of, in_turn,
 from specgate_lab.gates.measure import CaseResult, measure_case
 from specgate_lab.gates.ratios import Block
 from specgate_lab.replay.compare import ALONE
-from tests.specgate_lab.load.support import FakeStart, Ticks, a_request, a_trace
+from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_timeline
 
 ONE, TWO = Case(DraftKind.GOOD, 0.0, 1), Case(DraftKind.SLOW, 0.7, 2)
 PROMPTS = [a_request((prompt,), max_tokens=24) for prompt in (5, 6, 7)]
@@ -102,5 +102,5 @@ def test_auto_is_held_against_the_best() -> None:
 def test_a_block_ends_when_a_client_has_nothing_left_to_ask_for(case: Case, block: Block) -> None:
     outcome = CaseResult(case, {ALONE: []})
     arrivals = [((2.0, 1), (3.0, 4)), ((4.0, 2), (6.0, 1)), ((5.0, 1), (9.0, 1))]
-    outcome.add(CHOICES[0], [a_trace(0.0, *one) for one in arrivals], 1.0)
+    outcome.add(CHOICES[0], [a_timeline(0.0, *one) for one in arrivals], 1.0)
     assert outcome.blocks[ALONE] == [block]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from specgate.types import ForwardCost
-from specgate_lab.throughput.interval import Interval
+from specgate_lab.statistics import Interval
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.predict import MeasuredTimes, Prediction
 from specgate_lab.tune.layers.report import Finalist, SearchReport

@@ -13,8 +13,10 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod, Verification
-from specgate_lab.throughput.interval import Interval
-from specgate_lab.throughput.samples import TARGET, Sample
+from specgate_lab.bench.row_names import TARGET
+from specgate_lab.experiment import Sample
+from specgate_lab.statistics import Interval
+from specgate_lab.timeline import RequestTimeline
 from specgate_lab.tune.pair.advice import Advice, FinalRound, advise, finalists
 from specgate_lab.tune.pair.candidates import Choice, DrafterChoice, choices_of, default_choice, drafters_of
 from specgate_lab.tune.pair.compare import Tried, name_in_other_mode, other_mode
@@ -29,10 +31,10 @@ COPIES = Choice(SUFFIX, Gate.AUTO)
 
 def samples(rates: Mapping[str, float], *, drafted: bool = True) -> dict[str, list[Sample]]:
     """Return samples of ways with these tokens a second, each a little slower on every second prompt."""
-    stats = GenerationStats(drafted=10 * drafted, accepted=5 * drafted)
+    timed = (RequestTimeline(0.0, (), GenerationStats(drafted=10 * drafted, accepted=5 * drafted)),)
     return {
         name: [
-            Sample(prompt, repeat, (1,), 100, 100 / rate * (1 + 0.02 * (prompt % 2)), stats)
+            Sample(100, 100 / rate * (1 + 0.02 * (prompt % 2)), (1,), timed, case=prompt, repeat=repeat)
             for prompt in range(4)
             for repeat in range(3)
         ]
@@ -84,7 +86,7 @@ def test_a_fixed_gate_is_advised_where_auto_does_not_pay() -> None:
 
 def test_the_fastest_is_no_rival_where_it_is_not_sure() -> None:
     slow_once = samples({TARGET: 100.0, str(AUTO): 160, str(COPIES): 125})
-    unsure = [replace(one, decode_s=one.decode_s * (3 if one.prompt == 0 else 1)) for one in slow_once[str(AUTO)]]
+    unsure = [replace(one, seconds=one.seconds * (3 if one.case == 0 else 1)) for one in slow_once[str(AUTO)]]
     final = FinalRound([AUTO, COPIES], {**slow_once, str(AUTO): unsure}, Verification.SHARED_NOISE)
     assert final.gain(AUTO).interval is not None
     assert not final.gain(AUTO).pays
@@ -134,7 +136,7 @@ def test_the_mode_is_compared_and_changed_only_when_that_is_allowed(allow_mode: 
 
 def test_the_ratio_is_of_the_medians() -> None:
     rows = samples({TARGET: 100, str(AUTO): 200})
-    rows[str(AUTO)] = [replace(one, decode_s=one.decode_s * (1 + one.repeat)) for one in rows[str(AUTO)]]
+    rows[str(AUTO)] = [replace(one, seconds=one.seconds * (1 + one.repeat)) for one in rows[str(AUTO)]]
     gain = FinalRound([AUTO], rows, Verification.SHARED_NOISE).gain(AUTO)
     assert gain.ratio == pytest.approx(1.0)
 

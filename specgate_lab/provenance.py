@@ -1,0 +1,116 @@
+"""Where a measurement comes from: machine, versions, commit, command and date, as every results file has them."""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import specgate
+from orchestrator.local.cores import num_usable_cores
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "grpcio", "protobuf", "triton", "ray")
+_ROOT = Path(specgate.__file__).parent.parent
+_ANSWER_WITHIN_S = 10.0
+
+
+def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return a JSON object that says what measured, on what, and when, without torch and without the network.
+
+    Args:
+        argv: the command line; our own process's where absent. Home and working folder are shortened in it.
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": _command(sys.argv if argv is None else argv),
+        "commit": _commit(),
+        "specgate": specgate.__version__,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "cpu": _cpu(),
+            "cores": num_usable_cores(),
+            "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+            "gpus": _gpus(),
+        },
+    }
+
+
+def _command(argv: Sequence[str]) -> str:
+    program, *arguments = argv
+    return " ".join([Path(program).name, *(_shortened(argument) for argument in arguments)])
+
+
+def _shortened(argument: str) -> str:
+    """Return an argument as a shell takes it, with the working folder as ``.`` and the home as ``~``."""
+    flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    for folder, short in _folders():
+        if value == folder or value.startswith(folder + "/"):
+            rest = value.removeprefix(folder)
+            # A shell reads ~ for the home only where it is not quoted.
+            return f"{flag}{equals}{short}{shlex.quote(rest) if rest else ''}"
+    return shlex.quote(argument)
+
+
+def _folders() -> Iterator[tuple[str, str]]:
+    """Yield folders whose names may identify a person, and what stands for them; never the root folder."""
+    if (here := Path.cwd()) != Path(here.anchor):
+        yield str(here), "."
+    # Somebody without an entry among the users has no home.
+    with suppress(RuntimeError):
+        if (home := Path.home()) != Path(home.anchor):
+            yield str(home), "~"
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that we run from, "+" behind it where files differ; None outside of one."""
+    if not (_ROOT / ".git").exists():
+        return None
+    commit = _answer_of("git", "-C", str(_ROOT), "rev-parse", "--short=12", "HEAD")
+    changes = _answer_of("git", "-C", str(_ROOT), "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}{'+' if changes else ''}" if commit else None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _gpus() -> list[str]:
+    """Return each card's name and driver."""
+    cards = _answer_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return cards.splitlines() if cards else []
+
+
+def _answer_of(program: str, *arguments: str) -> str:
+    """Return what a program prints; nothing where it is missing or fails."""
+    if shutil.which(program) is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
