@@ -11,7 +11,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.prompts import read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
-from specgate_lab.distill.recipe import Recipe
+from specgate_lab.train.recipe import Recipe
 from specgate_lab.tune.progress import StageBars
 
 _SHAPE, _LENGTH = "The draft", "How long"
@@ -44,7 +44,7 @@ def train_draft(
     recipe = Recipe(target, layers, hidden_size, rows, row_tokens, write_rows, steps, step_tokens, seed)
     given = _token_ids(prompts, target) if prompts else []
     # Here alone, because it needs torch.
-    from specgate_lab.distill.run import make_draft
+    from specgate_lab.train.run import make_draft
 
     with StageBars(Console(stderr=True)) as bars:
         report = make_draft(recipe, out, given, device, bars.show)
