@@ -1,4 +1,4 @@
-"""What is compared, and how long: the flags of ``compare-gates``."""
+"""The flags of ``compare-gates``: what is compared, and for how long."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from orchestrator.policy.gates import AUTO_GAMMA
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, Verification, check_range
 from specgate_lab.gates.cases import Case, DraftKind, GateChoice, choices_of
-from specgate_lab.load.options import MAX_CONCURRENCY, can_draw, listed
+from specgate_lab.options import MAX_CONCURRENCY, names_of, numbers_of
 
 MAX_BLOCKS = 10_000
 _CASES = "Cases"
@@ -102,22 +102,16 @@ class GateOptions:
 
     @property
     def kinds(self) -> tuple[DraftKind, ...]:
-        try:
-            kinds = tuple(DraftKind(name) for name in self.drafts.split(",") if name)
-        except ValueError as error:
-            raise InvalidArgument("drafts", f"{error}; known are {', '.join(DraftKind)}") from None
-        if len(set(kinds)) < len(kinds):
-            raise InvalidArgument("drafts", f"{self.drafts} names a draft twice")
-        return kinds
+        return tuple(map(DraftKind, names_of("drafts", self.drafts, DraftKind)))
 
     @property
     def clients(self) -> list[int]:
-        return [int(num) for num in listed("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+        return [int(num) for num in numbers_of("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
 
     @property
     def cases(self) -> list[Case]:
         """All cases, those of a draft together."""
-        temperatures = listed("temperatures", self.temperatures or None, float, 0.0, 100.0)
+        temperatures = numbers_of("temperatures", self.temperatures or None, float, 0.0, 100.0)
         return [
             Case(kind, temperature, num) for kind in self.kinds for num in self.clients for temperature in temperatures
         ]
@@ -125,19 +119,6 @@ class GateOptions:
     @property
     def choices(self) -> list[GateChoice]:
         """The fixed choices, and ``auto``."""
-        gammas = listed("gammas", self.gammas or None, int, 1, MAX_GAMMA)
-        thresholds = listed("thresholds", self.thresholds or None, float, 0.0, 1.0)
+        gammas = numbers_of("gammas", self.gammas or None, int, 1, MAX_GAMMA)
+        thresholds = numbers_of("thresholds", self.thresholds or None, float, 0.0, 1.0)
         return choices_of([int(gamma) for gamma in gammas], thresholds)
-
-    def prepare(self) -> None:
-        """Tell now, not after minutes of measuring, what cannot be written."""
-        if self.out is None:
-            return
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidArgument("out", f"{self.out} cannot be made: {error.strerror}") from error
-
-    @property
-    def draws(self) -> bool:
-        return self.out is not None and can_draw()

@@ -1,8 +1,7 @@
-"""Round traces: what a text would have meant to any gate, and what rounds cost, as JSON lines. See ``recording``."""
+"""Round traces: what any gate needs to know of a text, and what rounds cost, as JSON lines. See ``recording``."""
 
 import json
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 
 from specgate.errors import InvalidArgument
@@ -11,7 +10,7 @@ from specgate_lab.replay.machine import SimulatedMachine
 
 @dataclass(frozen=True, slots=True)
 class TracedText:
-    """One answer: per emitted position the target's confidence, and whether the draft agrees; None: not known."""
+    """One answer: the target's confidence at each emitted position, and whether the draft agrees; None: not known."""
 
     confidences: tuple[float, ...]
     agrees: tuple[bool | None, ...]
@@ -23,16 +22,10 @@ class TracedText:
     def __len__(self) -> int:
         return len(self.confidences)
 
-    @property
-    def num_unknown(self) -> int:
-        return self.agrees.count(None)
-
     def survivors(self, position: int, gamma: int) -> int:
-        """Return how many of ``gamma`` draft tokens from ``position`` on stand. What is not known does not."""
-        return next(index for index in count() if index == gamma or not self._agrees(position + index))
-
-    def _agrees(self, position: int) -> bool:
-        return position < len(self.agrees) and bool(self.agrees[position])
+        """Return how many of ``gamma`` draft tokens from ``position`` on are accepted. An unknown one is not."""
+        drafted = self.agrees[position : position + gamma]
+        return next((index for index, agrees in enumerate(drafted) if not agrees), len(drafted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What Linux tells of processes: who descends from whom, memory, descriptors, and where they listen."""
+"""Processes as Linux reports them: who descends from whom, memory, descriptors, and where they listen."""
 
 import os
 from collections.abc import Iterator

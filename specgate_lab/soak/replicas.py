@@ -1,4 +1,4 @@
-"""The replicas of a served system on this machine, and what each says of its sessions and pages."""
+"""The replicas of a served system on this machine, and what each reports of its sessions and pages."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class ServedReplica(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What replicas hold at one moment: sessions, and tokens in pages that are in use; ``replicas`` told so."""
+    """Sessions, and tokens in pages that are in use, at one moment, as so many ``replicas`` report them."""
 
     sessions: int = 0
     kv_tokens: int = 0
@@ -52,7 +52,7 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
     channels = ChannelCache()
     try:
         dialer = GrpcDialer(channels, ANSWER_S)
-        # Ray's own ports are among them; nobody answers to our call there.
+        # Ray's own ports are among them; they do not answer this call.
         for one in listeners(replica.pid):
             try:
                 return await dialer.model_info(Lease(f"127.0.0.1:{one.port}"), replica.role, ANSWER_S)
@@ -71,5 +71,5 @@ async def are_batch_invariant(replicas: list[ServedReplica]) -> bool:
 
 async def held_by(replicas: list[ServedReplica]) -> Held:
     """Return what all drafters and verifiers hold together; those that do not answer are left out."""
-    told = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
-    return Held(sum(sessions.used for sessions, _ in told), sum(kv_tokens.used for _, kv_tokens in told), len(told))
+    loads = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
+    return Held(sum(sessions.used for sessions, _ in loads), sum(kv_tokens.used for _, kv_tokens in loads), len(loads))

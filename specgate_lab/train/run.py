@@ -122,7 +122,7 @@ def _loaded(kind: Any, name: str, **options: Any) -> Any:
 
 
 def _save(draft: Any, ends: Any, tokenizer: Any, out: Path, report: dict[str, Any]) -> None:
-    """Write the draft in bfloat16, with the target's tokenizer and ends of text; config.json and the report are last."""
+    """Write the draft in bfloat16, with the target's tokenizer and ends of text; the report is last."""
     draft.generation_config = GenerationConfig(eos_token_id=ends.eos_token_id, pad_token_id=ends.pad_token_id)
     whole = out / WORK / "draft"
     try:

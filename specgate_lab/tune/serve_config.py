@@ -11,7 +11,7 @@ from orchestrator.api.settings.settings import settings_of
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.results import write_whole
 from specgate.types import DraftMethod
-from specgate_lab.tune.pair.advice import Advice
+from specgate_lab.tune.advice import Advice
 
 
 def write_config(path: Path, advice: Advice, models: ModelOptions, skip: str | None) -> None:
@@ -20,19 +20,19 @@ def write_config(path: Path, advice: Advice, models: ModelOptions, skip: str | N
     Raises:
         InvalidArgument: it cannot be written, or ``serve`` would refuse it.
     """
-    told = config_of(advice, models, skip)
-    settings_of(told)
+    settings = config_of(advice, models, skip)
+    settings_of(settings)
     comment = "".join(f"# {line}\n" for line in _wrapped(advice.words()))
-    write_whole(path, comment + yaml.safe_dump(told, sort_keys=False), "out")
+    write_whole(path, comment + yaml.safe_dump(settings, sort_keys=False), "out")
 
 
 def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str, Any]:
     """Return what differs from the defaults of ``serve``."""
     verifier = models.service.given_to("verifier") | _model(models.target)
-    told: dict[str, Any] = {"verifier": verifier} if verifier else {}
+    settings: dict[str, Any] = {"verifier": verifier} if verifier else {}
     choice = advice.choice
     if choice is None:
-        return told | {"drafter": None, "defaults": {"gamma": 0, "verification": str(advice.verification)}}
+        return settings | {"drafter": None, "defaults": {"gamma": 0, "verification": str(advice.verification)}}
     method = choice.drafter.method
     drafter = models.service.given_to("drafter") | {"method": str(method), "run_ahead": choice.drafter.run_ahead}
     if method is DraftMethod.LAYER_SKIP and skip is not None:
@@ -40,7 +40,7 @@ def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[st
     elif method.has_model:
         drafter |= _model(models.draft)
     defaults = {"gate": str(choice.gate), "gamma": choice.gamma, "verification": str(advice.verification)}
-    return told | {
+    return settings | {
         "drafter": drafter,
         "defaults": {name: value for name, value in defaults.items() if value is not None},
     }

@@ -1,0 +1,184 @@
+"""One search: what is measured first, the trials, and the runs of the best sets."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from orchestrator.local.launch import Pair, capacity_for, open_pair
+from orchestrator.local.local_services import cores_for_pinning
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import Prompt, with_token_ids
+from specgate.errors import InvalidArgument
+from specgate.types import Verification
+from specgate.weights import fingerprint
+from specgate_lab.tune.layers.blocks import Blocks, warm_starts
+from specgate_lab.tune.layers.costs import measure_times, probes
+from specgate_lab.tune.layers.drafters import VARIANTS, Confirmed, SkipDrafters
+from specgate_lab.tune.layers.predict import Judged, MeasuredTimes
+from specgate_lab.tune.layers.report import SearchReport
+from specgate_lab.tune.layers.scorer import BlockScorer
+from specgate_lab.tune.layers.search import LayerSearch
+from specgate_lab.tune.layers.study import LayerStudy
+from specgate_lab.progress import StageBars
+from specgate_lab.tune.recording import RecordedText, record_texts, sampling_object
+from specgate_lab.tune.versus_target import of_length, seeded
+
+T = TypeVar("T")
+FEW_PROMPTS = 4
+"""With fewer, no prompt can be spared for the final runs alone."""
+MIN_LAYERS = 2
+MEASURED = ("device", "dtype", "context_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSize:
+    """How many sets are tried, run for real, and drawn at random; ``repeats`` are runs of each finalist."""
+
+    trials: int
+    finalists: int
+    random_sets: int
+    repeats: int
+
+
+class Search:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        models: ModelOptions,
+        size: SearchSize,
+        prompts: Sequence[Prompt],
+        study: LayerStudy,
+        subject: dict[str, Any],
+        bars: StageBars,
+        log: Console,
+    ) -> None:
+        self._models = models
+        self._size = size
+        self._prompts = prompts
+        self._bars = bars
+        self._log = log
+        self._run_ahead = bool(models.service.value("run_ahead"))
+        self._capacity = capacity_for(prompts, 1)
+        self._subject = subject
+        self._study = study
+
+    async def run(self, skip_file: Path) -> SearchReport:
+        """Resume the study where it is, and return the result."""
+        if "times" not in self._study.known:
+            await self._measure()
+        known, size = self._study.known, self._size
+        blocks, times = Blocks(*known["blocks"]), MeasuredTimes.of_object(known["times"])
+        texts = [RecordedText(**text) for text in known["texts"]]
+        tried, random = await self._try_sets(blocks, times, self._half(texts, 0))
+        confirmed = await self._confirm(blocks, [*tried[: size.finalists], random[len(random) // 2]], texts)
+        return SearchReport(
+            {**self._subject, **{name: known[name] for name in MEASURED}},
+            blocks,
+            times,
+            self._study.known["harm"],
+            self._study.judged(blocks, run_ahead=self._run_ahead),
+            random,
+            sorted((one.finalist for one in confirmed[:-1]), key=lambda one: -one.best.ratio),
+            confirmed[-1].finalist,
+            sorted({name for one in confirmed for name in one.texts_differ}),
+            skip_file,
+        )
+
+    async def _measure(self) -> None:
+        """Keep what every trial needs: the target's texts, and measured times."""
+        async with self._scorer([]) as (_, blocks):
+            if blocks.num_layers < MIN_LAYERS:
+                problem = f"has {blocks.num_layers} layer; {MIN_LAYERS} are needed to leave one out"
+                raise InvalidArgument("target", problem)
+        async with open_pair(self._models, with_draft=False, capacity=self._capacity, log=self._log) as pair:
+            info, requests = pair.orchestrator.target_info, self._requests(pair.tokenizer)
+            on_text = self._bars.counter("target writes", len(requests))
+            recording = await record_texts(pair.orchestrator, requests, on_text)
+            on_probe = self._bars.counter("drafts are timed", len(probes(blocks)))
+            times = await measure_times(self._drafters(pair, blocks), requests, recording.alone_us, on_probe)
+        self._study.keep(
+            blocks=blocks,
+            texts=[asdict(text) for text in recording.texts],
+            times=asdict(times),
+            device=info.device,
+            dtype=info.dtype,
+            context_tokens=max(len(text.prompt) + len(text.answer) for text in recording.texts),
+        )
+
+    async def _try_sets(
+        self, blocks: Blocks, times: MeasuredTimes, texts: Sequence[RecordedText]
+    ) -> tuple[list[Judged], list[Judged]]:
+        """Return all sets that were tried, and random sets of as many blocks; the best one of both first."""
+        study, size = self._study, self._size
+        async with self._scorer(texts) as (scorer, _):
+            search = LayerSearch(scorer, blocks, times, len(texts), run_ahead=self._run_ahead)
+            if "harm" not in study.known:
+                study.keep(harm=await search.harm(self._bars.counter("blocks alone", len(blocks.names))))
+            tried = await search.run(study, warm_starts(study.known["harm"]), size.trials, self._on_trial)
+            return tried, await search.random_sets(tried[0].skip, size.random_sets, seed=0)
+
+    async def _confirm(self, blocks: Blocks, sets: Sequence[Judged], texts: Sequence[RecordedText]) -> list[Confirmed]:
+        repeats = self._size.repeats
+        async with open_pair(self._models, with_draft=False, capacity=self._capacity, log=self._log) as pair:
+            whole = of_length(self._requests(pair.tokenizer), [len(text.answer) for text in texts])
+            requests, drafters = self._half(whole, 1), self._drafters(pair, blocks)
+            on_turn = self._bars.counter("sets are run", len(sets) * VARIANTS * len(requests) * repeats)
+            return [await drafters.confirm(judged, requests, repeats, on_turn) for judged in sets]
+
+    def _drafters(self, pair: Pair, blocks: Blocks) -> SkipDrafters:
+        return SkipDrafters(pair, self._models, self._capacity, blocks, self._subject["model"], self._log)
+
+    def _requests(self, tokenizer: TextTokenizer | None) -> list[GenerationRequest]:
+        """Return all requests; blocks are judged by agreement, so none of them rejects."""
+        requests = seeded([with_token_ids(prompt, tokenizer) for prompt in self._prompts])
+        return [replace(one, verification=Verification.SHARED_NOISE) for one in requests]
+
+    def _half(self, all_of_them: Sequence[T], half: int) -> list[T]:
+        """Return the half for the search (0), or for the final runs (1)."""
+        return list(all_of_them) if len(all_of_them) < FEW_PROMPTS else list(all_of_them[half::2])
+
+    @asynccontextmanager
+    async def _scorer(self, texts: Sequence[RecordedText]) -> AsyncIterator[tuple[BlockScorer, Blocks]]:
+        cores = cores_for_pinning() if self._models.pin else None
+        scorer = BlockScorer(self._models, cores[1] if cores else None)
+        try:
+            yield scorer, await scorer.start(texts)
+        finally:
+            await scorer.stop()
+
+    def _on_trial(self, done: int, best: Judged | None) -> None:
+        word = "" if best is None else f"best {best.ratio:.2f} ×, agreement {best.prediction.agreement:.0%}"
+        self._bars.show("sets are tried", min(done, self._size.trials), self._size.trials, word)
+
+
+def describe(models: ModelOptions, prompts: Sequence[Prompt]) -> dict[str, Any]:
+    """Return the subject of a study; a study of another subject is not resumed."""
+    service = models.service
+    return {
+        "model": fingerprint(models.target_model or ""),
+        "prompts": _digest([_prompt_object(prompt) for prompt in prompts]),
+        "sampling": _digest([sampling_object(prompt.request.sampling) for prompt in prompts]),
+        "temperatures": sorted({prompt.request.sampling.temperature for prompt in prompts}),
+        "run-ahead": service.value("run_ahead"),
+        "device and dtype": f"{service.value('device')} {service.value('dtype')}",
+    }
+
+
+def _prompt_object(prompt: Prompt) -> list[Any]:
+    """Return what a prompt asks for, without its sampling."""
+    request = prompt.request
+    ends = [request.max_tokens, list(request.stop), sorted(request.stop_token_ids), request.ignore_eos]
+    return [prompt.text, prompt.token_ids, request.seed, *ends]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
