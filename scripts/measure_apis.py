@@ -31,9 +31,9 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import Collector
-from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.clients import GrpcClient
 from specgate_lab.demo.demo_serve import OnDelta, read_http
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.workload import BENCH_PROMPTS
 
 Way = Callable[[GenerationRequest, str, OnDelta], Awaitable[None]]
 

@@ -42,7 +42,7 @@ from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.stored_weights import weight_of
 from specgate.service.replica import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
 
 ROWS = (1, 2, 4, 6, 8, 17)
 PROMPTS = (512, 1000)

@@ -4,13 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 R = TypeVar("R")
-
-WIDE = 118
-"""Columns of a terminal that shows a whole table side by side."""
 
 
 def table_of(
@@ -31,10 +27,3 @@ def table_of(
 def number(value: float | None, spec: str) -> str:
     """Return the number as ``spec`` says, a dash where there is none."""
     return "–" if value is None else format(value, spec)
-
-
-def print_lost(console: Console, num_lost: int) -> None:
-    """Say under a table that services failed while it was measured, if any did."""
-    if num_lost:
-        told = f"Services were lost, or too slow to answer, {num_lost} times meanwhile: these are no rates."
-        console.print(told, style="red", soft_wrap=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpu_day_steps.catalogue import all_steps
 from gpu_day_steps.day import FILE_NAME, Plan, chosen, run_day
 from gpu_day_steps.step import Result, Status, Step, Where
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 540.0

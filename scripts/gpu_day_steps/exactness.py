@@ -13,7 +13,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.proof.judge import judge_greedy, judge_seeded
 from specgate_lab.proof.plan import greedy_request, seeded_request

@@ -12,7 +12,7 @@ from gpu_day_steps.step import CheckFailed, Context
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.proof.plan import greedy_request
 from specgate_lab.proof.runs import record
 

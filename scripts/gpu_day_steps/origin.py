@@ -11,11 +11,10 @@ from gpu_day_steps.sizes import MIDDLE, Sizes, draft_name, planted_pair, sizes
 from gpu_day_steps.step import Context
 from gpu_day_steps.ways import TARGET, TARGET_HF, Way, drafts_of, like, likes_of, measure, told_of
 from orchestrator.local.local_services import LocalService
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
-from specgate_lab.throughput.runs import bare_way, pair_way
-from specgate_lab.throughput.traffic import Traffic
+from specgate_lab.variants import bare_variant, pair_variant
 
 RUN_AHEAD = (0, 4)
 SESSIONS = 2
@@ -47,8 +46,8 @@ async def _ways(context: Context, folder: Path) -> AsyncGenerator[Way, None]:
         services = stack.enter_async_context(started(context, _services(context, folder, of)))
         at, *_ = await all_of([services, *(loop.start() for loop in loops.values())])
         alone = await stack.enter_async_context(await connected(at[TARGET]))
-        yield Way({"way": TARGET}, pair_way(alone, like(0), Traffic()))
-        yield Way({"way": TARGET_HF}, bare_way(loops[MIDDLE]))
+        yield Way({"way": TARGET}, pair_variant(alone, like(0)))
+        yield Way({"way": TARGET_HF}, bare_variant(loops[MIDDLE]))
         for draft in drafts_of(of):
             for way in _theirs(draft, loops):
                 yield way
@@ -70,11 +69,11 @@ def _theirs(draft: str, loops: Mapping[float, BareLoopProcess]) -> Iterator[Way]
     for acceptance, loop in loops.items():
         if draft == draft_name(acceptance) and loop.has_assistant:
             for schedule in SCHEDULES if acceptance == MIDDLE else [FIXED_SCHEDULE]:
-                yield Way({"way": "hf-assisted", "draft": draft, "schedule": schedule}, bare_way(loop, schedule))
+                yield Way({"way": "hf-assisted", "draft": draft, "schedule": schedule}, bare_variant(loop, schedule))
 
 
 async def _ours(stack: AsyncExitStack, at: Mapping[str, str], draft: str, of: Sizes) -> AsyncGenerator[Way, None]:
     for rows in RUN_AHEAD:
         pair = await stack.enter_async_context(await connected(at[TARGET], at[f"{draft} {rows}"]))
         for request in likes_of(of, draft):
-            yield Way(told_of(draft, rows, request), pair_way(pair, request, Traffic()))
+            yield Way(told_of(draft, rows, request), pair_variant(pair, request))

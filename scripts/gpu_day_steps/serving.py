@@ -15,10 +15,11 @@ from orchestrator.local.local_services import LocalService, Supervised
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.results import overhead_us
 from specgate.errors import ModelLoadError
-from specgate_lab.load.arrivals import all_of
+from specgate_lab.arrivals import all_of
+from specgate_lab.experiment import Sample
 from specgate_lab.proof.runs import PATIENT
-from specgate_lab.throughput.samples import Sample
-from specgate_lab.workload.prompts import BENCH_PROMPTS
+from specgate_lab.statistics import pooled_rate
+from specgate_lab.workload import BENCH_PROMPTS
 
 Prompts = Sequence[tuple[int, ...]]
 
@@ -78,10 +79,8 @@ def planted_prompts(number: int, vocab_size: int) -> Prompts:
 
 def figures_of(samples: Collection[Sample]) -> dict[str, Any]:
     """Return what a way to decode was worth: tokens a second over all its prompts, medians over rounds."""
-    seconds = sum(sample.decode_s for sample in samples)
-    rate = sum(sample.decode_tokens for sample in samples) / seconds if seconds else 0.0
-    counted = [sample.stats for sample in samples if sample.stats is not None]
-    return {"tokens_per_s": round(rate, 1), **_round_figures(counted)}
+    counted = [stats for sample in samples for stats in sample.stats]
+    return {"tokens_per_s": round(pooled_rate(list(samples)), 1), **_round_figures(counted)}
 
 
 def _round_figures(counted: Sequence[GenerationStats]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.step import CheckFailed, Context
 from specgate.runtime.engine.serving_path import why_slow
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
 
 SMALL = {
     "hidden_size": 256,

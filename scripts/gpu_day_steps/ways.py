@@ -10,9 +10,9 @@ from gpu_day_steps.sizes import MIDDLE, THIN, Sizes, draft_name, sizes
 from gpu_day_steps.step import CheckFailed, Context, Range
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
+from specgate_lab.experiment import Sample
 from specgate_lab.proof.plan import greedy_request
-from specgate_lab.throughput.runs import WARM_UP_TOKENS, Decode
-from specgate_lab.throughput.samples import Sample
+from specgate_lab.variants import WARM_UP_TOKENS, Decode
 
 TARGET, TARGET_HF, OURS = "target", "target-hf", "spec"
 MARGIN_S = 8.0

@@ -1,6 +1,6 @@
 """``orchestrator bench``: speed of the models alone and together, beside HuggingFace's own loop."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,28 +13,24 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
-from orchestrator.terminal.prompts import Prompt, read_prompts
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
-from orchestrator.terminal.results import check_writable, results_path, write_json
+from orchestrator.terminal.results import check_writable, results_path
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
-from specgate_lab.load.command import load_prompts, run_load
-from specgate_lab.load.options import LoadOptions
-from specgate_lab.network.command import run_network
-from specgate_lab.network.options import NetworkOptions
-from specgate_lab.reports.provenance import provenance
-from specgate_lab.soak.command import run_soak
-from specgate_lab.soak.options import SoakOptions
-from specgate_lab.sources.command import run_sources
-from specgate_lab.sources.options import SourceOptions
-from specgate_lab.throughput.observed import observing
-from specgate_lab.throughput.pair import ThroughputReport, measure_pair
-from specgate_lab.throughput.plots import draw_rows
-from specgate_lab.throughput.table import print_rows
-from specgate_lab.throughput.traffic import Traffic
-from specgate_lab.workload.prompts import BENCH_PROMPTS
-from specgate_lab.workload.requests import bench_request, load_request, request_object
+from specgate_lab.bench.load.command import run_load
+from specgate_lab.bench.load.options import LoadOptions
+from specgate_lab.bench.network import NetworkOptions, run_network
+from specgate_lab.bench.observed import observing
+from specgate_lab.bench.pair import measure_pair
+from specgate_lab.bench.sources import SourceOptions, run_sources
+from specgate_lab.bench.table import draw_rows, print_rows
+from specgate_lab.options import PromptOptions
+from specgate_lab.report import ResultsFile
+from specgate_lab.soak.command import SoakOptions, run_soak
+from specgate_lab.variants import Traffic
+from specgate_lab.workload import BENCH_PROMPTS, bench_request, load_request, mixed_prompts, request_object
 
 DEFAULT_REPEATS = 3
 MAX_REPEATS = 1000
@@ -49,14 +45,7 @@ def bench(
     network: NetworkOptions,
     sources: SourceOptions,
     soak: SoakOptions,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File of prompts: JSON lines with 'prompt' or 'token_ids'.",
-            show_default="short Python beginnings",
-        ),
-    ] = None,
+    prompts: PromptOptions,
     repeats: Annotated[int, typer.Option(help="Repeats of the whole measurement.")] = DEFAULT_REPEATS,
     json: Annotated[
         Path | None,
@@ -79,38 +68,39 @@ def bench(
     With --soak: failures and growth of a served system over time.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
-    wanted = {"--added-delay-ms": network.is_wanted, "--sources": sources.is_wanted, "--soak": soak.is_wanted}
-    for flag in (flag for flag, is_wanted in wanted.items() if is_wanted):
-        models.check_has_services(flag)
     more_rows = [flag for flag, is_wanted in {"assisted": assisted, "observed": observed}.items() if is_wanted]
     _check_together(models, load, network, more_rows)
-    is_other = load.is_wanted or network.is_wanted or bool(more_rows or prompts)
+    is_other = load.is_wanted or network.is_wanted or bool(more_rows or prompts.prompts)
     if sources.is_wanted and is_other:
         raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
+    if soak.is_wanted and (is_other or sources.is_wanted or json):
+        raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
+    for flag, kind in {"--added-delay-ms": network, "--sources": sources, "--soak": soak}.items():
+        if kind.is_wanted:
+            models.check_has_services(flag)
     if soak.is_wanted:
-        if is_other or sources.is_wanted or json:
-            raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
         return run_soak(models, soak)
-    request_of = load_request if load.is_wanted else bench_request
-    request = request_of(models, drafting, sampling)
-    usual = load_prompts(request) if load.is_wanted else [Prompt(request, text) for text in BENCH_PROMPTS]
-    todo = read_prompts(prompts, request) if prompts else usual
+    request = (load_request if load.is_wanted else bench_request)(models, drafting, sampling)
+    todo = prompts.read(request, mixed_prompts() if load.is_wanted else BENCH_PROMPTS)
     load.prepare()
     if json:
-        # A file that cannot be written is told now, not after minutes of measuring.
+        # A file that cannot be written is refused now, not after minutes of measuring.
         check_writable(json)
-    file, origin, log = json or results_path("bench"), provenance(), Console(stderr=True)
-    if file is None:
+    log, path = Console(stderr=True), json or results_path("bench")
+    if path is None:
         log.print("the results are not kept: give --json FILE", style="yellow")
+    file = ResultsFile(path) if path else None
     if sources.is_wanted:
-        told = run_sources(models, sources, request, repeats).to_object()
+        told = run_sources(models, sources, request, repeats)
     elif load.is_wanted:
-        told = run_load(models, load, todo, request, repeats).to_object()
+        told = run_load(models, load, todo, request, repeats)
+    elif network.is_wanted:
+        told = run_network(models, network.delays_ms, todo, request, repeats, load.plots)
     else:
-        told = _bench_alone(models, network, todo, request, repeats, load.plots, more_rows)
-    if file is not None:
-        write_json(file, {"provenance": origin, **told})
-        log.print(f"results: {file}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        told = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, more_rows))
+    if file:
+        file.write(told)
+        log.print(f"results: {path}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, more_rows: Sequence[str]) -> None:
@@ -123,39 +113,26 @@ def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOpt
         raise InvalidArgument("added_delay_ms", "does not go with --tls-ca: certificates are not for a proxy's name")
 
 
-def _bench_alone(
+async def _bench_pair(
     models: ModelOptions,
-    network: NetworkOptions,
     prompts: Sequence[Prompt],
     request: GenerationRequest,
     repeats: int,
     plots: Path | None,
-    more_rows: Collection[str],
+    more_rows: Sequence[str],
 ) -> dict[str, Any]:
-    """Measure one request at a time; return what is kept of it."""
-    if network.is_wanted:
-        return run_network(models, network.delays_ms, prompts, request, repeats, plots).to_object()
-    report = uvloop.run(_bench(models, prompts, request, repeats, more_rows))
-    print_rows(output_console(), report.rows, report.agreement)
-    if plots is not None:
-        draw_rows(plots, report.rows)
-    return {"request": request_object(request), **report.to_object()}
-
-
-async def _bench(
-    models: ModelOptions,
-    prompts: Sequence[Prompt],
-    request: GenerationRequest,
-    repeats: int,
-    more_rows: Collection[str],
-) -> ThroughputReport:
-    log, assisted = Console(stderr=True), "assisted" in more_rows
-    traffic, capacity = Traffic(), capacity_for(prompts, 1)
+    """Measure one request at a time by every way to decode, print the table and draw it; return the results."""
+    log, traffic, capacity = Console(stderr=True), Traffic(), capacity_for(prompts, 1)
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(observing()) if "observed" in more_rows else None
         opening = open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted)
         pair = await stack.enter_async_context(opening)
         observe = gateway.observe if gateway is not None else None
-        return await measure_pair(
+        assisted = "assisted" in more_rows
+        report = await measure_pair(
             pair, models, prompts, request, repeats, log, traffic, assisted=assisted, observe=observe
         )
+    print_rows(output_console(), report.rows, report.agreement)
+    if plots is not None:
+        draw_rows(plots, report.rows)
+    return {"request": request_object(request), **report.to_object()}

@@ -16,12 +16,11 @@ from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from specgate.errors import SpecgateError
+from specgate_lab.bench.pair import measure_pair
+from specgate_lab.bench.table import print_rows
 from specgate_lab.demo.demo_serve import demo_serve
-from specgate_lab.throughput.pair import measure_pair
-from specgate_lab.throughput.table import print_rows
-from specgate_lab.throughput.traffic import Traffic
-from specgate_lab.workload.prompts import DEMO_PROMPTS
-from specgate_lab.workload.requests import bench_request
+from specgate_lab.variants import Traffic
+from specgate_lab.workload import DEMO_PROMPTS, bench_request
 
 DEMO_TOKENS = 64
 DEMO_REPEATS = 2

@@ -15,8 +15,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served
 from orchestrator.terminal.render import Painter, write
 from orchestrator.terminal.results import Collector
-from specgate_lab.clients.grpc_client import GrpcClient
-from specgate_lab.clients.http_client import stream_completion
+from specgate_lab.clients import GrpcClient, stream_completion
 from specgate_lab.demo.demo_page import show_page
 
 OnDelta = Callable[[Delta], None]

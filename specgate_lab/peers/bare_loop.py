@@ -1,10 +1,11 @@
 """The benchmark's HuggingFace baselines, seen from outside their process."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.child import Child
+from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import ServiceUnavailable
 
 
@@ -41,6 +42,25 @@ class BareLoopProcess:
         self.has_assistant = assistant is not None
         self.no_assistant = ""
         self.device = ""
+
+    @classmethod
+    def like_services(
+        cls,
+        models: ModelOptions,
+        model: str,
+        threads: int | None = None,
+        cpu: int | None = None,
+        assistant: str | None = None,
+    ) -> Self:
+        """Return a model's loop with the number format, the device and, by default, the threads of the services."""
+        return cls(
+            model,
+            dtype=models.service.value("dtype"),
+            device=models.service.value("device"),
+            threads=threads or models.service.value("threads"),
+            cpu=cpu,
+            assistant=assistant,
+        )
 
     async def start(self) -> None:
         """Return once the model is loaded.

@@ -101,7 +101,8 @@ def _begin(recipe: Recipe, out: Path, prompts: Sequence[Beginning]) -> Path:
         raise InvalidArgument("out", f"{out} holds something else; it is not overwritten")
     make_folder("out", out)
     write_whole(file, text, "out")
-    return make_folder("out", work)
+    make_folder("out", work)
+    return work
 
 
 def _load_target(name: str, device: torch.device) -> Any:

@@ -24,7 +24,7 @@ from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
-from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.clients import GrpcClient
 from tests.support.ray_cluster import RAY_MARKS, Cluster, free_port, kill, replicas, wait_until
 from tests.support.services import HELD_OUT_PROMPTS
 

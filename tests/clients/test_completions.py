@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
-from specgate_lab.clients.http_client import stream_completion
+from specgate_lab.clients import stream_completion
 from tests.clients.everyone import ON_THE_PAIR, Cases
 from tests.clients.served import MODEL, WHOLE, Served, Through, all_ways, run_and_compare
 from tests.support.clients import ClientTable

@@ -6,9 +6,8 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.rpc.convert import draft_response_to_pb, verify_round_to_pb
 from specgate.types import Proposal, SamplingParams, SparseDistribution, Verification, VerifyRequest
-from specgate_lab.throughput.rows import rows_of
-from specgate_lab.throughput.runs import measure, pair_way
-from specgate_lab.throughput.traffic import Traffic
+from specgate_lab.bench.rows import rows_of
+from specgate_lab.variants import Traffic, decode_in_turns, pair_variant
 from tests.support.orchestrating import PATIENT, connected
 from tests.support.services import HELD_OUT_PROMPTS, Service
 
@@ -25,7 +24,7 @@ async def test_bytes_of_a_round(drafter: Service, verifier: Service, verificatio
         prompt = orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0])
         plan = {"gamma": 5, "gate": Gate.NONE, "verification": verification}
         like = GenerationRequest(prompt, SamplingParams(), max_tokens=48, seed=1, ignore_eos=True, **plan)
-        (row,) = rows_of(await measure({"spec": pair_way(orchestrator, like, traffic)}, [like], 1, lambda: None))
+        (row,) = rows_of(await decode_in_turns({"spec": pair_variant(orchestrator, like, traffic)}, [like], 1))
     assert row.bytes_per_round is not None
     # Five tokens there and back are 20 bytes at the least; 64 probabilities for each are 2,560.
     assert (20 if verification is Verification.SHARED_NOISE else 2_560) < row.bytes_per_round < limit

@@ -16,7 +16,7 @@ from pathlib import Path
 from socket import create_connection, create_server
 
 from orchestrator.decode.request import Delta
-from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.clients import GrpcClient
 from specgate_lab.soak.processes import descendants, listeners, rss_mb
 from specgate_lab.soak.replicas import ServedReplica, replicas_under
 from tests.support.chaos_fleet import NOTHING_LEFT, ask, left_at

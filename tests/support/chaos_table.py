@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.terminal.results import write_json
-from specgate_lab.reports.provenance import provenance
+from specgate_lab.provenance import provenance
 
 MAX_TOLD = 160
 Rows = Sequence[dict[str, Any]]

@@ -12,8 +12,7 @@ from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.types import FinishReason, SamplingParams, Verification
-from specgate_lab.clients.grpc_client import GrpcClient
-from specgate_lab.clients.http_client import stream_completion
+from specgate_lab.clients import GrpcClient, stream_completion
 from tests.orchestrator.api.http_serving import TOKENIZER, Site, open_site
 from tests.orchestrator.api.queues import Room, dying_after, expected, open_api
 

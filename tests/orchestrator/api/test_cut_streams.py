@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from orchestrator.decode.request import GenerationRequest
-from specgate_lab.clients.http_client import stream_completion
+from specgate_lab.clients import stream_completion
 from tests.orchestrator.api.http_serving import TOKENIZER, Site, said, said_to
 from tests.support.cut_proxy import Cut, CutProxy, cut_place
 

@@ -17,7 +17,7 @@ from ray.serve.api import _run
 from orchestrator.app import build
 from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
-from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.clients import GrpcClient
 from tests.orchestrator.api.http_serving import events
 from tests.orchestrator.api.queues import eventually, expected
 from tests.support.fake_services import FakeService, serving

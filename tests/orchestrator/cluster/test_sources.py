@@ -14,7 +14,7 @@ from orchestrator.app import build
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams
-from specgate_lab.clients.grpc_client import GrpcClient
+from specgate_lab.clients import GrpcClient
 from tests.support.models import write_llama
 from tests.support.ray_cluster import RAY_MARKS, Cluster
 

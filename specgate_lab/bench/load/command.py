@@ -1,0 +1,86 @@
+"""``orchestrator bench`` under load: many requests at a time, with speculation off and on."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.launch import Capacity, Pair, capacity_for, open_pair
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.render import output_console
+from specgate.errors import InvalidArgument
+from specgate_lab.bench.load.levels import Speculation, measure_levels
+from specgate_lab.bench.load.neighbour import NEWCOMER_TOKENS, NeighbourRow, measure_neighbours, newcomer_of
+from specgate_lab.bench.load.options import LoadOptions
+from specgate_lab.bench.load.plots import draw
+from specgate_lab.bench.load.rows import LoadRow, load_rows
+from specgate_lab.bench.load.table import print_load, print_neighbours
+from specgate_lab.report import counting_bar
+from specgate_lab.workload import full_length, request_object
+
+
+def run_load(
+    models: ModelOptions, load: LoadOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
+) -> dict[str, Any]:
+    """Measure all that is asked for, print the tables and draw the plots; return the results."""
+    rows, neighbours, served = asyncio.run(_run(models, load, prompts, request, repeats))
+    out = output_console()
+    if rows:
+        print_load(out, rows)
+    if neighbours:
+        print_neighbours(out, neighbours)
+    if load.plots is not None:
+        draw(load.plots, rows)
+    return {
+        "request": request_object(request),
+        "models": served,
+        "rows": [row.to_object() for row in rows],
+        "long_prompt": [row.to_object() for row in neighbours],
+    }
+
+
+async def _run(
+    models: ModelOptions, load: LoadOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
+) -> tuple[Sequence[LoadRow], Sequence[NeighbourRow], dict[str, Any]]:
+    log = Console(stderr=True)
+    async with open_pair(models, with_draft=True, capacity=_capacity(load, prompts), log=log) as pair:
+        requests = [_like(request, with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        rows = await _levels(pair, load, requests, repeats, log) if load.levels else []
+        neighbours = await _neighbours(pair, load, requests, repeats, log) if load.long_prompt else []
+        return rows, neighbours, pair.models
+
+
+def _like(request: GenerationRequest, own: GenerationRequest) -> GenerationRequest:
+    """Return a prompt's own request with the γ and the gate that all share."""
+    return full_length(replace(own, gamma=request.gamma, gate=request.gate, gate_threshold=request.gate_threshold))
+
+
+def _capacity(load: LoadOptions, prompts: Sequence[Prompt]) -> Capacity:
+    capacity = capacity_for(prompts, load.num_sessions)
+    longest = max(capacity.tokens_a_session, (load.long_prompt or 0) + NEWCOMER_TOKENS)
+    return replace(capacity, tokens_a_session=longest)
+
+
+async def _levels(
+    pair: Pair, load: LoadOptions, requests: Sequence[GenerationRequest], repeats: int, log: Console
+) -> list[LoadRow]:
+    with counting_bar(log, "measuring", len(load.levels) * len(Speculation) * repeats) as on_turn:
+        start, levels = pair.orchestrator.generate, load.levels
+        return load_rows(levels, await measure_levels(start, requests, levels, repeats, load.requests, on_turn))
+
+
+async def _neighbours(
+    pair: Pair, load: LoadOptions, requests: Sequence[GenerationRequest], repeats: int, log: Console
+) -> list[NeighbourRow]:
+    newcomer = newcomer_of(requests, load.long_prompt or 1)
+    limit = pair.orchestrator.target_info.context_length
+    if len(newcomer.prompt_token_ids) + newcomer.max_tokens > limit:
+        told = f"{load.long_prompt} tokens and {newcomer.max_tokens} more pass the target's context length of {limit}"
+        raise InvalidArgument("long_prompt", told)
+    sessions = [requests[index % len(requests)] for index in range(load.num_streams)]
+    with counting_bar(log, "long prompt", 2 * len(Speculation) * repeats) as on_turn:
+        return await measure_neighbours(pair.orchestrator.generate, sessions, newcomer, repeats, on_turn)

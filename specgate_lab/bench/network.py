@@ -1,0 +1,192 @@
+"""``orchestrator bench --added-delay-ms``: what a longer way between the orchestrator and its services costs."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.launch import capacity_for, open_pair
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.render import output_console
+from orchestrator.terminal.tables import number, table_of
+from specgate_lab.bench.agreement import TextAgreement, promised_agreement
+from specgate_lab.bench.pair_variants import pair_variants
+from specgate_lab.bench.row_names import PAIR_ROWS
+from specgate_lab.bench.rows import Row, rows_of
+from specgate_lab.bench.table import STYLES, agreement_line, interval
+from specgate_lab.drafters import on_demand_drafter
+from specgate_lab.experiment import Samples
+from specgate_lab.network.delayed import delayed
+from specgate_lab.options import numbers_of
+from specgate_lab.report import PlotLine, counting_bar, draw_lines, print_lost
+from specgate_lab.variants import Traffic, decode_in_turns
+from specgate_lab.workload import full_length, request_object
+
+MAX_DELAY_MS = 500.0
+"""A draft may take a second at the least before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """Round-trip delays that are added between the orchestrator and both services.
+
+    Raises:
+        InvalidArgument: a value is outside its range; the message names the flag.
+    """
+
+    added_delay_ms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MS,MS,...",
+            help="Measure the network: added round-trip time between the orchestrator and both services, "
+            "such as 0,1,5,20.",
+            rich_help_panel="Network",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        _ = self.delays_ms
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.added_delay_ms is not None
+
+    @property
+    def delays_ms(self) -> tuple[float, ...]:
+        """All delays, as they were given."""
+        return numbers_of("added_delay_ms", self.added_delay_ms, float, 0.0, MAX_DELAY_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRow:
+    """A row of the benchmark with ``added_ms`` of round trip; ``row.ratio_to_target`` is to the target as delayed.
+
+    ``ratio_to_nearest`` is to the same row at the least delay.
+    """
+
+    added_ms: float
+    row: Row
+    ratio_to_nearest: float
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the row as ``--json`` writes it."""
+        return {"added_delay_ms": self.added_ms, "ratio_to_nearest": self.ratio_to_nearest, **self.row.to_object()}
+
+
+Column = tuple[str, Callable[[NetworkRow], str]]
+_COLUMNS: tuple[Column, ...] = (
+    ("added ms", lambda one: f"{one.added_ms:g}"),
+    ("row", lambda one: one.row.name),
+    ("tokens/s", lambda one: f"{one.row.rate.median:.1f}"),
+    ("min..max", lambda one: f"{one.row.rate.min:.0f}..{one.row.rate.max:.0f}"),
+    ("× target", lambda one: number(one.row.ratio_to_target, ".2f")),
+    ("95 %", lambda one: interval(one.row.interval_to_target)),
+    ("× nearest", lambda one: f"{one.ratio_to_nearest:.2f}"),
+    ("overhead µs", lambda one: number(one.row.round_us.overhead, ".0f")),
+)
+_LEGEND = (
+    "× target is to the target alone at the same delay, × nearest to the same row at the least one.\n"
+    "All go through the delaying proxy, 0 ms too."
+)
+
+
+def run_network(
+    models: ModelOptions,
+    delays_ms: Sequence[float],
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    plots: Path | None,
+) -> dict[str, Any]:
+    """Measure the pair at every added round-trip delay, print the table and draw the plots; return the results."""
+    samples, agreement, served = asyncio.run(_run(models, delays_ms, prompts, request, repeats))
+    rows = network_rows(samples)
+    print_network(output_console(), rows, agreement)
+    if plots is not None:
+        draw_network(plots, rows)
+    return {"request": request_object(request), "models": served, "rows": [row.to_object() for row in rows]}
+
+
+async def _run(
+    models: ModelOptions,
+    delays_ms: Sequence[float],
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+) -> tuple[Mapping[float, Samples], TextAgreement | None, dict[str, Any]]:
+    """Return the samples by delay, for how many prompts the texts were equal, and what is served."""
+    log, traffic = Console(stderr=True), Traffic()
+    capacity = capacity_for(prompts, 1)
+    async with (
+        open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair,
+        on_demand_drafter(pair, models, capacity, log) as on_demand,
+        delayed(pair, on_demand, delays_ms) as reached,
+    ):
+        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        variants = {
+            _variant(name, delay_ms): decode
+            for delay_ms, services in zip(delays_ms, reached, strict=True)
+            for name, decode in pair_variants(*services, models, request, traffic).items()
+        }
+        with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
+            samples = await decode_in_turns(variants, requests, repeats, on_turn)
+        by_delay = {delay_ms: _at(samples, delay_ms) for delay_ms in delays_ms}
+        together = {name: [one for own in by_delay.values() for one in own.get(name, ())] for name in PAIR_ROWS}
+        return by_delay, promised_agreement(together, requests), pair.models
+
+
+def _variant(name: str, delay_ms: float) -> str:
+    return f"{name} +{delay_ms:g} ms"
+
+
+def _at(samples: Samples, delay_ms: float) -> Samples:
+    return {name: samples[own] for name in PAIR_ROWS if (own := _variant(name, delay_ms)) in samples}
+
+
+def network_rows(samples: Mapping[float, Samples]) -> list[NetworkRow]:
+    """Return the rows of every delay, in milliseconds, from the least to the largest."""
+    rows = {added_ms: rows_of(samples[added_ms]) for added_ms in sorted(samples)}
+    nearest = {row.name: row.rate.median for row in rows[min(rows)]}
+    return [
+        NetworkRow(added_ms, row, row.rate.median / (nearest[row.name] or float("inf")))
+        for added_ms, own in rows.items()
+        for row in own
+    ]
+
+
+def print_network(console: Console, rows: Sequence[NetworkRow], agreement: TextAgreement | None) -> None:
+    """Print the table, and how many texts were equal over all rows and delays."""
+    console.print(table_of(rows, _COLUMNS, num_names=2, style_of=lambda one: STYLES.get(one.row.name)))
+    console.print(_LEGEND, style="dim")
+    print_lost(console, sum(one.row.num_survived for one in rows))
+    if agreement:
+        console.print(agreement_line([one.row for one in rows], agreement), soft_wrap=True)
+
+
+def draw_network(folder: Path, rows: Sequence[NetworkRow]) -> list[Path]:
+    """Write ``network_throughput.png`` and ``network_speedup.png``; return their paths.
+
+    Raises:
+        InvalidArgument: a file cannot be written.
+    """
+    label = "added round trip, ms"
+    rates = _lines(rows, lambda one: one.row.rate.median)
+    ratios = _lines(rows, lambda one: one.row.ratio_to_target)
+    return [
+        draw_lines(folder / "network_throughput.png", label, "tokens per second", rates),
+        draw_lines(folder / "network_speedup.png", label, "times the target alone", ratios),
+    ]
+
+
+def _lines(rows: Sequence[NetworkRow], value: Callable[[NetworkRow], float | None]) -> list[PlotLine]:
+    names = dict.fromkeys(one.row.name for one in rows)
+    return [
+        PlotLine(name, [(one.added_ms, y) for one in rows if one.row.name == name and (y := value(one)) is not None])
+        for name in names
+    ]

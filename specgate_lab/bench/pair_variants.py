@@ -1,0 +1,111 @@
+"""The ways to decode that the benchmark puts side by side."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from rich.console import Console
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.generation.orchestrator import Orchestrator
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.cores import num_usable_cores
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.request_options import fixed_gamma
+from specgate_lab.bench.row_names import (
+    DRAFT,
+    HF_ASSISTED,
+    HF_ASSISTED_ALL_CORES,
+    SPEC,
+    SPEC_AHEAD,
+    SPEC_AHEAD_AUTO,
+    SPEC_GATE,
+    SPEC_OBSERVED,
+    TARGET,
+    TARGET_HF,
+    TARGET_HF_ALL_CORES,
+    scheduled,
+)
+from specgate_lab.peers.bare_loop import BareLoopProcess
+from specgate_lab.peers.hf_assisted import SCHEDULES
+from specgate_lab.variants import Decode, Observe, Traffic, bare_variant, pair_variant
+
+_ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
+"""One process is both: what decodes with the target alone, and with an assistant."""
+
+
+def pair_variants(
+    pair: Orchestrator,
+    on_demand: Orchestrator | None,
+    models: ModelOptions,
+    request: GenerationRequest,
+    traffic: Traffic,
+    observe: Observe | None = None,
+) -> dict[str, Decode]:
+    """Return the variants that go through our services.
+
+    Args:
+        on_demand: has a drafter that does not run ahead, which all variants use but those that measure running ahead;
+            None where the pair's own drafter does not run ahead.
+        request: has the γ, and the gate of the gated variant.
+        observe: observes each request of a variant of its own.
+    """
+    spec = replace(request, gate=Gate.NONE, gate_threshold=None, gamma=fixed_gamma(models, request.gamma))
+    likes = {TARGET: replace(spec, gamma=0), SPEC: spec, SPEC_GATE: request}
+    plain = on_demand or pair
+    variants = {name: pair_variant(plain, like, traffic) for name, like in likes.items()}
+    if on_demand is not None:
+        auto = replace(request, gate=Gate.AUTO, gate_threshold=None, gamma=None)
+        variants[SPEC_AHEAD] = pair_variant(pair, spec, traffic)
+        variants[SPEC_AHEAD_AUTO] = pair_variant(pair, auto, traffic)
+    if observe is not None:
+        variants[SPEC_OBSERVED] = pair_variant(plain, spec, traffic, observe)
+    return variants
+
+
+@asynccontextmanager
+async def bare_variants(
+    models: ModelOptions, cores: tuple[int, int] | None, log: Console, *, assisted: bool = True
+) -> AsyncIterator[dict[str, Decode]]:
+    """Start HuggingFace's loops of the models whose files are known; idle, they take no core from the others.
+
+    Where the library does not draft for this target with this draft, ``log`` says so, and those variants are missing.
+    On a GPU none has all cores: it would be the same one again, with another copy of the target.
+    """
+    loops = _loops(models, cores, assisted)
+    all_cores = loops.pop(TARGET_HF_ALL_CORES, None)
+    async with AsyncExitStack() as stack:
+        await _start(loops.values(), stack)
+        if all_cores is not None and loops[TARGET_HF].device == "cpu":
+            loops[TARGET_HF_ALL_CORES] = all_cores
+            await _start([all_cores], stack)
+        variants = {name: bare_variant(loop) for name, loop in loops.items()}
+        for name, loop in loops.items():
+            if loop.no_assistant:
+                log.print(f"no {_ASSISTED[name]}: {loop.no_assistant}", style="yellow", markup=False)
+            if loop.has_assistant:
+                variants |= {scheduled(_ASSISTED[name], one): bare_variant(loop, one) for one in SCHEDULES}
+        yield variants
+
+
+async def _start(loops: Collection[BareLoopProcess], stack: AsyncExitStack) -> None:
+    for loop in loops:
+        stack.push_async_callback(loop.stop)
+    await asyncio.gather(*(loop.start() for loop in loops))
+
+
+def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoopProcess]:
+    drafter_core, verifier_core = cores or (None, None)
+    wanted = {
+        DRAFT: (models.draft_model, None, drafter_core),
+        TARGET_HF: (models.target_model, None, verifier_core),
+        TARGET_HF_ALL_CORES: (models.target_model, num_usable_cores(), None),
+    }
+    return {
+        name: BareLoopProcess.like_services(
+            models, model, threads, core, models.draft_model if assisted and name in _ASSISTED else None
+        )
+        for name, (model, threads, core) in wanted.items()
+        if model is not None
+    }

@@ -1,0 +1,161 @@
+"""The rows of the benchmark's table. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from orchestrator.decode.request import GenerationStats
+from orchestrator.terminal.results import hit_draft_shares, median_or_none, overhead_us
+from specgate_lab.bench.ceiling import ModelTimes, ceiling_of, model_times
+from specgate_lab.bench.row_names import (
+    AHEAD_ROWS,
+    RIVALS,
+    ROW_NAMES,
+    SCHEDULED_ROWS,
+    SPEC,
+    TARGET,
+    TARGET_HF,
+    by_schedule,
+)
+from specgate_lab.experiment import Sample, Samples
+from specgate_lab.statistics import Interval, Rate, Ratio, acceptance_rate, quotient, ratio_interval, tokens_per_forward
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """Medians over rounds, in microseconds; ``overhead`` is the round minus draft minus verify."""
+
+    draft: float | None = None
+    verify: float | None = None
+    overhead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. What has no meaning for a row is None.
+
+    ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
+    ``ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
+    the rates of the schedules that a scheduled row is the better one of. ``ratios_to_rivals`` are to ``RIVALS``.
+    ``num_survived`` services were lost, or too slow to answer.
+    """
+
+    name: str
+    rate: Rate
+    ratio_to_hf: float | None = None
+    ratio_to_target: float | None = None
+    interval_to_target: Interval | None = None
+    acceptance_rate: float | None = None
+    tokens_per_forward: float | None = None
+    solo_share: float | None = None
+    run_ahead_hit_rate: float | None = None
+    hit_draft_share: float | None = None
+    round_us: RoundTimes = RoundTimes()
+    near_ties: int | None = None
+    num_survived: int = 0
+    ceiling_tokens_per_s: float | None = None
+    model_us: ModelTimes | None = None
+    bytes_per_round: float | None = None
+    bytes_per_token: float | None = None
+    schedule: str | None = None
+    schedules: Mapping[str, Rate] = field(default_factory=dict)
+    ratios_to_rivals: Mapping[str, Ratio] = field(default_factory=dict)
+
+    @property
+    def share_of_ceiling(self) -> float | None:
+        return quotient(self.rate.median, self.ceiling_tokens_per_s)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the row as ``--json`` writes it."""
+        return {
+            "name": self.name,
+            **self.rate.to_object(),
+            "ratio_to_hf": self.ratio_to_hf,
+            "ratio_to_target": self.ratio_to_target,
+            "ratio_to_target_95": list(self.interval_to_target) if self.interval_to_target else None,
+            "acceptance_rate": self.acceptance_rate,
+            "tokens_per_forward": self.tokens_per_forward,
+            "solo_share": self.solo_share,
+            "run_ahead_hit_rate": self.run_ahead_hit_rate,
+            "hit_draft_share": self.hit_draft_share,
+            "round_us": asdict(self.round_us),
+            "near_ties": self.near_ties,
+            "failures_survived": self.num_survived,
+            "ceiling_tokens_per_s": self.ceiling_tokens_per_s,
+            "share_of_ceiling": self.share_of_ceiling,
+            "model_us": asdict(self.model_us) if self.model_us else None,
+            "bytes_per_round": self.bytes_per_round,
+            "bytes_per_token": self.bytes_per_token,
+            "schedule": self.schedule,
+            "schedules": {name: rate.to_object() for name, rate in self.schedules.items()},
+            "ratios_to_rivals": {
+                name: {"value": ratio.value, "95": list(ratio.interval) if ratio.interval else None}
+                for name, ratio in self.ratios_to_rivals.items()
+            },
+        }
+
+
+def rows_of(samples: Samples, names: Sequence[str] = ROW_NAMES) -> list[Row]:
+    """Return one row a name, in the order of ``names``."""
+    schedules = {name: found for name in SCHEDULED_ROWS if (found := by_schedule(samples, name))}
+    best = {name: max(found, key=lambda one: Rate.of(found[one]).median) for name, found in schedules.items()}
+    samples = {**samples, **{name: schedules[name][schedule] for name, schedule in best.items()}}
+    rates = {name: Rate.of(samples[name]) for name in names if name in samples}
+    return [
+        _row(
+            name,
+            rates,
+            samples,
+            schedule=best.get(name),
+            schedules={schedule: Rate.of(own) for schedule, own in schedules.get(name, {}).items()},
+        )
+        for name in rates
+    ]
+
+
+def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) -> Row:
+    rate, own = rates[name], samples[name]
+    stats, on_demand = _stats(own), _stats(samples.get(SPEC, ())) if name in AHEAD_ROWS else []
+    rounds, tokens = sum(one.rounds for one in stats), sum(one.completion_tokens for one in stats)
+    traffic = sum(sample.traffic_bytes or 0 for sample in own) or None
+    return Row(
+        name=name,
+        rate=rate,
+        ratio_to_hf=_over(rates, name, TARGET_HF),
+        ratio_to_target=_over(rates, name, TARGET),
+        interval_to_target=ratio_interval(own, samples[TARGET]) if TARGET in rates and name != TARGET else None,
+        acceptance_rate=acceptance_rate(stats),
+        tokens_per_forward=tokens_per_forward(stats),
+        solo_share=quotient(sum(one.solo_tokens for one in stats), tokens),
+        run_ahead_hit_rate=quotient(sum(sum(one.prepared) for one in stats), rounds),
+        hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
+        round_us=_round_times(stats),
+        near_ties=sum(one.near_ties for one in stats) if stats else None,
+        num_survived=sum(one.failures_survived for one in stats),
+        ceiling_tokens_per_s=ceiling_of(stats, on_demand),
+        model_us=model_times(stats, on_demand) if stats else None,
+        bytes_per_round=quotient(traffic, rounds) if traffic else None,
+        bytes_per_token=quotient(traffic, tokens) if traffic else None,
+        ratios_to_rivals={
+            rival: Ratio.of(own, samples[rival])
+            for rival in RIVALS.get(name, ())
+            if rival in rates and rates[rival].median
+        },
+        **more,
+    )
+
+
+def _over(rates: Mapping[str, Rate], name: str, base: str) -> float | None:
+    return quotient(rates[name].median, rates[base].median) if base in rates else None
+
+
+def _stats(samples: Sequence[Sample]) -> list[GenerationStats]:
+    return [stats for sample in samples for stats in sample.stats]
+
+
+def _round_times(stats: Sequence[GenerationStats]) -> RoundTimes:
+    return RoundTimes(
+        draft=median_or_none([us for one in stats for us in one.draft_us]),
+        verify=median_or_none([us for one in stats for us in one.verify_us]),
+        overhead=median_or_none([us for one in stats for us in overhead_us(one)]),
+    )

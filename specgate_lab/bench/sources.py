@@ -1,0 +1,187 @@
+"""``orchestrator bench --sources``: every draft source under ``auto``, beside HuggingFace's own ways."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.local.launch import Capacity, Pair, open_pair
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import with_token_ids
+from orchestrator.terminal.render import output_console
+from specgate.errors import InvalidArgument
+from specgate.types import DraftMethod
+from specgate_lab.bench.agreement import TextAgreement, promised_agreement
+from specgate_lab.bench.prompt_sets import SETS, prompt_set
+from specgate_lab.bench.row_names import HF_ASSISTED, TARGET, TARGET_HF
+from specgate_lab.bench.rows import Row, rows_of
+from specgate_lab.bench.table import print_rows
+from specgate_lab.drafters import source_service, with_drafter
+from specgate_lab.options import names_of
+from specgate_lab.peers.bare_loop import BareLoopProcess
+from specgate_lab.peers.hf_assisted import LOOKUP
+from specgate_lab.report import counting_bar
+from specgate_lab.variants import Decode, bare_variant, decode_in_turns, pair_variant
+from specgate_lab.workload import full_length, request_object
+
+HF_LOOKUP = "hf-prompt-lookup"
+PROMPT_TOKENS = 512
+"""No prompt of the sets has more."""
+_PANEL = "Draft sources"
+
+
+def row_name(method: DraftMethod) -> str:
+    """Return the name of a source's row."""
+    return f"{method}+auto"
+
+
+ROW_NAMES = (TARGET_HF, HF_LOOKUP, HF_ASSISTED, TARGET, *map(row_name, DraftMethod))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Which sources are measured, on which prompts.
+
+    Raises:
+        InvalidArgument: there is no such source or prompt set; names it.
+    """
+
+    sources: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD,...",
+            help=f"Measure draft sources under the gate auto: some of {', '.join(DraftMethod)}.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    source_skip: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip.", rich_help_panel=_PANEL)
+    ] = None
+    sets: Annotated[str, typer.Option(metavar="SET,...", help="Prompt sets for --sources.", rich_help_panel=_PANEL)] = (
+        ",".join(SETS)
+    )
+
+    def __post_init__(self) -> None:
+        if self.source_skip is None and DraftMethod.LAYER_SKIP in self.methods:
+            raise InvalidArgument("source_skip", "is needed for the source layer-skip")
+        _ = self.prompt_sets
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.sources is not None
+
+    @property
+    def methods(self) -> tuple[DraftMethod, ...]:
+        """The sources, as they were given."""
+        return tuple(map(DraftMethod, names_of("sources", self.sources, DraftMethod)))
+
+    @property
+    def prompt_sets(self) -> tuple[str, ...]:
+        """The prompt sets, as they were given."""
+        return names_of("sets", self.sets, SETS)
+
+
+class SetResult(NamedTuple):
+    """The rows of a prompt set, and for how many prompts the texts were equal where they must be."""
+
+    rows: Sequence[Row]
+    agreement: TextAgreement | None
+
+    def to_object(self) -> dict[str, Any]:
+        """Return it as ``--json`` writes it."""
+        rows = [row.to_object() for row in self.rows]
+        return {"rows": rows, "agreement": asdict(self.agreement) if self.agreement else None}
+
+
+def run_sources(
+    models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
+) -> dict[str, Any]:
+    """Measure every source on every prompt set, and print a table of each set; return the results.
+
+    Raises:
+        InvalidArgument: a service is somebody else's, or the target has no tokenizer.
+    """
+    if models.drafter or models.verifier:
+        raise InvalidArgument("sources", "need services that are started here")
+    served, sets = asyncio.run(_run(models, options, request, repeats))
+    console = output_console()
+    for name, (rows, agreement) in sets.items():
+        console.print(f"\nprompt set: {name}", style="bold")
+        print_rows(console, rows, agreement)
+        console.print(against_lookup(rows), style="dim", soft_wrap=True)
+    told = {name: one.to_object() for name, one in sets.items()}
+    return {"request": request_object(request), "models": served, "prompt_sets": told}
+
+
+def against_lookup(rows: Sequence[Row]) -> str:
+    """Return what suffix drafts bring over our target alone, over what prompt lookup brings over HuggingFace's."""
+    rates = {row.name: row.rate.median for row in rows}
+    names = (row_name(DraftMethod.SUFFIX), TARGET, HF_LOOKUP, TARGET_HF)
+    if not all(rates.get(name) for name in names):
+        return ""
+    suffix, target, lookup, bare = (rates[name] for name in names)
+    return f"{names[0]}: {suffix / target:.2f} × {TARGET}; {HF_LOOKUP}: {lookup / bare:.2f} × {TARGET_HF}"
+
+
+async def _run(
+    models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
+) -> tuple[dict[str, Any], dict[str, SetResult]]:
+    """Return what is served, and the results by prompt set."""
+    log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens, 1)
+    results: dict[str, SetResult] = {}
+    async with AsyncExitStack() as stack:
+        pair = await stack.enter_async_context(open_pair(models, with_draft=False, capacity=capacity, log=log))
+        if pair.tokenizer is None:
+            raise InvalidArgument("sources", "need a target with a tokenizer")
+        hf = await stack.enter_async_context(_hf_variants(models, pair))
+        alone = pair_variant(pair.orchestrator, replace(request, gamma=0))
+        for name in options.prompt_sets:
+            prompts = prompt_set(name, request, pair.tokenizer)
+            requests = [full_length(with_token_ids(one, pair.tokenizer)) for one in prompts]
+            # Drafters and learners that have seen nothing of the other sets.
+            async with AsyncExitStack() as of_set:
+                ours = {
+                    row_name(method): await of_set.enter_async_context(
+                        _source_variant(pair, models, method, options, capacity, log)
+                    )
+                    for method in options.methods
+                }
+                variants = hf | {TARGET: alone} | ours
+                with counting_bar(log, name, len(variants) * len(requests) * repeats) as on_turn:
+                    samples = await decode_in_turns(variants, requests, repeats, on_turn)
+            # HuggingFace draws in its own way.
+            same = (HF_LOOKUP,) if request.sampling.greedy else ()
+            agreement = promised_agreement(samples, requests, (*same, TARGET, *ours))
+            results[name] = SetResult(rows_of(samples, ROW_NAMES), agreement)
+        return pair.models, results
+
+
+@asynccontextmanager
+async def _source_variant(
+    pair: Pair, models: ModelOptions, method: DraftMethod, options: SourceOptions, capacity: Capacity, log: Console
+) -> AsyncIterator[Decode]:
+    """Start the drafter of a source, and yield the variant that decodes with it."""
+    service = source_service(pair, models, method, options.source_skip, capacity)
+    async with with_drafter(pair, service, log) as orchestrator:
+        yield pair_variant(orchestrator, GenerationRequest((0,), gate=Gate.AUTO))
+
+
+@asynccontextmanager
+async def _hf_variants(models: ModelOptions, pair: Pair) -> AsyncIterator[dict[str, Decode]]:
+    """Start HuggingFace's loop of the target; yield its variants: alone, with prompt lookup, with the draft model."""
+    core = pair.cores[1] if pair.cores else None
+    loop = BareLoopProcess.like_services(models, models.target_model or "", cpu=core, assistant=models.draft_model)
+    await loop.start()
+    try:
+        variants = {TARGET_HF: bare_variant(loop), HF_LOOKUP: bare_variant(loop, LOOKUP)}
+        if loop.has_assistant:
+            variants[HF_ASSISTED] = bare_variant(loop, "default")
+        yield variants
+    finally:
+        await loop.stop()

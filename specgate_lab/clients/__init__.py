@@ -1,1 +1,0 @@
-"""Clients of both APIs, as small as they can be."""

@@ -1,0 +1,104 @@
+"""What a measurement leaves: a table, a JSON file with its provenance, and figures, which need matplotlib."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from orchestrator.terminal.results import write_json
+from specgate.errors import InvalidArgument
+from specgate_lab.provenance import provenance
+
+DPI = 110
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsFile:
+    """A JSON file that says what measured its figures. Make it before the measurement: that is when it starts.
+
+    ``flag`` is the flag that named it.
+    """
+
+    path: Path
+    flag: str = "json"
+    provenance: Mapping[str, Any] = field(default_factory=provenance)
+
+    def write(self, told: Mapping[str, Any]) -> None:
+        """Write the figures. Raises InvalidArgument, with the flag's name, where that cannot be."""
+        write_json(self.path, {"provenance": self.provenance, **told}, self.flag)
+
+
+@contextmanager
+def counting_bar(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show on a terminal how many of ``total`` are done; call what this yields once for each."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
+
+
+def print_lost(console: Console, num_lost: int) -> None:
+    """Say under a table that services failed during the measurement, if any did."""
+    if num_lost:
+        told = f"Services were lost, or too slow to answer, {num_lost} times meanwhile: these are no rates."
+        console.print(told, style="red", soft_wrap=True)
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib, an extra, is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def check_can_draw(flag: str) -> None:
+    """Raise InvalidArgument, with the flag's name, where matplotlib is missing."""
+    if not can_draw():
+        raise InvalidArgument(flag, "needs matplotlib: pip install 'specgate[bench]'")
+
+
+class PlotLine(NamedTuple):
+    """Points (x, y) and their name in the legend; ``style`` is matplotlib's, which picks a missing colour."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    style: str = "-"
+    colour: str | None = None
+
+
+def draw_lines(path: Path, x_label: str, y_label: str, lines: Sequence[PlotLine]) -> Path:
+    """Draw lines with a marker at each point, from y = 0 up; return ``path``. Raises as ``save_figure`` does."""
+    figure = new_figure(6.4, 4.0)
+    axes = figure.subplots()
+    for line in lines:
+        xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
+        axes.plot(xs, ys, line.style, marker="o", label=line.label, color=line.colour)
+    axes.set(xlabel=x_label, ylabel=y_label, ylim=(0, None))
+    axes.set_xticks(sorted({x for line in lines for x, _ in line.points}))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return save_figure(figure, path, "plots")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of so many inches."""
+    # No pyplot: it keeps figures for the whole process, and looks for a screen.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Any, path: Path, flag: str) -> Path:
+    """Write a figure as PNG, and return its path.
+
+    Raises:
+        InvalidArgument: the file cannot be written; names ``flag``.
+    """
+    try:
+        figure.savefig(path, format="png", dpi=DPI)
+    except OSError as error:
+        raise InvalidArgument(flag, f"{path} cannot be written: {error.strerror}") from error
+    return path

@@ -1,1 +1,0 @@
-"""What every results file says of itself."""

@@ -1,1 +1,0 @@
-"""``orchestrator bench --sources``: what draft sources bring, on texts of three kinds."""

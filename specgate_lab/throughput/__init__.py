@@ -1,1 +1,0 @@
-"""One request at a time, by every way to decode."""

@@ -1,0 +1,133 @@
+"""Ways to decode one request: through our services, or by HuggingFace's loop."""
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from orchestrator.decode.request import Delta, GenerationRequest
+from orchestrator.decode.session import OnLoss, OnRecord
+from orchestrator.generation.orchestrator import Orchestrator
+from specgate_lab.experiment import Sample, Variant, measure
+from specgate_lab.peers.bare_loop import BareLoopProcess
+from specgate_lab.timeline import RequestTimeline, time_request
+
+WARM_UP_TOKENS = 16
+
+Decode = Variant[GenerationRequest]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes and messages of all sessions whose calls are ``counted``: serialised, both links and both directions.
+
+    The openings, which carry the prompt, are left out; so is what HTTP/2 adds, 14 bytes for a message sent by itself.
+    """
+
+    num_bytes: int = 0
+    num_messages: int = 0
+
+    def counted(self, call: Any) -> "CountedCall":
+        """Return a call that counts here; see ``links.WrapCall``."""
+        return CountedCall(call, self)
+
+    def add(self, message: Any) -> None:
+        """Count one protobuf message."""
+        self.num_bytes += message.ByteSize()
+        self.num_messages += 1
+
+
+class CountedCall:
+    """A session's call that counts all messages but the first of each direction, which open the session."""
+
+    def __init__(self, call: Any, traffic: Traffic) -> None:
+        self._call = call
+        self._traffic = traffic
+        self._has_opened = self._was_opened = False
+
+    async def write(self, message: Any) -> None:
+        """Write as the call does."""
+        if self._has_opened:
+            self._traffic.add(message)
+        self._has_opened = True
+        await self._call.write(message)
+
+    async def read(self) -> Any:
+        """Read as the call does; the end of a stream is no message."""
+        message = await self._call.read()
+        if self._was_opened and hasattr(message, "ByteSize"):
+            self._traffic.add(message)
+        self._was_opened = True
+        return message
+
+    def cancel(self) -> bool:
+        """Cancel as the call does."""
+        return bool(self._call.cancel())
+
+
+class RequestObservers(NamedTuple):
+    """The observers of one request; none by default."""
+
+    on_record: Sequence[OnRecord] = ()
+    on_loss: OnLoss | None = None
+    on_delta: Callable[[Delta], None] = lambda delta: None
+
+
+Observe = Callable[[], AbstractAsyncContextManager[RequestObservers]]
+"""Observes one request in its block."""
+
+
+@asynccontextmanager
+async def unobserved() -> AsyncIterator[RequestObservers]:
+    """Observe nothing."""
+    yield RequestObservers()
+
+
+def pair_variant(
+    orchestrator: Orchestrator, like: GenerationRequest, traffic: Traffic | None = None, observe: Observe = unobserved
+) -> Decode:
+    """Return the way through our services, with the γ and the gate of ``like``.
+
+    ``traffic`` counts what all calls of the orchestrator send and receive, so nothing else may run meanwhile.
+    """
+
+    async def decode(request: GenerationRequest) -> Sample:
+        own = replace(request, gamma=like.gamma, gate=like.gate, gate_threshold=like.gate_threshold)
+        num_before = traffic.num_bytes if traffic else 0
+        async with observe() as by:
+            start = partial(orchestrator.generate, on_record=by.on_record, on_loss=by.on_loss)
+            timed = await time_request(start, own, time.perf_counter(), on_delta=lambda delta, _: by.on_delta(delta))
+        return sample_of(timed.whole(), traffic.num_bytes - num_before if traffic else None)
+
+    return decode
+
+
+def sample_of(timed: RequestTimeline, traffic_bytes: int | None = None) -> Sample:
+    """Return the sample of a single request."""
+    first, last = timed.arrivals[0], timed.arrivals[-1]
+    return Sample(timed.num_tokens - first.num_tokens, last.at_s - first.at_s, timed.token_ids, (timed,), traffic_bytes)
+
+
+def bare_variant(loop: BareLoopProcess, schedule: str | None = None) -> Decode:
+    """Return the way of HuggingFace's loop, or of its assistant with ``schedule``."""
+
+    async def decode(request: GenerationRequest) -> Sample:
+        run = await loop.run(request, schedule)
+        return Sample(len(run.token_ids) - run.num_first, run.decode_s, run.token_ids)
+
+    return decode
+
+
+async def decode_in_turns(
+    variants: Mapping[str, Decode],
+    requests: Sequence[GenerationRequest],
+    repeats: int,
+    on_turn: Callable[[], None] = lambda: None,
+    budget_s: float = math.inf,
+) -> dict[str, list[Sample]]:
+    """Measure variants one request at a time, see ``measure``. Each begins with a short run that is thrown away."""
+    short = replace(requests[0], max_tokens=min(WARM_UP_TOKENS, requests[0].max_tokens))
+    return await measure(variants, requests, repeats, on_turn, warm_up=[short], budget_s=budget_s)

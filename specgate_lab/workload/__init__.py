@@ -1,1 +1,0 @@
-"""The prompts and requests that measurements are made of."""
