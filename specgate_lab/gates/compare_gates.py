@@ -91,9 +91,7 @@ async def _replay(
 ) -> None:
     async with AsyncExitStack() as stack:
         starters = {
-            kind: await stack.enter_async_context(
-                await drafters.connect(await drafters.start(kind, on_demand=True))
-            )
+            kind: await stack.enter_async_context(await drafters.connect(await drafters.start(kind, on_demand=True)))
             for kind in gates.kinds
         }
         lone = sorted({case._replace(concurrency=1) for case in gates.cases})

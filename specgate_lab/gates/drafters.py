@@ -67,7 +67,7 @@ class Drafters:
         return (await self.stack.enter_async_context(started(service, self.log)),)
 
     async def connect(self, drafters: tuple[str, ...]) -> Orchestrator:
-        """Return an orchestrator of the pair's verifiers and these drafters, whose gate ``auto`` has learned nothing."""
+        """Return an orchestrator of the pair's verifiers and these drafters; its gate ``auto`` has learned nothing."""
         return await connect(self.pair, *drafters, tls=client_tls(self.models))
 
 
@@ -83,9 +83,7 @@ async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
     alone = await pair_variant(on_demand, ALONE)(probe)
     drafting = await pair_variant(on_demand, gated(Gate.NONE, PROBE_GAMMA))(probe)
     token_us = [
-        us / length
-        for stats in drafting.stats
-        for us, length in zip(stats.draft_us, stats.draft_lengths, strict=True)
+        us / length for stats in drafting.stats for us, length in zip(stats.draft_us, stats.draft_lengths, strict=True)
     ]
     if not alone.tokens or not token_us:
         raise InvalidArgument("max_tokens", f"{probe.max_tokens} of the first prompt are too few to time a draft by")

@@ -11,8 +11,8 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.terminal.model_options import check_model
 from orchestrator.terminal.prompts import read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
-from specgate_lab.train.recipe import Recipe
 from specgate_lab.progress import StageBars
+from specgate_lab.train.recipe import Recipe
 
 _SHAPE, _LENGTH = "The draft", "How long"
 _USUAL = Recipe("")

@@ -19,12 +19,12 @@ from orchestrator.terminal.request_options import DraftingOptions, SamplingOptio
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod, Verification, check_range
 from specgate_lab.options import PromptOptions, make_folder, names_of
+from specgate_lab.progress import StageBars, print_files
 from specgate_lab.report import ResultsFile, can_draw
 from specgate_lab.tune.advice import Advice, FinalRound, advise, finalists
 from specgate_lab.tune.candidates import DrafterChoice, default_choice, drafters_of
 from specgate_lab.tune.compare import SHORT_PROMPTS, Comparison, two_modes
 from specgate_lab.tune.layers.command import tune_layers
-from specgate_lab.progress import StageBars, print_files
 from specgate_lab.tune.recording import few_enough, record_texts, spread
 from specgate_lab.tune.report import draw_advice, print_choices
 from specgate_lab.tune.serve_config import write_config
@@ -166,7 +166,7 @@ async def _compare(
 def _affordable(
     requests: Sequence[GenerationRequest], token_us: float, budget_s: float, log: Console
 ) -> Sequence[GenerationRequest]:
-    """Return as many requests, evenly spread, as all variants answer once in time; each takes its part of ``token_us``."""
+    """Return as many requests, evenly spread, as all variants answer once in time; ``token_us`` is for a token of all."""
     seconds = sum(one.max_tokens for one in requests) * token_us / 1e6
     count = max(SHORT_PROMPTS, int(len(requests) * budget_s / seconds))
     if count >= len(requests):

@@ -15,8 +15,8 @@ from specgate.types import Verification
 from specgate_lab.bench.row_names import TARGET
 from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.experiment import Sample, Samples
-from specgate_lab.tune.candidates import Choice, DrafterChoice, choices_of
 from specgate_lab.progress import StageBars
+from specgate_lab.tune.candidates import Choice, DrafterChoice, choices_of
 from specgate_lab.tune.recording import spread
 from specgate_lab.tune.versus_target import Gain, gain_of, measure_beside_target, texts_differ
 from specgate_lab.variants import Decode, pair_variant

@@ -84,13 +84,17 @@ def texts_differ(samples: Samples) -> list[str]:
     """Return the variants whose texts are not the target's, prompt by prompt."""
     expected = {(one.case, one.repeat): one.token_ids for one in samples[TARGET]}
     return [
-        name for name, own in samples.items() if any(expected.get((one.case, one.repeat)) != one.token_ids for one in own)
+        name
+        for name, own in samples.items()
+        if any(expected.get((one.case, one.repeat)) != one.token_ids for one in own)
     ]
 
 
 def fault_words(names: Sequence[str]) -> list[str]:
     """Return a sentence on variants whose texts are not the target's, none where there are none."""
-    return [f"Texts were not the target's with: {', '.join(sorted(names))}. That is a fault; report it."] if names else []
+    return (
+        [f"Texts were not the target's with: {', '.join(sorted(names))}. That is a fault; report it."] if names else []
+    )
 
 
 def of_length(requests: Sequence[GenerationRequest], lengths: Sequence[int]) -> list[GenerationRequest]:

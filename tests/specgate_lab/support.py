@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import GenerationRequest, GenerationStats
-from orchestrator.decode.session import Session
+from orchestrator.decode.session import OnRecord, Session
 from orchestrator.generation.generation import Generation
-from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate, make_policy
 from orchestrator.services.failover import FailoverVerifier
@@ -43,10 +42,7 @@ class FakeStart:
     def __call__(self, request: GenerationRequest) -> Generation:
         return self.generate(request)
 
-    def measured_costs(self) -> MeasuredCosts:
-        return MeasuredCosts()
-
-    def generate(self, request: GenerationRequest) -> Generation:
+    def generate(self, request: GenerationRequest, on_record: Sequence[OnRecord] = ()) -> Generation:
         self.asked.append(request)
         spec = SessionSpec(
             request.prompt_token_ids,
@@ -56,7 +52,8 @@ class FakeStart:
             request.max_tokens,
             vocab_size=VOCAB_SIZE,
         )
-        session = Session(spec, OutputText(None, ()), on_record=filter(None, [self.learner.observer(request)]))
+        observers = [*filter(None, [self.learner.observer(request)]), *on_record]
+        session = Session(spec, OutputText(None, ()), on_record=observers)
         drafts = request.max_gamma > 0
         drafter = ReattachingDrafter(FakePool(), self.dialer, session, PATIENT) if drafts else NoDrafter()
         verifier = FailoverVerifier(self.pool, self.dialer, session, PATIENT)

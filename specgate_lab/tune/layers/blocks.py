@@ -1,7 +1,7 @@
 """The blocks that a search may leave out, and sets of them. Pure."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 

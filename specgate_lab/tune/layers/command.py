@@ -15,13 +15,13 @@ from orchestrator.terminal.request_options import DraftingOptions, SamplingOptio
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 from specgate_lab.options import PromptOptions, make_folder
+from specgate_lab.progress import StageBars, print_files
 from specgate_lab.report import ResultsFile, can_draw
 from specgate_lab.tune.layers.drafters import write_skip
 from specgate_lab.tune.layers.plots import draw_search
 from specgate_lab.tune.layers.report import SearchReport
 from specgate_lab.tune.layers.run import Search, SearchSize, describe
 from specgate_lab.tune.layers.study import check_optuna, open_study
-from specgate_lab.progress import StageBars, print_files
 from specgate_lab.tune.recording import few_enough
 
 
@@ -61,9 +61,7 @@ class LayerOptions:
 
 
 @takes_groups
-def tune_layers(
-    models: ModelOptions, sampling: SamplingOptions, options: LayerOptions, prompts: PromptOptions
-) -> None:
+def tune_layers(models: ModelOptions, sampling: SamplingOptions, options: LayerOptions, prompts: PromptOptions) -> None:
     """Search for blocks that the target can leave out to draft for itself; report if none pays.
 
     Every second prompt is used by the search, the others by the final runs.

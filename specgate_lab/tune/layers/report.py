@@ -34,8 +34,9 @@ class Finalist:
 
 @dataclass(frozen=True, slots=True)
 class SearchReport:
-    """Everything that was found. ``finalists`` begin with the best one; ``at_random`` is the middle one of the random sets,
-    run for real.
+    """Everything that was found.
+
+    ``finalists`` begin with the best one; ``at_random`` is the middle one of the random sets, run for real.
     """
 
     subject: Mapping[str, Any]
@@ -83,11 +84,12 @@ class SearchReport:
 
     def _against_random(self) -> str:
         middle, margin = self.at_random, self.best.fixed.ratio - self.at_random.fixed.ratio
+        average = mean(one.ratio for one in self.random)
         return (
-            f"As many blocks at random, {len(self.random)} sets: predicted {mean(one.ratio for one in self.random):.2f} × "
-            f"on average, where the best set has {self.best.judged.ratio:.2f}. The middle one of them agrees at "
-            f"{middle.judged.prediction.agreement:.0%} and was run: {middle.fixed}. The set found is {abs(margin):.2f} × "
-            f"the target alone {'faster' if margin >= 0 else 'slower'}."
+            f"As many blocks at random, {len(self.random)} sets: predicted {average:.2f} × on average, where the best "
+            f"set has {self.best.judged.ratio:.2f}. The middle one of them agrees at "
+            f"{middle.judged.prediction.agreement:.0%} and was run: {middle.fixed}. The set found is "
+            f"{abs(margin):.2f} × the target alone {'faster' if margin >= 0 else 'slower'}."
         )
 
     def _warnings(self) -> list[str]:

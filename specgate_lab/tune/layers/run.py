@@ -19,6 +19,7 @@ from orchestrator.terminal.prompts import Prompt, with_token_ids
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
 from specgate.weights import fingerprint
+from specgate_lab.progress import StageBars
 from specgate_lab.tune.layers.blocks import Blocks, warm_starts
 from specgate_lab.tune.layers.costs import measure_times, probes
 from specgate_lab.tune.layers.drafters import VARIANTS, Confirmed, SkipDrafters
@@ -27,7 +28,6 @@ from specgate_lab.tune.layers.report import SearchReport
 from specgate_lab.tune.layers.scorer import BlockScorer
 from specgate_lab.tune.layers.search import LayerSearch
 from specgate_lab.tune.layers.study import LayerStudy
-from specgate_lab.progress import StageBars
 from specgate_lab.tune.recording import RecordedText, record_texts, sampling_object
 from specgate_lab.tune.versus_target import of_length, seeded
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.terminal.results import write_json
 from specgate.errors import InvalidArgument, ServiceUnavailable
-from specgate_lab.tune.layers.blocks import Blocks, BlockSet
+from specgate_lab.tune.layers.blocks import Blocks
 from specgate_lab.tune.layers.predict import Judged, Prediction
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
+from specgate_lab.soak.asks import Ask, Way, catalogue, draw
+from specgate_lab.soak.options import SoakOptions
 
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InternalError
-from specgate_lab.soak.asks import Ask, Way, catalogue, draw
 from specgate_lab.soak.clients import Expected, Tally
 from specgate_lab.soak.command import NOTHING, check_soak, run_soak
-from specgate_lab.soak.options import SoakOptions
 from specgate_lab.soak.samples import Log, Sample
 from tests.support.orchestrating import Cli
 
