@@ -36,7 +36,7 @@ def compare_gates(models: ModelOptions, gates: GateOptions, prompts: PromptOptio
         (),
         SamplingParams(temperature=0.0),
         max_tokens=gates.max_tokens,
-        seed=gates.seed,
+        seed=0,
         verification=gates.verification,
     )
     todo = prompts.read(request)
@@ -83,7 +83,7 @@ def _show(gates: GateOptions, results: Sequence[CaseResult]) -> None:
     out.print(markdown(results), markup=False, soft_wrap=True, end="")
     print_lost(out, sum(result.num_survived for result in results))
     if gates.out is not None and can_draw():
-        draw(gates.out, results)
+        draw(gates.out / "rates.png", results)
 
 
 async def _replay(

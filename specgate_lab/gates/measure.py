@@ -2,15 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from orchestrator.decode.request import GenerationRequest, GenerationStats
-from orchestrator.decode.session import OnRecord
-from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, bucket_of
 from orchestrator.policy.gates import Gate
-from specgate.types import RoundRecord
 from specgate_lab.arrivals import closed_loop
 from specgate_lab.experiment import Sample, Samples, Variant, measure
 from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of
@@ -18,42 +15,19 @@ from specgate_lab.replay.compare import ALONE
 from specgate_lab.statistics import Ratio, pooled_rate
 from specgate_lab.timeline import Clock, RequestTimeline, Start, TimedGeneration, time_request
 
-NUM_POSITIONS = 8
-"""Of a draft, that are counted."""
-
 
 class Starter(Protocol):
     """Starts generations."""
 
-    def generate(self, request: GenerationRequest, on_record: Sequence[OnRecord] = ()) -> TimedGeneration: ...
+    def generate(self, request: GenerationRequest) -> TimedGeneration: ...
 
 
-class Survival:
-    """How often draft tokens are accepted, by the target's confidence before them and the position in the draft."""
-
-    def __init__(self) -> None:
-        self.judged = [[0] * NUM_POSITIONS for _ in range(NUM_BUCKETS)]
-        self.accepted = [[0] * NUM_POSITIONS for _ in range(NUM_BUCKETS)]
-
-    def __call__(self, record: RoundRecord) -> None:
-        """Count a verdict."""
-        bucket = bucket_of(record.confidence)
-        for index in range(min(record.num_judged, NUM_POSITIONS)):
-            self.judged[bucket][index] += 1
-            self.accepted[bucket][index] += index < record.num_accepted
-
-    def to_object(self) -> dict[str, Any]:
-        """Return the counts by bucket of confidence and position in the draft."""
-        return {"edges": list(BUCKET_EDGES), "judged": self.judged, "accepted": self.accepted}
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CaseResult:
-    """The blocks of each choice, in the same order; ``survival`` is counted under the fixed choices."""
+    """The blocks of each choice, in the same order."""
 
     case: Case
     samples: Samples
-    survival: Survival = field(default_factory=Survival)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -87,7 +61,6 @@ class CaseResult:
             "auto_to_alone": _ratio_object(self.auto_to(ALONE)),
             "auto_proposed": sum(_num_proposed(one) for block in self.samples[AUTO] for one in block.stats),
             "failures_survived": self.num_survived,
-            "survival": self.survival.to_object(),
             "blocks": blocks,
         }
 
@@ -124,18 +97,14 @@ async def measure_case(
     Raises:
         SpecgateError: a request broke off.
     """
-    survival = Survival()
-    on_fixed = partial(fixed.generate, on_record=[survival])
-    variants = {
-        one.name: block_variant(auto.generate if one.gate is Gate.AUTO else on_fixed, one, case.concurrency, clock)
-        for one in choices
-    }
+    starters = {one.name: auto if one.gate is Gate.AUTO else fixed for one in choices}
+    variants = {one.name: block_variant(starters[one.name].generate, one, case.concurrency, clock) for one in choices}
     blocks = [requests_of(case, prompts, number) for number in range(num_blocks + num_warm_up)]
     measured, warm_up = blocks[:num_blocks], blocks[num_blocks:]
     for block in warm_up[:-1]:
         await variants[AUTO](block)
         on_block()
-    return CaseResult(case, await measure(variants, measured, 1, on_block, warm_up=warm_up[-1:]), survival)
+    return CaseResult(case, await measure(variants, measured, 1, on_block, warm_up=warm_up[-1:]))
 
 
 def block_variant(

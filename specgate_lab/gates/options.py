@@ -81,12 +81,9 @@ class GateOptions:
             rich_help_panel=_SIZE,
         ),
     ] = 0
-    seed: Annotated[
-        int, typer.Option(help="Seed of the first request; every request has its own.", rich_help_panel=_SIZE)
-    ] = 0
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, plots."),
+        typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, rates.png."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -96,7 +93,6 @@ class GateOptions:
         check_range("traces", self.traces, 0, MAX_BLOCKS)
         if self.traces and self.out is None:
             raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
-        check_range("seed", self.seed, 0, 1 << 63)
         if not (self.cases and self.choices):
             raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
 

@@ -1,10 +1,8 @@
-"""A comparison of gates as a table, and as pictures."""
+"""A comparison of gates as a table, and as a picture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from orchestrator.policy.auto.history import BUCKET_EDGES
 from specgate_lab.gates.cases import AUTO
 from specgate_lab.gates.measure import CaseResult
 from specgate_lab.replay.compare import ALONE
@@ -15,11 +13,7 @@ _HEAD = (
     "| draft | temperature | at a time | target alone | best fixed | which | auto | auto / best | auto / alone |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
-POSITIONS = (1, 2, 4)
-MIN_JUDGED = 20
-"""Draft tokens that a share is drawn of."""
 _COLUMNS = 3
-_CONFIDENCES = [(low + high) / 2 for low, high in zip((0, *BUCKET_EDGES), (*BUCKET_EDGES, 1), strict=True)]
 _COLOURS = {AUTO: "tab:green", ALONE: "tab:gray"}
 
 
@@ -42,39 +36,15 @@ def _shown(ratio: Ratio) -> str:
     return f"{ratio.value:.3f}{interval}"
 
 
-def draw(folder: Path, results: Sequence[CaseResult]) -> None:
-    """Write ``rates.png`` and ``acceptance.png``. Raises as ``save_figure`` does."""
-    _draw(folder / "rates.png", results, _draw_rates)
-    _draw(folder / "acceptance.png", results, _draw_acceptance)
-
-
-def _draw(path: Path, results: Sequence[CaseResult], draw_one: Callable[[Any, CaseResult], None]) -> None:
+def draw(path: Path, results: Sequence[CaseResult]) -> None:
+    """Draw the rates of every choice, a panel for each case. Raises as ``save_figure`` does."""
     num_rows = -(-len(results) // _COLUMNS)
     figure = new_figure(5.0 * _COLUMNS, 3.2 * num_rows)
     for number, result in enumerate(results, start=1):
-        axes = figure.add_subplot(num_rows, _COLUMNS, number)
+        axes, rates = figure.add_subplot(num_rows, _COLUMNS, number), result.rates
         axes.set_title(str(result.case), fontsize=9)
-        draw_one(axes, result)
+        axes.bar(list(rates), list(rates.values()), color=[_COLOURS.get(name, "tab:blue") for name in rates])
+        axes.axhline(rates[AUTO], color=_COLOURS[AUTO], linewidth=0.8)
+        axes.set_ylabel("tokens per second")
+        axes.tick_params(axis="x", rotation=90, labelsize=7)
     save_figure(figure, path, "out")
-
-
-def _draw_rates(axes: Any, result: CaseResult) -> None:
-    rates = result.rates
-    axes.bar(list(rates), list(rates.values()), color=[_COLOURS.get(name, "tab:blue") for name in rates])
-    axes.axhline(rates[AUTO], color=_COLOURS[AUTO], linewidth=0.8)
-    axes.set_ylabel("tokens per second")
-    axes.tick_params(axis="x", rotation=90, labelsize=7)
-
-
-def _draw_acceptance(axes: Any, result: CaseResult) -> None:
-    survival = result.survival
-    for position in POSITIONS:
-        points = [
-            (at, accepted[position - 1] / judged[position - 1])
-            for at, judged, accepted in zip(_CONFIDENCES, survival.judged, survival.accepted, strict=True)
-            if judged[position - 1] >= MIN_JUDGED
-        ]
-        axes.plot([at for at, _ in points], [share for _, share in points], marker="o", label=f"token {position}")
-    axes.set(xlabel="the target's confidence before the draft", ylabel="accepted, if those before are", ylim=(0, 1))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)

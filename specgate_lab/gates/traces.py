@@ -79,20 +79,22 @@ async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest
     narrow, wide = await _run(starter, requests, NARROW, 1), await _run(starter, requests, WIDE, 1)
     forward_us, crowd_us = (_median([us for one in runs for us in one.solo_us]) for runs in (alone, crowd))
     narrow_us, wide_us = (_median([us for one in runs for us in one.verify_us]) for runs in (narrow, wide))
-    drafts, rests = list[float](), list[int]()
-    for one in (*narrow, *wide):
-        rounds = zip(one.prepared, one.draft_us, one.draft_lengths, overhead_us(one), strict=True)
-        for draft_us, length, rest_us in (times for prepared, *times in rounds if not prepared):
-            drafts.append(draft_us / length)
-            rests.append(rest_us)
-    session_us, draft_us = (crowd_us - forward_us) / (CROWD - 1), _median(drafts)
+    on_demand = [
+        (draft_us / length, rest_us)
+        for one in (*narrow, *wide)
+        for prepared, draft_us, length, rest_us in zip(
+            one.prepared, one.draft_us, one.draft_lengths, overhead_us(one), strict=True
+        )
+        if not prepared
+    ]
+    session_us, draft_us = (crowd_us - forward_us) / (CROWD - 1), _median([draft_us for draft_us, _ in on_demand])
     return SimulatedMachine(
         forward_us=forward_us,
         session_us=max(session_us, 0.0),
         row_us=max((wide_us - narrow_us) / (WIDE - NARROW), 0.0),
         draft_us=draft_us,
         draft_session_us=max(draft_us * session_us / forward_us, 0.0),
-        network_us=max(_median(rests) / 2, 0.0),
+        network_us=max(_median([rest_us for _, rest_us in on_demand]) / 2, 0.0),
     )
 
 

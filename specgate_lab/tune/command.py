@@ -166,7 +166,7 @@ async def _compare(
 def _affordable(
     requests: Sequence[GenerationRequest], token_us: float, budget_s: float, log: Console
 ) -> Sequence[GenerationRequest]:
-    """Return as many requests, evenly spread, as all variants answer once in time; ``token_us`` is for a token of all."""
+    """Return as many requests, evenly spread, as all variants answer once in time; ``token_us`` is a token of all."""
     seconds = sum(one.max_tokens for one in requests) * token_us / 1e6
     count = max(SHORT_PROMPTS, int(len(requests) * budget_s / seconds))
     if count >= len(requests):

@@ -1,7 +1,7 @@
 """Ways to draft, each measured in turns with the target alone: their ratio holds whatever else the machine does."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,7 +90,7 @@ def texts_differ(samples: Samples) -> list[str]:
     ]
 
 
-def fault_words(names: Sequence[str]) -> list[str]:
+def fault_words(names: Collection[str]) -> list[str]:
     """Return a sentence on variants whose texts are not the target's, none where there are none."""
     return (
         [f"Texts were not the target's with: {', '.join(sorted(names))}. That is a fault; report it."] if names else []

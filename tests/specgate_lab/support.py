@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import GenerationRequest, GenerationStats
-from orchestrator.decode.session import OnRecord, Session
+from orchestrator.decode.session import Session
 from orchestrator.generation.generation import Generation
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate, make_policy
@@ -42,7 +42,7 @@ class FakeStart:
     def __call__(self, request: GenerationRequest) -> Generation:
         return self.generate(request)
 
-    def generate(self, request: GenerationRequest, on_record: Sequence[OnRecord] = ()) -> Generation:
+    def generate(self, request: GenerationRequest) -> Generation:
         self.asked.append(request)
         spec = SessionSpec(
             request.prompt_token_ids,
@@ -52,8 +52,7 @@ class FakeStart:
             request.max_tokens,
             vocab_size=VOCAB_SIZE,
         )
-        observers = [*filter(None, [self.learner.observer(request)]), *on_record]
-        session = Session(spec, OutputText(None, ()), on_record=observers)
+        session = Session(spec, OutputText(None, ()), on_record=filter(None, [self.learner.observer(request)]))
         drafts = request.max_gamma > 0
         drafter = ReattachingDrafter(FakePool(), self.dialer, session, PATIENT) if drafts else NoDrafter()
         verifier = FailoverVerifier(self.pool, self.dialer, session, PATIENT)

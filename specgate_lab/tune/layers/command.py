@@ -20,7 +20,7 @@ from specgate_lab.report import ResultsFile, can_draw
 from specgate_lab.tune.layers.drafters import write_skip
 from specgate_lab.tune.layers.plots import draw_search
 from specgate_lab.tune.layers.report import SearchReport
-from specgate_lab.tune.layers.run import Search, SearchSize, describe
+from specgate_lab.tune.layers.run import Search, describe
 from specgate_lab.tune.layers.study import check_optuna, open_study
 from specgate_lab.tune.recording import few_enough
 
@@ -34,8 +34,6 @@ class LayerOptions:
     """
 
     trials: Annotated[int, typer.Option(metavar="N", help="Sets of blocks to try in the search.")] = 60
-    finalists: Annotated[int, typer.Option(metavar="N", help="Best sets to run for real.")] = 2
-    random_sets: Annotated[int, typer.Option(metavar="N", help="Random sets of the same size, for comparison.")] = 8
     repeats: Annotated[int, typer.Option(help="Runs of each finalist.")] = 3
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of skip.json, result.json and search.png.")] = (
         Path("tune-layers")
@@ -51,13 +49,7 @@ class LayerOptions:
 
     def __post_init__(self) -> None:
         check_range("trials", self.trials, 1, 100_000)
-        check_range("finalists", self.finalists, 1, 16)
-        check_range("random_sets", self.random_sets, 1, 1000)
         check_range("repeats", self.repeats, 1, 1000)
-
-    @property
-    def size(self) -> SearchSize:
-        return SearchSize(self.trials, self.finalists, self.random_sets, self.repeats)
 
 
 @takes_groups
@@ -75,7 +67,7 @@ def tune_layers(models: ModelOptions, sampling: SamplingOptions, options: LayerO
     file, skip_file = ResultsFile(options.out / "result.json", "out"), options.out / "skip.json"
     subject = describe(models, todo)
     with StageBars(log) as bars, open_study(options.study or options.out / "study.json", subject, seed=0) as study:
-        search = Search(models, options.size, todo, study, subject, bars, log)
+        search = Search(models, options.trials, options.repeats, todo, study, subject, bars, log)
         report = asyncio.run(search.run(skip_file))
     # Printed first: a file may fail.
     for line in report.words():

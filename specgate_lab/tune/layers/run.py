@@ -1,10 +1,9 @@
 """One search: what is measured first, the trials, and the runs of the best sets."""
 
 import hashlib
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,33 +27,28 @@ from specgate_lab.tune.layers.report import SearchReport
 from specgate_lab.tune.layers.scorer import BlockScorer
 from specgate_lab.tune.layers.search import LayerSearch
 from specgate_lab.tune.layers.study import LayerStudy
-from specgate_lab.tune.recording import RecordedText, record_texts, sampling_object
+from specgate_lab.tune.recording import RecordedText, record_texts
 from specgate_lab.tune.versus_target import of_length, seeded
 
 T = TypeVar("T")
 FEW_PROMPTS = 4
 """With fewer, no prompt can be spared for the final runs alone."""
 MIN_LAYERS = 2
+FINALISTS = 2
+"""Sets that are run for real."""
+RANDOM_SETS = 8
+"""Sets of the same size that the best one is held against."""
 MEASURED = ("device", "dtype", "context_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSize:
-    """How many sets are tried, run for real, and drawn at random; ``repeats`` are runs of each finalist."""
-
-    trials: int
-    finalists: int
-    random_sets: int
-    repeats: int
-
-
 class Search:
-    """One run of the command."""
+    """One run of the command: so many ``trials``, and ``repeats`` of each finalist."""
 
     def __init__(
         self,
         models: ModelOptions,
-        size: SearchSize,
+        trials: int,
+        repeats: int,
         prompts: Sequence[Prompt],
         study: LayerStudy,
         subject: dict[str, Any],
@@ -62,7 +56,8 @@ class Search:
         log: Console,
     ) -> None:
         self._models = models
-        self._size = size
+        self._trials = trials
+        self._repeats = repeats
         self._prompts = prompts
         self._bars = bars
         self._log = log
@@ -75,11 +70,11 @@ class Search:
         """Resume the study where it is, and return the result."""
         if "times" not in self._study.known:
             await self._measure()
-        known, size = self._study.known, self._size
+        known = self._study.known
         blocks, times = Blocks(*known["blocks"]), MeasuredTimes.of_object(known["times"])
         texts = [RecordedText(**text) for text in known["texts"]]
         tried, random = await self._try_sets(blocks, times, self._half(texts, 0))
-        confirmed = await self._confirm(blocks, [*tried[: size.finalists], random[len(random) // 2]], texts)
+        confirmed = await self._confirm(blocks, [*tried[:FINALISTS], random[len(random) // 2]], texts)
         return SearchReport(
             {**self._subject, **{name: known[name] for name in MEASURED}},
             blocks,
@@ -118,21 +113,20 @@ class Search:
         self, blocks: Blocks, times: MeasuredTimes, texts: Sequence[RecordedText]
     ) -> tuple[list[Judged], list[Judged]]:
         """Return all sets that were tried, and random sets of as many blocks; the best one of both first."""
-        study, size = self._study, self._size
+        study = self._study
         async with self._scorer(texts) as (scorer, _):
             search = LayerSearch(scorer, blocks, times, len(texts), run_ahead=self._run_ahead)
             if "harm" not in study.known:
                 study.keep(harm=await search.harm(self._bars.counter("blocks alone", len(blocks.names))))
-            tried = await search.run(study, warm_starts(study.known["harm"]), size.trials, self._on_trial)
-            return tried, await search.random_sets(tried[0].skip, size.random_sets, seed=0)
+            tried = await search.run(study, warm_starts(study.known["harm"]), self._trials, self._on_trial)
+            return tried, await search.random_sets(tried[0].skip, RANDOM_SETS, seed=0)
 
     async def _confirm(self, blocks: Blocks, sets: Sequence[Judged], texts: Sequence[RecordedText]) -> list[Confirmed]:
-        repeats = self._size.repeats
         async with open_pair(self._models, with_draft=False, capacity=self._capacity, log=self._log) as pair:
             whole = of_length(self._requests(pair.tokenizer), [len(text.answer) for text in texts])
             requests, drafters = self._half(whole, 1), self._drafters(pair, blocks)
-            on_turn = self._bars.counter("sets are run", len(sets) * VARIANTS * len(requests) * repeats)
-            return [await drafters.confirm(judged, requests, repeats, on_turn) for judged in sets]
+            on_turn = self._bars.counter("sets are run", len(sets) * VARIANTS * len(requests) * self._repeats)
+            return [await drafters.confirm(judged, requests, self._repeats, on_turn) for judged in sets]
 
     def _drafters(self, pair: Pair, blocks: Blocks) -> SkipDrafters:
         return SkipDrafters(pair, self._models, self._capacity, blocks, self._subject["model"], self._log)
@@ -157,7 +151,7 @@ class Search:
 
     def _on_trial(self, done: int, best: Judged | None) -> None:
         word = "" if best is None else f"best {best.ratio:.2f} ×, agreement {best.prediction.agreement:.0%}"
-        self._bars.show("sets are tried", min(done, self._size.trials), self._size.trials, word)
+        self._bars.show("sets are tried", min(done, self._trials), self._trials, word)
 
 
 def describe(models: ModelOptions, prompts: Sequence[Prompt]) -> dict[str, Any]:
@@ -165,20 +159,8 @@ def describe(models: ModelOptions, prompts: Sequence[Prompt]) -> dict[str, Any]:
     service = models.service
     return {
         "model": fingerprint(models.target_model or ""),
-        "prompts": _digest([_prompt_object(prompt) for prompt in prompts]),
-        "sampling": _digest([sampling_object(prompt.request.sampling) for prompt in prompts]),
+        "prompts": hashlib.sha256(repr(prompts).encode()).hexdigest(),
         "temperatures": sorted({prompt.request.sampling.temperature for prompt in prompts}),
         "run-ahead": service.value("run_ahead"),
         "device and dtype": f"{service.value('device')} {service.value('dtype')}",
     }
-
-
-def _prompt_object(prompt: Prompt) -> list[Any]:
-    """Return what a prompt asks for, without its sampling."""
-    request = prompt.request
-    ends = [request.max_tokens, list(request.stop), sorted(request.stop_token_ids), request.ignore_eos]
-    return [prompt.text, prompt.token_ids, request.seed, *ends]
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.terminal.results import write_json
 from specgate.errors import InvalidArgument, ServiceUnavailable
-from specgate_lab.tune.layers.blocks import Blocks
+from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.predict import Judged, Prediction
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class LayerStudy:
 
     def judged(self, blocks: Blocks, *, run_ahead: bool) -> list[Judged]:
         """Return all sets that can draft, each once, in the order in which they were tried."""
-        found = {}
+        found: dict[BlockSet, Judged] = {}
         for trial in self._trials:
             if trial["judged"] is not None:
-                skip, predictions = blocks.set_of(trial["left_out"]), trial["judged"]
-                found.setdefault(skip, Judged(skip, *(Prediction(*one) for one in predictions), run_ahead))
+                skip, (ahead, on_demand) = blocks.set_of(trial["left_out"]), trial["judged"]
+                found.setdefault(skip, Judged(skip, Prediction(*ahead), Prediction(*on_demand), run_ahead))
         return list(found.values())
 
     def sampler(self, blocks: Blocks, first: Sequence[Sequence[str]]) -> "LayerSampler":
@@ -85,10 +85,10 @@ class LayerSampler:
             sampler = optuna.samplers.TPESampler(multivariate=True, n_startup_trials=0, seed=seed + len(done))
         self._study = optuna.create_study(sampler=sampler, direction="maximize")
         self._names = blocks.names
-        choice = optuna.distributions.CategoricalDistribution([False, True])
+        choice: optuna.distributions.BaseDistribution = optuna.distributions.CategoricalDistribution([False, True])
+        distributions = dict.fromkeys(self._names, choice)
         for trial in done:
             params, value = self._choices(trial["left_out"]), trial["value"]
-            distributions = dict.fromkeys(self._names, choice)
             self._study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
         for names in first:
             self._study.enqueue_trial(self._choices(names), skip_if_exists=True)

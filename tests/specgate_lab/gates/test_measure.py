@@ -54,9 +54,6 @@ async def test_every_choice_gets_the_same_blocks_and_auto_has_a_warm_up_and_roun
     first_warm_up = {(one.prompt_token_ids, one.seed) for one in requests_of(case, PROMPTS, 3)}
     assert len(every) == 5 * num_requests
     assert list(by_choice.values()) == [every - first_warm_up] * (len(CHOICES) - 1)
-    # Accepted tokens are counted by confidence and position.
-    judged, accepted = (sum(map(sum, counts)) for counts in (result.survival.judged, result.survival.accepted))
-    assert judged >= accepted > 0
 
 
 async def test_a_request_that_breaks_off_ends_it() -> None:

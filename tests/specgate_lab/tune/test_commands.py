@@ -16,7 +16,6 @@ from tests.support.orchestrating import Cli
 from tests.support.services import PAIR
 
 TARGET = str(PAIR / "target")
-ONE_OF_EACH = ("--finalists", "1", "--random-sets", "1", "--repeats", "1")
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +27,11 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_search_of_layers_resumes(orchestrator: Cli, prompts: Path, tmp_path: Path) -> None:
     target = write_tokenizer(write_llama(tmp_path / "target", vocab_size=300, layers=3))
-    flags = ("--target", str(target), "--prompts", str(prompts), "--max-tokens", "8", "--ignore-eos", *ONE_OF_EACH)
+    flags = ("--target", str(target), "--prompts", str(prompts), "--max-tokens", "8", "--ignore-eos", "--repeats", "1")
     command = ("tune", "layers", *flags, "--out", str(tmp_path / "out"))
     code, shown, told = orchestrator(*command, "--trials", "2")
     assert code == 0, told
-    assert "As many blocks at random, 1 sets" in shown
+    assert "As many blocks at random, 8 sets" in shown
     first = json.loads((tmp_path / "out" / "result.json").read_text())
     assert len(first["tried"]) == 2
     skip = json.loads((tmp_path / "out" / "skip.json").read_text())
@@ -51,7 +50,7 @@ def test_a_search_leaves_out_whole_layers_where_an_mlp_is_no_block(orchestrator:
     target = write_model(tmp_path / "target", "opt", layers=3)
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"token_ids": [5, 6, 7], "temperature": 1.0, "seed": 5}\n{"token_ids": [8]}\n')
-    flags = ("--target", str(target), "--prompts", str(prompts), "--max-tokens", "8", "--trials", "2", *ONE_OF_EACH)
+    flags = ("--target", str(target), "--prompts", str(prompts), "--max-tokens", "8", "--trials", "2", "--repeats", "1")
     code, shown, told = orchestrator("tune", "layers", *flags, "--out", str(tmp_path / "out"))
     assert code == 0, told
     skip = json.loads((tmp_path / "out" / "skip.json").read_text())
