@@ -13,7 +13,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import Verification
 from specgate_lab.gates.cases import Case, DraftKind, GateChoice, requests_of
 from specgate_lab.gates.measure import Starter, block_variant
-from specgate_lab.replay.compare import HEAD, ReplayRow, rows_of
+from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.machine import SimulatedMachine
 from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace, write_trace
@@ -119,7 +119,7 @@ def replay_traces(folder: Path, traces: Mapping[str, RoundTrace], clients: Seque
     Raises:
         InvalidArgument: the file cannot be written.
     """
-    rows = [row for row in rows_of(traces.items(), clients) if isinstance(row, ReplayRow)]
+    rows = [compare(name, trace, num) for name, trace in traces.items() for num in clients if num <= len(trace.texts)]
     table = "\n".join([HEAD, *map(str, rows)]) + "\n"
     write_whole(folder / "replays.md", table, "out")
     return table

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from specgate.errors import SpecgateError
+from specgate.errors import InvalidArgument, SpecgateError
 from specgate_lab.provenance import provenance
-from specgate_lab.replay.compare import HEAD, ReplayRow, rows_of
+from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
 from specgate_lab.replay.trace import RoundTrace, read_trace
 from specgate_lab.report import ResultsFile
@@ -24,10 +24,13 @@ def main() -> None:
     rows = []
     try:
         print(HEAD)
-        for row in rows_of(_traces(options), options.concurrency):
-            if isinstance(row, ReplayRow):
-                rows.append(row)
-            print(row, file=sys.stdout if isinstance(row, ReplayRow) else sys.stderr, flush=True)
+        for name, one in _traces(options):
+            for sessions in options.concurrency:
+                try:
+                    rows.append(compare(name, one, sessions))
+                    print(rows[-1], flush=True)
+                except InvalidArgument as error:
+                    print(f"{name}: {error}", file=sys.stderr)
         if options.json:
             origin = provenance([parser.prog, *sys.argv[1:]])
             ResultsFile(options.json, provenance=origin).write({"rows": [row._asdict() for row in rows]})

@@ -1,7 +1,6 @@
 """How every fixed choice, and ``auto``, fare on a trace."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
@@ -80,7 +79,11 @@ def replay_fixed(trace: RoundTrace, concurrency: int, policy: Policy) -> ReplayR
 
 
 def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
-    """Return how every fixed choice and ``auto`` fare on a trace with so many sessions at a time."""
+    """Return how every fixed choice and ``auto`` fare on a trace with so many sessions at a time.
+
+    Raises:
+        InvalidArgument: it has fewer texts.
+    """
     results = {gate: replay_fixed(trace, sessions, policy) for gate, policy in fixed_gates().items()}
     costs = trace.machine.measured_costs()
     learned = Replay(trace, sessions, auto_gate(Learner(lambda: costs))).run()
@@ -89,16 +92,6 @@ def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
     best, auto = max(rates, key=rates.__getitem__), learned.tokens_per_s(warmup_tokens)
     cold = learned.tokens_per_s() / max(result.tokens_per_s() for result in results.values())
     return ReplayRow(name, sessions, rates[ALONE], rates[best], best, auto, auto / rates[best], cold)
-
-
-def rows_of(traces: Iterable[tuple[str, RoundTrace]], sessions: Sequence[int]) -> Iterator[ReplayRow | str]:
-    """Yield a row for each trace and number of sessions; why there is none where a trace has fewer texts."""
-    for name, trace in traces:
-        for num in sessions:
-            if num <= len(trace.texts):
-                yield compare(name, trace, num)
-            else:
-                yield f"{name}: {len(trace.texts)} texts are too few for {num} sessions"
 
 
 def _ignore(record: RoundRecord) -> None:

@@ -101,7 +101,7 @@ def test_the_command_prints_and_keeps_a_row_for_each_trace_and_concurrency(comma
         write_trace(tmp_path / f"{name}.jsonl", trace(KINDS["warm, good draft"], machine(0.09), num_texts, 48))
     (_, _, *shown), refused = command(tmp_path, "--concurrency", "1", "3", "--json", tmp_path / "rows.json")
     kept = json.loads((tmp_path / "rows.json").read_text("utf-8"))
-    assert refused == "few.jsonl: 2 texts are too few for 3 sessions\n"
+    assert refused == "few.jsonl: concurrency: 3 is outside [1, 2 texts]\n"
     assert kept["provenance"]["command"].startswith("replay_gates ")
     assert [(row["trace"], row["sessions"]) for row in kept["rows"]] == [
         ("few.jsonl", 1), ("many.jsonl", 1), ("many.jsonl", 3),
