@@ -41,10 +41,10 @@ class Drafters:
         """Return the endpoints of drafters of this kind: the pair's own, or that of one that is started.
 
         Args:
-            on_demand: the drafter does not run ahead, unless it is somebody else's.
+            on_demand: the drafter does not run ahead, unless a flag names it.
 
         Raises:
-            InvalidArgument: a drafter that somebody else started cannot be changed.
+            InvalidArgument: a drafter that a flag names cannot be changed.
         """
         models = self.models
         if kind is DraftKind.GOOD and (models.draft_model is None or not on_demand):

@@ -117,7 +117,7 @@ def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:
 
 
 def never(reference: TextRecord, text: TextRecord, position: int) -> bool:
-    """No near tie parts texts of one service whose bits depend on nobody who shares its forwards."""
+    """Nowhere: the bits of a batch-invariant service do not depend on what shares its forwards."""
     return False
 
 

@@ -16,7 +16,7 @@ GONE = (OSError, ValueError, IndexError)
 
 
 class Listener(NamedTuple):
-    """A TCP address that somebody listens on."""
+    """A TCP address that a process listens on."""
 
     host: str
     port: int

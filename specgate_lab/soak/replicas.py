@@ -35,7 +35,7 @@ class Held(NamedTuple):
 def replicas_under(pid: int) -> list[ServedReplica]:
     """Return the replicas of the Ray that ``pid`` has started, by the names that they give their processes."""
     named = ((one, title.removeprefix(_TITLE)) for one, title in descendants(pid).items() if title.startswith(_TITLE))
-    # The title is APP:DEPLOYMENT, and behind a method's name while that runs.
+    # The title is APP:DEPLOYMENT, after the name of a method while that runs.
     return sorted(ServedReplica(one, role) for one, name in named for role in _roles(name))
 
 
@@ -64,7 +64,7 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
 
 
 async def are_batch_invariant(replicas: list[ServedReplica]) -> bool:
-    """Return whether each verifier says that its rows' bits depend on nobody who shares their forward."""
+    """Return whether each verifier reports that it is batch-invariant."""
     infos = await asyncio.gather(*(model_info(one) for one in replicas if one.role == "verifier"))
     return bool(infos) and all(info is not None and info.batch_invariant for info in infos)
 

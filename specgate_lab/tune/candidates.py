@@ -1,4 +1,4 @@
-"""What can be drafted with, and under which gates. Pure, but for what the flags say."""
+"""The sources of drafts, and the gates that are tried with them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ SHORT_GAMMA = 3
 
 
 class DrafterChoice(NamedTuple):
-    """A source of drafts, and how many outcomes its drafter guesses ahead; 0 is none, or has no meaning there."""
+    """A source of drafts, and how many outcomes its drafter guesses ahead; 0 is none."""
 
     method: DraftMethod
     run_ahead: int = 0
@@ -82,7 +82,7 @@ def choices_of(drafter: DrafterChoice) -> list[Choice]:
 
 
 def default_choice(models: ModelOptions) -> Choice | None:
-    """Return what is served where nobody chooses; None is the target alone, as there is no draft model."""
+    """Return the choice that is served by default; None is the target alone, where there is no draft model."""
     if models.draft_model is None:
         return None
     return Choice(DrafterChoice(DraftMethod.MODEL, models.service.value("run_ahead")), Gate.AUTO)

@@ -15,7 +15,7 @@ from specgate_lab.tune.versus_target import ALONE
 from specgate_lab.variants import pair_variant
 
 MAX_PROMPTS = 32
-"""More take longer and tell little more: intervals shrink with the root of their number."""
+"""More take longer and add little: intervals shrink with the root of their number."""
 T = TypeVar("T")
 
 
@@ -54,7 +54,7 @@ async def record_texts(
         tokens, seconds = tokens + sample.tokens, seconds + sample.seconds
         on_text()
     if tokens == 0 or seconds == 0:
-        raise InvalidArgument("max_tokens", "leaves too few tokens to tell how fast the target is")
+        raise InvalidArgument("max_tokens", "leaves too few tokens to measure the target")
     return Recording(tuple(texts), seconds / tokens * 1e6)
 
 

@@ -20,7 +20,7 @@ PROBE_GAMMA = 4
 """Draft tokens of the rounds that are timed: enough that a round is mostly drafting."""
 PROBE_REQUESTS = 4
 GUESSES = 4
-"""That run-ahead drafts side by side, unless it is told otherwise."""
+"""That run-ahead drafts side by side by default."""
 
 
 def probes(blocks: Blocks) -> list[BlockSet]:

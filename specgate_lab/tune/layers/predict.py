@@ -13,8 +13,8 @@ Ranks = Sequence[int]
 """Of each token of a text, its place among what the draft would have chosen there; 0 is its choice."""
 
 GUESSED_RANK = 1
-"""Run-ahead is taken to prepare its draft's own choice and the next one behind a whole proposal, and the next one
-after a rejection: about what its four guesses are spent on."""
+"""The model of run-ahead: it prepares its draft's own choice and the next one after a whole proposal, and the next one
+after a rejection. Its four guesses are spent on about that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _text_us(text: Ranks, gamma: int, draft_us: float, times: MeasuredTimes, run
     while position < len(text):
         proposed = min(gamma, len(text) - position - 1)
         verify_us = pace * forward_us(times.forward, proposed + 1)
-        # Behind the last draft token one forward more tells what may follow it.
+        # After the last draft token one forward more gives the choices that may follow it.
         ahead_us = max(0.0, (proposed + 1) * draft_us * times.ahead - verify_us)
         total_us += verify_us + (ahead_us if prepared else proposed * draft_us + times.overhead_us)
         accepted = next((n for n in range(proposed) if text[position + n]), proposed)
